@@ -1,0 +1,45 @@
+# make demo    the main job, self-contained (about a minute after installation)
+# make test    lint, types, tests (what CI runs)
+# make test-slow   real data in S3T_DATA (default ../shared/data)
+# make bench   the committed benchmarks
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+S3T_DATA ?= $(abspath ../shared/data)
+export S3T_DATA
+
+.PHONY: demo test test-slow lint types bench clean
+
+$(VENV)/pip.stamp:
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plots]"
+	touch $@
+
+$(VENV)/test.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
+	touch $@ $(VENV)/demo.stamp
+
+demo: $(VENV)/demo.stamp
+	$(BIN)/python examples/digits.py runs/demo
+
+lint: $(VENV)/test.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(VENV)/test.stamp
+	$(BIN)/mypy
+
+test: lint types
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
+
+test-slow: $(VENV)/test.stamp
+	$(BIN)/python -m pytest -m slow -s
+
+bench: $(VENV)/test.stamp
+	$(BIN)/python -m benchmarks.deletion
+
+clean:
+	rm -rf $(VENV) runs build dist

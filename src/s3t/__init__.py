@@ -1,0 +1,100 @@
+"""s3t: exact machine unlearning of fine-tuned transformers (S3T, ICLR 2025).
+
+    import s3t
+
+    run = s3t.Run.create("run", recipe="recipe.yaml", data="records.csv")
+    run.train()
+    run.predict(["where is my card?"]).label
+    run.delete(records=["42"])
+    run.repair()
+
+Importing this package imports nothing heavy; names load when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from s3t.version import __version__
+
+if TYPE_CHECKING:
+    from s3t.errors import (
+        DataError,
+        InputError,
+        IntegrityError,
+        IsolationError,
+        NoLiveShardError,
+        RecipeError,
+        RunFolderError,
+        S3TError,
+        StorageError,
+    )
+    from s3t.progress import Progress
+    from s3t.recipe import Recipe, load_recipe
+    from s3t.records import record_ids
+    from s3t.run import Run
+    from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
+
+_HOMES = {
+    "s3t.errors": (
+        "DataError",
+        "InputError",
+        "IntegrityError",
+        "IsolationError",
+        "NoLiveShardError",
+        "RecipeError",
+        "RunFolderError",
+        "S3TError",
+        "StorageError",
+    ),
+    "s3t.progress": ("Progress",),
+    "s3t.recipe": ("Recipe", "load_recipe"),
+    "s3t.records": ("record_ids",),
+    "s3t.run": ("Run",),
+    "s3t.run.results": (
+        "AuditReport",
+        "DeletionReport",
+        "Evaluation",
+        "Predictions",
+        "Status",
+        "TrainReport",
+    ),
+}
+_HOME = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AuditReport",
+    "DataError",
+    "DeletionReport",
+    "Evaluation",
+    "InputError",
+    "IntegrityError",
+    "IsolationError",
+    "NoLiveShardError",
+    "Predictions",
+    "Progress",
+    "Recipe",
+    "RecipeError",
+    "Run",
+    "RunFolderError",
+    "S3TError",
+    "Status",
+    "StorageError",
+    "TrainReport",
+    "__version__",
+    "load_recipe",
+    "record_ids",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module 's3t' has no attribute {name!r}")
+    value = getattr(import_module(_HOME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,125 @@
+"""The oracles that a run can ask of itself (the counterfactual run is in the tests).
+
+slices  every slice file is the one that the ledger knows
+keys    every live stage's key is what today's slices ask for; its bytes and its parent's are the manifests'
+store   nothing lies in the store that no live stage names
+replay  a stage trained again from today's slices gives the same bytes
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from s3t.errors import IntegrityError
+from s3t.ledger import Snapshot
+from s3t.partition import Place, Secret
+from s3t.records import read_slice
+from s3t.stages import KeyInputs, Stage, stage_key
+from s3t.store import ArtifactStore, Manifest, read_chain
+
+Mismatch = dict[str, Any]
+
+
+class Retrain(Protocol):
+    """Trains a stage again, as `Workshop.train` does."""
+
+    def __call__(
+        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
+    ) -> tuple[str, bytes, Manifest]:
+        """Key, tensor file and manifest."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Auditor:
+    """Checks one run. Reads everything anew; believes no note of it."""
+
+    slices: Path
+    secret: Secret
+    store: ArtifactStore
+    inputs: KeyInputs
+    retrain: Retrain
+
+    def check(self, snapshot: Snapshot) -> list[Mismatch]:
+        """What of slices, keys, bytes, chains and store is not as it should be."""
+        digests: dict[Place, str] = {}
+        mismatches: list[Mismatch] = []
+        for place, state in sorted(snapshot.slices.items()):
+            try:
+                digests[place] = read_slice(self.slices, place, self.secret).digest
+            except IntegrityError as error:
+                mismatches.append(_of_slice(place, str(error)))
+                continue
+            if digests[place] != state.digest:
+                mismatches.append(_of_slice(place, "its file is not the one that the ledger knows"))
+        keys: dict[Stage, str] = {}
+        for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
+            mismatches += self._check_stage(stage, snapshot, digests, keys)
+        known = {(stage.shard, key) for stage, key in snapshot.stages.items()}
+        mismatches += [
+            {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
+            for shard, key in sorted(self.store.keys() - known)
+        ]
+        return mismatches
+
+    def sample(self, snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
+        """Up to `count` live stages, drawn so that nobody can foresee them unless a seed is given."""
+        chooser = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
+        stages = sorted(snapshot.stages)
+        return sorted(chooser.sample(stages, min(count, len(stages))))
+
+    def replay(self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]) -> Iterable[Mismatch]:
+        """Train a stage again; what differs from what is stored."""
+        try:
+            stored = self.store.get(stage.shard, snapshot.stages[stage])
+            key, content, manifest = self.retrain(stage, snapshot, on_step=on_step)
+        except IntegrityError as error:
+            return [_of_stage(stage, f"replay: {error}")]
+        if key != stored.manifest.key:
+            return [_of_stage(stage, "replay: trained again, it has another key")]
+        if content != stored.content:
+            problem = "replay: trained again, it has other bytes"
+            changed = _changed(stored.manifest.environment, manifest.environment)
+            return [_of_stage(stage, f"{problem}; the numeric environment differs: {changed}" if changed else problem)]
+        return []
+
+    def _check_stage(
+        self, stage: Stage, snapshot: Snapshot, digests: dict[Place, str], keys: dict[Stage, str]
+    ) -> Iterator[Mismatch]:
+        """Check one stage; its recomputed key goes to `keys`, for its children."""
+        places = [Place(stage.shard, index) for index in stage.prefix]
+        if any(place not in digests for place in places):
+            return  # said already, of the slice
+        if stage.parent is not None and stage.parent not in keys:
+            yield _of_stage(stage, "its parent is not alive")
+            return
+        today = [digests[place] for place in places]
+        parent = None if stage.parent is None else keys[stage.parent]
+        keys[stage] = stage_key(self.inputs, stage, slice_digests=today, parent=parent)
+        if keys[stage] != snapshot.stages[stage]:
+            yield _of_stage(stage, "its key is not the one that today's slices ask for")
+            return
+        try:
+            read_chain(self.store, stage, keys=snapshot.stages, slice_digests=today)
+        except (IntegrityError, KeyError) as error:
+            yield _of_stage(stage, str(error))
+
+
+def _of_stage(stage: Stage, problem: str) -> Mismatch:
+    return {"shard": stage.shard, "prefix": list(stage.prefix), "problem": problem}
+
+
+def _of_slice(place: Place, problem: str) -> Mismatch:
+    return {"shard": place.shard, "slice": place.slice, "problem": problem}
+
+
+def _changed(then: dict[str, str], now: dict[str, str]) -> str:
+    return ", ".join(
+        f"{name} {then.get(name)} -> {now.get(name)}"
+        for name in sorted(then.keys() | now.keys())
+        if then.get(name) != now.get(name)
+    )

@@ -1,0 +1,50 @@
+"""The program `s3t`: its commands, in the order of their use."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s3t.cli import audit, delete, evaluate, ids, init, predict, repair, status, train
+from s3t.version import __version__
+
+EPILOG = (
+    "Exit status: 0 done, 2 wrong input (all problems are listed), 1 anything else. "
+    "Results go to stdout, progress and messages to stderr."
+)
+
+app = typer.Typer(
+    name="s3t",
+    help="Exact machine unlearning of fine-tuned transformers.\n\n"
+    "Train on records that belong to people, delete any of them exactly and at once, and go on serving.\n\n"
+    "A first run:  s3t init RUN --data records.csv --recipe recipe.yaml, then  s3t train RUN,  "
+    "s3t predict RUN --input new.csv,  s3t delete RUN --record 42,  s3t repair RUN,  s3t audit RUN --replay 2.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+for _command in (init, train, predict, evaluate, delete, status, repair, audit, ids):
+    app.command(name=_command.__name__.rpartition(".")[2], epilog=EPILOG)(_command.command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"s3t {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the program; exits."""
+    app()

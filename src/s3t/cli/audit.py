@@ -1,0 +1,43 @@
+"""`s3t audit`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import Bar, print_line
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import FAILED, failures_reported, show
+
+
+def command(
+    run: RunArgument,
+    replay: Annotated[
+        int, typer.Option("--replay", metavar="N", min=0, help="Train N live stages again and compare their bytes.")
+    ] = 0,
+    seed: Annotated[
+        int | None,
+        typer.Option(help="Choose which stages to replay by this seed; by default nobody can foresee them."),
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Check that all that may serve is what today's slices ask for: keys, bytes, parents; then replay N stages.
+
+    Exit status 1 if anything is wrong.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        with s3t.Run.open(run) as opened:
+            report = opened.audit(replay=replay, seed=seed, progress=Bar())
+
+        def render() -> None:
+            verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} mismatches"
+            print_line(f"{report.checked} stages checked, {len(report.replayed)} replayed: {verdict}")
+            for mismatch in report.mismatches:
+                print_line(", ".join(f"{name} {value}" for name, value in mismatch.items()))
+
+        show(report.to_json(), as_json, render)
+        if not report.ok:
+            raise typer.Exit(FAILED)

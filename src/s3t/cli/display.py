@@ -1,0 +1,99 @@
+"""Tables on stdout and progress bars on stderr."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from s3t.run.results import Status
+
+
+class Bar:
+    """A progress bar on stderr; hears what `s3t.progress.Progress` says."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+
+    def start(self, what: str, total: int) -> None:
+        """Show the bar, unless there is nothing to do."""
+        if total == 0:
+            return
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("records"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
+        self._task = self._progress.add_task(what, total=total)
+        self._progress.start()
+
+    def note(self, what: str) -> None:
+        """Say what is being done."""
+        if self._progress is not None:
+            self._progress.update(self._task, description=what)
+
+    def advance(self, count: int) -> None:
+        """Move the bar."""
+        if self._progress is not None:
+            self._progress.advance(self._task, count)
+
+    def finish(self) -> None:
+        """Leave the bar where it is."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def numbers(values: Any) -> str:
+    """A sequence of numbers, such as a prefix: 0 1 2."""
+    return " ".join(str(value) for value in values)
+
+
+def print_status(status: Status) -> None:
+    """Every shard: its slices' records, its sequences with their live depth, and which serves."""
+    console = Console()
+    document = status.to_json()
+    table = Table(title=f"generation {status.generation}, {status.records} records")
+    for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
+        table.add_column(column)
+    for shard in document["shards"]:
+        serving = shard["serving"]
+        table.add_row(
+            str(shard["shard"]),
+            numbers(shard["slices"]),
+            "\n".join(f"{numbers(entry['order'])}  ({entry['depth']})" for entry in shard["sequences"]),
+            "none" if serving is None else numbers(serving["order"][: serving["depth"]]),
+            "0" if serving is None else str(serving["depth"]),
+        )
+    console.print(table)
+    if status.missing:
+        command = "repair" if status.inventory.alive else "train"
+        console.print(f"{status.missing} stages are missing; train them with: s3t {command} RUN")
+    for warning in status.warnings:
+        console.print(f"warning: {warning}")
+    for gap in status.gaps:
+        console.print(f"gap in exactness: {gap}")
+
+
+def print_table(title: str, rows: list[dict[str, Any]]) -> None:
+    """Rows with the same keys as a table; numbers with four decimals."""
+    if not rows:
+        return
+    table = Table(title=title)
+    for name in rows[0]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def print_line(text: str) -> None:
+    """One line of plain text."""
+    Console().print(text, markup=False, highlight=False)

@@ -1,0 +1,32 @@
+"""`s3t ids`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import print_line
+from s3t.cli.options import JsonOption
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(
+    data: Annotated[Path, typer.Argument(metavar="FILE", help="Records: .csv, .jsonl or .parquet.")],
+    recipe: Annotated[
+        Path, typer.Option("--recipe", metavar="YAML", help="The recipe that names the columns.", show_default=False)
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Print the id of every record of a file, one a line: what `delete` asks for where there is no id column."""
+    with failures_reported(as_json):
+        import s3t
+
+        found = s3t.record_ids(data, s3t.load_recipe(recipe))
+
+        def render() -> None:
+            for record in found:
+                print_line(record)
+
+        show({"ids": found}, as_json, render)

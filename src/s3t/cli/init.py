@@ -1,0 +1,36 @@
+"""`s3t init`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import print_status
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(
+    run: RunArgument,
+    data: Annotated[
+        Path,
+        typer.Option("--data", metavar="FILE", help="The records: .csv, .jsonl or .parquet.", show_default=False),
+    ],
+    recipe: Annotated[
+        Path,
+        typer.Option("--recipe", metavar="YAML", help="What to train; fields in docs/recipe.md.", show_default=False),
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.
+
+    Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        with s3t.Run.create(run, recipe=recipe, data=data) as made:
+            status = made.status()
+        show(status.to_json(), as_json, lambda: print_status(status))

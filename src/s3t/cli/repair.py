@@ -1,0 +1,25 @@
+"""`s3t repair`."""
+
+from __future__ import annotations
+
+from s3t.cli.display import Bar, print_line, print_status
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Train what deletions cost: only the stages that are missing, each from its surviving parent.
+
+    Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        with s3t.Run.open(run) as opened:
+            report = opened.repair(progress=Bar())
+
+        def render() -> None:
+            print_line(f"{len(report.stages)} stages repaired in {report.seconds:.1f} s")
+            print_status(report.status)
+
+        show(report.to_json(), as_json, render)

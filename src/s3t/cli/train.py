@@ -1,0 +1,22 @@
+"""`s3t train`."""
+
+from __future__ import annotations
+
+from s3t.cli.display import Bar, print_line, print_status
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Train every missing stage. May be killed and run again: what is stored is not trained twice."""
+    with failures_reported(as_json):
+        import s3t
+
+        with s3t.Run.open(run) as opened:
+            report = opened.train(progress=Bar())
+
+        def render() -> None:
+            print_line(f"{len(report.stages)} stages trained in {report.seconds:.1f} s")
+            print_status(report.status)
+
+        show(report.to_json(), as_json, render)

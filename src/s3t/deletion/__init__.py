@@ -1,0 +1,1 @@
+"""Deletion: locate, plan, accept durably, erase."""

@@ -1,0 +1,87 @@
+"""Durable writing: a file is whole and on the disk, or not there at all.
+
+A file is written beside its final place under `tmp/`, synchronised, renamed, and its folder synchronised. What a
+killed process left in `tmp/` is removed when the run is opened. A failed fsync is never retried: the error stops
+the operation, for after it nobody knows what is on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from s3t.errors import StorageError
+
+
+@contextmanager
+def storage_errors(doing: str) -> Iterator[None]:
+    """Turn an `OSError` within into a `StorageError` that says what was being done, and to which path."""
+    try:
+        yield
+    except OSError as error:
+        what = error.strerror or str(error)
+        path = f" ({error.filename})" if error.filename else ""
+        raise StorageError(
+            f"{doing} failed: {what}{path}; free space or mend the disk, then run the same command again"
+        ) from error
+
+
+def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode: int = 0o600) -> None:
+    """Replace `path` by what `write` puts into a temporary file in `tmp` (same file system), atomically.
+
+    Raises:
+        OSError: the disk refused; `path` is as it was and the temporary file is gone.
+    """
+    tmp.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
+    try:
+        write(part)
+        part.chmod(mode)
+        _sync(part)
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+    sync_folder(path.parent)
+
+
+def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600) -> None:
+    """`write_durably` for bytes in memory."""
+    write_durably(path, lambda part: _write_all(part, content), tmp=tmp, mode=mode)
+
+
+def remove_durably(paths: list[Path]) -> None:
+    """Remove files that may be gone already, then synchronise each folder once."""
+    for path in paths:
+        path.unlink(missing_ok=True)
+    for folder in sorted({path.parent for path in paths}):
+        if folder.is_dir():
+            sync_folder(folder)
+
+
+def sweep_tmp(tmp: Path) -> None:
+    """Remove temporary files whose process is gone. Those of running processes are theirs."""
+    for part in tmp.iterdir() if tmp.is_dir() else ():
+        owner = part.name.partition("-")[0]
+        if not owner.isdigit() or not Path(f"/proc/{owner}").exists() or int(owner) == os.getpid():
+            part.unlink(missing_ok=True)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    _sync(folder)
+
+
+def _write_all(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,65 @@
+"""The errors of s3t. Every one derives from `S3TError` and says what, which, and the remedy.
+
+S3TError
+├── InputError            the caller's input is wrong; carries every problem found   (exit status 2)
+│   ├── RecipeError           a recipe
+│   ├── DataError             a table of records
+│   └── RunFolderError        the run folder: exists, missing, of another version
+├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
+├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
+├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
+└── StorageError          the disk or the database refused                            (exit status 1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+class S3TError(Exception):
+    """Root of all errors that s3t raises on purpose."""
+
+
+class InputError(S3TError):
+    """Wrong input. `problems` lists all that is wrong, not only the first.
+
+    Args:
+        where: the file or object that is wrong, as the user named it.
+        problems: one sentence each, naming the row or the field and the remedy.
+    """
+
+    def __init__(self, where: str, problems: Iterable[str]) -> None:
+        self.where = where
+        self.problems = tuple(problems)
+        count = len(self.problems)
+        noun = "problem" if count == 1 else "problems"
+        lines = "".join(f"\n  - {problem}" for problem in self.problems)
+        super().__init__(f"{count} {noun} in {where}:{lines}")
+
+
+class RecipeError(InputError):
+    """A recipe that cannot be followed."""
+
+
+class DataError(InputError):
+    """A table of records that cannot be read or does not fit the recipe."""
+
+
+class RunFolderError(InputError):
+    """A run folder that exists already, does not exist, or was written by another version."""
+
+
+class NoLiveShardError(S3TError):
+    """No shard has a live prefix that holds a record, so nothing may answer."""
+
+
+class IntegrityError(S3TError):
+    """Stored bytes differ from what the manifest, the ledger or the recipe says of them."""
+
+
+class IsolationError(S3TError):
+    """A stage changed, wrapped or thawed tensors that are not its own. Nothing of it is stored."""
+
+
+class StorageError(S3TError):
+    """The disk or the database refused to read or write."""

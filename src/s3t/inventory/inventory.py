@@ -1,0 +1,70 @@
+"""The state of a run at one generation, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+
+from s3t.partition import Place
+from s3t.sequences import Order
+from s3t.stages import Stage, stages_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """What a shard answers with: the first `depth` slices of `order`."""
+
+    order: Order
+    depth: int
+
+    @property
+    def prefix(self) -> Order:
+        """The slices whose blocks are switched on."""
+        return self.order[: self.depth]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inventory:
+    """Orders, records and live stages at one generation."""
+
+    generation: int
+    orders: tuple[tuple[Order, ...], ...]
+    """For each shard, its sequences."""
+    records: Mapping[Place, int]
+    """Records in each slice."""
+    alive: Mapping[Stage, str]
+    """Live stages and the keys of their artifacts: in the store, and none of their slices has lost a record since."""
+
+    def depth(self, shard: int, order: Order) -> int:
+        """Slices of the deepest prefix of `order` all of whose stages are alive."""
+        depth = 0
+        while depth < len(order) and Stage(shard, order[: depth + 1]) in self.alive:
+            depth += 1
+        return depth
+
+    def serving(self, shard: int) -> Serving | None:
+        """The deepest live prefix that holds a record, the first of equals; None if there is none.
+
+        Which slices were hit decides, never what their records contain.
+        """
+        candidates = [Serving(order=order, depth=self.depth(shard, order)) for order in self.orders[shard]]
+        holding = [chosen for chosen in candidates if self.records_in(shard, chosen.prefix) > 0]
+        return max(holding, key=lambda chosen: chosen.depth, default=None)
+
+    def keeping(self, present: Collection[tuple[int, str]]) -> Inventory:
+        """The same, but only stages whose artifact, (shard, key), is among `present`."""
+        alive = {stage: key for stage, key in self.alive.items() if (stage.shard, key) in present}
+        return replace(self, alive=alive)
+
+    def members(self) -> dict[int, Serving]:
+        """The ensemble: the shards that can answer."""
+        found = {shard: self.serving(shard) for shard in range(len(self.orders))}
+        return {shard: serving for shard, serving in found.items() if serving is not None}
+
+    def records_in(self, shard: int, prefix: Order) -> int:
+        """Records in the slices of a prefix."""
+        return sum(self.records[Place(shard, index)] for index in prefix)
+
+    def missing(self) -> tuple[Stage, ...]:
+        """Stages that the orders need and that are not alive, parents first."""
+        return tuple(stage for stage in stages_of(self.orders) if stage not in self.alive)

@@ -1,0 +1,162 @@
+"""Loading a base model with a task head, and checking a recipe against it before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
+
+from s3t.errors import RecipeError
+from s3t.models.layers import LayerList, block_modules, find_layers
+from s3t.recipe import Recipe
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    """A base model with a head that nobody has trained yet.
+
+    Attributes:
+        model: float32, in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives
+            the same output in every epoch.
+        layers: where its transformer layers are.
+        head: full names of the head's parameters: all that lies outside the backbone, and what of the backbone the
+            checkpoint does not carry (a missing pooler). They are drawn anew at every first stage.
+    """
+
+    model: nn.Module
+    layers: LayerList
+    head: tuple[str, ...]
+
+
+def check_model(folder: Path, recipe: Recipe) -> None:
+    """Whether blocks, target modules and text length fit the model; reads its configuration alone.
+
+    Raises:
+        RecipeError: with every problem.
+    """
+    config = _config(folder, recipe, labels=2)
+    problems: list[str] = []
+    with torch.device("meta"), _quiet():
+        model = _auto_class(recipe).from_config(config)
+    layers = find_layers(model, config.num_hidden_layers)
+    if recipe.blocks_depth > layers.count:
+        problems.append(
+            f"adapter.layers_per_slice: {recipe.partition.slices} slices x {recipe.adapter.layers_per_slice} layers "
+            f"= {recipe.blocks_depth} layers, but the model has {layers.count}; lower one of them"
+        )
+    else:
+        for block in range(1, recipe.partition.slices + 1):
+            try:
+                block_modules(model, layers, recipe.adapter, block)
+            except RecipeError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+    positions = getattr(config, "max_position_embeddings", None)
+    if recipe.task.is_text and positions is not None and recipe.text.max_length > positions:
+        problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")
+    if problems:
+        raise RecipeError("the recipe", problems)
+
+
+def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
+    """Load the model in float32 with a head for `labels` labels (1 for regression).
+
+    Raises:
+        RecipeError: the checkpoint lacks tensors of the transformer layers.
+    """
+    config = _config(folder, recipe, labels=labels)
+    with _quiet(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
+        model, info = _auto_class(recipe).from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            local_files_only=True,
+        )
+    layers = find_layers(model, config.num_hidden_layers)
+    backbone = f"{model.base_model_prefix}."
+    unloaded = {str(key) for key in info["missing_keys"]}
+    unloaded |= {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    lacking = sorted(key for key in unloaded if key.startswith(f"{layers.path}."))
+    if lacking:
+        raise RecipeError(
+            "the recipe",
+            [
+                f"base_model: {folder} lacks {len(lacking)} tensors of the transformer layers, such as {lacking[0]}; "
+                "it is not a checkpoint of this architecture"
+            ],
+        )
+    head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
+    model.eval()
+    model.requires_grad_(False)
+    return Base(model=model, layers=layers, head=tuple(head))
+
+
+def reset_head(base: Base, *, seed: int) -> None:
+    """Draw the head anew, as transformers does: weights normal with the model's initializer_range, biases 0, norms 1.
+
+    Raises:
+        RecipeError: the head holds a kind of module that s3t does not know how to draw.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    config: Any = base.model.config
+    deviation = float(getattr(config, "initializer_range", 0.02))
+    by_module: dict[str, list[str]] = {}
+    for name in base.head:
+        path, _, leaf = name.rpartition(".")
+        by_module.setdefault(path, []).append(leaf)
+    for path, leaves in by_module.items():
+        module = base.model.get_submodule(path)
+        for leaf in leaves:
+            parameter = module.get_parameter(leaf)
+            if leaf == "bias":
+                drawn = torch.zeros(parameter.shape)
+            elif isinstance(module, nn.LayerNorm):
+                drawn = torch.ones(parameter.shape)
+            elif isinstance(module, nn.Linear):
+                drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator)
+            else:
+                raise RecipeError(
+                    "the recipe",
+                    [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot draw anew"],
+                )
+            parameter.data.copy_(drawn)
+
+
+def _auto_class(recipe: Recipe) -> Any:
+    return AutoModelForSequenceClassification if recipe.task.is_text else AutoModelForImageClassification
+
+
+def _config(folder: Path, recipe: Recipe, *, labels: int) -> Any:
+    try:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise RecipeError("the recipe", [f"base_model: {folder}/config.json cannot be used: {reason}"]) from error
+    config.num_labels = labels
+    config.problem_type = "regression" if recipe.task.is_regression else "single_label_classification"
+    return config
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' load report (it warns of the missing head, which is as it should be) off the terminal."""
+    verbosity = transformers.logging.get_verbosity()
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.logging.set_verbosity_error()
+    transformers.utils.logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        if bars:
+            transformers.utils.logging.enable_progress_bar()

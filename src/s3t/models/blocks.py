@@ -1,0 +1,196 @@
+"""Blocks on a base model: one named PEFT adapter per stage, put on and taken off without a trace.
+
+A mounted model has the adapters of a chain of stages switched on and nothing else changed. Every mount starts from
+the bare base model, loads every tensor of every block (a block is never left at its initial values), and sees to it
+that just the modules of the plan are wrapped; taking it off puts the base's own modules back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import torch
+from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import Tensor, nn
+
+from s3t.errors import IntegrityError, IsolationError
+from s3t.models.base import Base, reset_head
+from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.tensors import StageTensors
+from s3t.recipe import Adapter
+
+
+class MountedModel:
+    """A base model with the blocks of a chain of stages on it. Made by `BlockModel.mounted`."""
+
+    def __init__(self, base: Base, adapter: Adapter) -> None:
+        self.base = base
+        self._adapter = adapter
+        self._targets: dict[int, tuple[str, ...]] = {}
+
+    @property
+    def depth(self) -> int:
+        """Blocks that are on."""
+        return len(self._targets)
+
+    def add_block(self) -> None:
+        """Wrap the modules of the next block, at PEFT's initial values drawn from the global generator.
+
+        Raises:
+            IsolationError: PEFT wrapped other modules than the block's.
+        """
+        block = self.depth + 1
+        model = self.base.model
+        targets = block_modules(model, self.base.layers, self._adapter, block)
+        if hasattr(model, "peft_config"):
+            del model.peft_config  # PEFT's note of the block before; with it, PEFT would warn of a second adapter
+        inject_adapter_in_model(_peft_config(self._adapter, targets), model, adapter_name=_adapter_name(block))
+        self._targets[block] = targets
+        wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
+        planned = {name for names in self._targets.values() for name in names}
+        if wrapped != planned:
+            stray = sorted(wrapped ^ planned)
+            raise IsolationError(f"block {block} should wrap other modules than PEFT did: {', '.join(stray)}")
+        active = [_adapter_name(number) for number in self._targets]
+        for name in planned:
+            model.get_submodule(name).set_adapter(active)  # type: ignore[operator]
+
+    def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
+        """Give a block its trained values.
+
+        Raises:
+            IntegrityError: the names or shapes are not just those of the block.
+        """
+        _copy_exactly(dict(self._block_parameters(block)), tensors, what=f"block {block}")
+
+    def load_head(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give the head its trained values.
+
+        Raises:
+            IntegrityError: the names or shapes are not just those of the head.
+        """
+        _copy_exactly(self._head_parameters(), tensors, what="the head")
+
+    def thaw(self) -> list[nn.Parameter]:
+        """Make the deepest block and the head trainable, and nothing else; their parameters."""
+        self.base.model.requires_grad_(False)
+        own = [*dict(self._block_parameters(self.depth)).values(), *self._head_parameters().values()]
+        for parameter in own:
+            parameter.requires_grad_(True)
+        for name in self._targets[self.depth]:
+            self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
+            self.base.model.get_submodule(name).get_submodule("base_layer").eval()
+        return own
+
+    def own_tensors(self) -> StageTensors:
+        """Copies of the deepest block and the head, on the CPU."""
+        return StageTensors(
+            block={name: _copied(value) for name, value in self._block_parameters(self.depth)},
+            head={name: _copied(value) for name, value in self._head_parameters().items()},
+        )
+
+    def foreign_digest(self) -> str:
+        """SHA-256 of every parameter and buffer that is not the deepest block's or the head's."""
+        own = {id(value) for _, value in self._block_parameters(self.depth)}
+        own |= {id(value) for value in self._head_parameters().values()}
+        digest = hashlib.sha256()
+        for name, tensor in (*self.base.model.named_parameters(), *self.base.model.named_buffers()):
+            if id(tensor) not in own:
+                digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+                content = tensor.detach().cpu().contiguous()
+                digest.update(content.reshape(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+    def _block_parameters(self, block: int) -> Iterator[tuple[str, nn.Parameter]]:
+        adapter = _adapter_name(block)
+        for target in self._targets[block]:
+            for name, parameter in self.base.model.get_submodule(target).named_parameters():
+                parts = name.split(".")
+                if parts[0] != "base_layer":
+                    yield f"{target}/{'.'.join(part for part in parts if part != adapter)}", parameter
+
+    def _head_parameters(self) -> dict[str, nn.Parameter]:
+        return {name: self.base.model.get_parameter(name) for name in self.base.head}
+
+
+class BlockModel:
+    """A base model that blocks are mounted on, one chain at a time."""
+
+    def __init__(self, base: Base, adapter: Adapter) -> None:
+        self.base = base
+        self._adapter = adapter
+        self._mounted = False
+
+    @contextmanager
+    def mounted(self, chain: Sequence[StageTensors]) -> Iterator[MountedModel]:
+        """The model with the blocks of `chain` on, top block first, and the head of its last stage.
+
+        With an empty chain: the bare model, its head as it is. On leaving, every wrapped module is the base's own
+        again, and nothing is trainable.
+        """
+        if self._mounted:
+            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
+        model = self.base.model
+        modules = dict(model.named_modules())
+        self._mounted = True
+        try:
+            mount = MountedModel(self.base, self._adapter)
+            with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
+                for number, tensors in enumerate(chain, start=1):
+                    mount.add_block()
+                    mount.load_block(number, tensors.block)
+            if chain:
+                mount.load_head(chain[-1].head)
+            yield mount
+        finally:
+            for name, module in list(model.named_modules()):
+                if isinstance(module, BaseTunerLayer):
+                    model.set_submodule(name, modules[name])
+            if hasattr(model, "peft_config"):
+                del model.peft_config
+            model.requires_grad_(False)
+            self._mounted = False
+
+    def reset_head(self, *, seed: int) -> None:
+        """Draw the head anew; a first stage starts from it."""
+        reset_head(self.base, seed=seed)
+
+
+def _adapter_name(block: int) -> str:
+    return f"block{block}"
+
+
+def _peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
+    if adapter.kind == "ia3":
+        return IA3Config(target_modules=list(targets), feedforward_modules=feedforward_modules(targets, adapter))
+    return LoraConfig(
+        r=adapter.rank,
+        lora_alpha=adapter.alpha,  # type: ignore[arg-type, unused-ignore]
+        lora_dropout=adapter.dropout,
+        use_rslora=adapter.use_rslora,
+        use_dora=adapter.use_dora,
+        init_lora_weights=adapter.init_lora_weights,
+        target_modules=list(targets),
+        bias="none",
+    )
+
+
+def _copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    wrong = sorted(set(parameters) ^ set(tensors)) or [
+        name for name, parameter in parameters.items() if parameter.shape != tensors[name].shape
+    ]
+    if wrong:
+        raise IntegrityError(
+            f"{what} of an artifact does not fit the model: {', '.join(wrong[:5])}; the base model or PEFT has "
+            "changed since it was trained"
+        )
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def _copied(parameter: nn.Parameter) -> Tensor:
+    return parameter.detach().to("cpu", copy=True).contiguous()

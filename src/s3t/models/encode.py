@@ -1,0 +1,107 @@
+"""From features to tensors. Each record is encoded by itself; a batch pads no further than its longest record."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import pyarrow as pa
+import torch
+from PIL import Image as PilImage
+from torch import Tensor
+from transformers import (
+    AutoConfig,
+    AutoImageProcessor,
+    AutoTokenizer,
+    DataCollatorWithPadding,
+    ViTImageProcessorPil,
+)
+
+from s3t.errors import RecipeError
+from s3t.recipe import Image, Recipe
+
+Encoded = Mapping[str, Any]
+"""One record as the model takes it, not yet padded."""
+
+
+class Encoder(Protocol):
+    """Features of a slice or of an input, as tensors."""
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Each row by itself: no row's encoding depends on another's."""
+        ...
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """A batch, padded to its longest record."""
+        ...
+
+
+class TextEncoder:
+    """Tokenises texts or pairs of texts."""
+
+    def __init__(self, folder: Path, *, max_length: int) -> None:
+        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        if self._tokenizer.pad_token is None:
+            raise RecipeError("the recipe", ["base_model: its tokenizer has no padding token; name another model"])
+        self._max_length = max_length
+        self._collator = DataCollatorWithPadding(self._tokenizer, return_tensors="pt")
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids, cut to the recipe's length, without padding."""
+        if rows.num_rows == 0:
+            return []
+        names = [name for name in ("text", "text_pair") if name in rows.column_names]
+        texts = [rows[name].to_pylist() for name in names]
+        columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
+        return [{name: columns[name][row] for name in columns} for row in range(rows.num_rows)]
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Integer tensors, batch x longest."""
+        return dict(self._collator([dict(record) for record in records]))
+
+
+class ImageEncoder:
+    """Decodes images and gives them the size and range that the model takes."""
+
+    def __init__(self, folder: Path, image: Image) -> None:
+        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        self._mode = "L" if config.num_channels == 1 else "RGB"
+        if (folder / "preprocessor_config.json").is_file():
+            # Pillow's resampling, whether torchvision is installed or not: other code would give other bits.
+            self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+        else:
+            side = config.image_size
+            height, width = side if isinstance(side, list | tuple) else (side, side)
+            self._processor = ViTImageProcessorPil(
+                size={"height": height, "width": width},
+                image_mean=_per_channel(image.mean, config.num_channels, "mean"),
+                image_std=_per_channel(image.std, config.num_channels, "std"),
+            )
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Float pixels, channels x height x width."""
+        return [{"pixel_values": self._pixels(content)} for content in rows["image"].to_pylist()]
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Float tensors, batch x channels x height x width."""
+        return {"pixel_values": torch.stack([record["pixel_values"] for record in records])}
+
+    def _pixels(self, content: bytes) -> Tensor:
+        with PilImage.open(io.BytesIO(content)) as image:
+            pixels: Tensor = self._processor(image.convert(self._mode), return_tensors="pt")["pixel_values"][0]
+        return pixels
+
+
+def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
+    """The encoder of a recipe's task."""
+    if recipe.task.is_text:
+        return TextEncoder(folder, max_length=recipe.text.max_length)
+    return ImageEncoder(folder, recipe.image)
+
+
+def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
+    if len(values) not in (1, channels):
+        raise RecipeError("the recipe", [f"image.{field}: {len(values)} numbers for {channels} channels"])
+    return values if len(values) == channels else values * channels

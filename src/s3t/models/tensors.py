@@ -1,0 +1,49 @@
+"""What a stage leaves, in memory and as a safetensors file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import safetensors
+import safetensors.torch
+from torch import Tensor
+
+from s3t.errors import IntegrityError
+
+BLOCK, HEAD = "block/", "head/"
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageTensors:
+    """A stage's block, and the head as it was after it. On the CPU."""
+
+    block: Mapping[str, Tensor]
+    """Adapter tensors by `module/parameter`, such as bert.encoder.layer.5.attention.self.query/lora_A.weight."""
+    head: Mapping[str, Tensor]
+    """Head tensors by full name."""
+
+
+def pack(tensors: StageTensors) -> bytes:
+    """A stage's tensors as a safetensors file. The same tensors give the same bytes."""
+    flat: Mapping[str, Tensor] = {
+        **{BLOCK + name: tensor for name, tensor in tensors.block.items()},
+        **{HEAD + name: tensor for name, tensor in tensors.head.items()},
+    }
+    return safetensors.torch.save(dict(flat))
+
+
+def unpack(content: bytes) -> StageTensors:
+    """The tensors of a safetensors file that `pack` wrote.
+
+    Raises:
+        IntegrityError: it is not such a file.
+    """
+    try:
+        flat = safetensors.torch.load(content)
+    except safetensors.SafetensorError as error:
+        raise IntegrityError(f"an artifact is not a safetensors file: {error}; run `s3t audit`") from error
+    return StageTensors(
+        block={name.removeprefix(BLOCK): tensor for name, tensor in flat.items() if name.startswith(BLOCK)},
+        head={name.removeprefix(HEAD): tensor for name, tensor in flat.items() if name.startswith(HEAD)},
+    )

@@ -1,0 +1,1 @@
+"""From inputs to answers: members, their ensemble, and how good it is."""

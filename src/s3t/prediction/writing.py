@@ -1,0 +1,59 @@
+"""Answers to a file: CSV, JSON lines or Parquet, by its suffix; whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet
+
+from s3t.disk import storage_errors, write_durably
+from s3t.errors import InputError
+
+SUFFIXES = (".csv", ".jsonl", ".parquet")
+
+
+def check_output(path: Path) -> None:
+    """Whether answers can be written there; asked before any work is done.
+
+    Raises:
+        InputError: the suffix is unknown or the folder is missing.
+    """
+    problems = []
+    if path.suffix.lower() not in SUFFIXES:
+        problems.append(f"has the suffix {path.suffix!r}; use {', '.join(SUFFIXES)}")
+    if not path.parent.is_dir():
+        problems.append(f"its folder {path.parent} does not exist; make it first")
+    if problems:
+        raise InputError(str(path), problems)
+
+
+def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write one row an answer. In CSV and Parquet each label's probability is a column, `probability:LABEL`.
+
+    Raises:
+        StorageError: the disk refused; a file that was there is as it was.
+    """
+    suffix = path.suffix.lower()
+
+    def write(part: Path) -> None:
+        if suffix == ".jsonl":
+            part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+            return
+        table = pa.Table.from_pylist([_flat(row) for row in rows])
+        if suffix == ".csv":
+            pa.csv.write_csv(table, part)
+        else:
+            pa.parquet.write_table(table, part)
+
+    with storage_errors(f"writing {path}"):
+        write_durably(path, write, tmp=path.parent, mode=0o644)
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    probabilities = row.get("probabilities", {})
+    plain = {name: value for name, value in row.items() if name != "probabilities"}
+    return plain | {f"probability:{label}": value for label, value in probabilities.items()}

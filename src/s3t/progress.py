@@ -1,0 +1,53 @@
+"""How long work tells how far it is. The command line draws bars; the library is silent unless told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+
+class Progress(Protocol):
+    """Hears of long work. `total` and `count` are records to go through."""
+
+    def start(self, what: str, total: int) -> None:
+        """A piece of work begins."""
+        ...
+
+    def note(self, what: str) -> None:
+        """What is being done within it."""
+        ...
+
+    def advance(self, count: int) -> None:
+        """Some of it is done."""
+        ...
+
+    def finish(self) -> None:
+        """It is done, or given up."""
+        ...
+
+
+class Silent:
+    """Tells nobody."""
+
+    def start(self, what: str, total: int) -> None:
+        """Nothing."""
+
+    def note(self, what: str) -> None:
+        """Nothing."""
+
+    def advance(self, count: int) -> None:
+        """Nothing."""
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+@contextmanager
+def telling(progress: Progress, what: str, total: int) -> Iterator[None]:
+    """Start and, whatever happens within, finish."""
+    progress.start(what, total)
+    try:
+        yield
+    finally:
+        progress.finish()

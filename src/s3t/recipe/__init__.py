@@ -1,0 +1,30 @@
+"""Recipes: what to train, on which columns, split how. Parsing and validation; no torch."""
+
+from s3t.recipe.loading import load_recipe, recipe_from
+from s3t.recipe.schema import (
+    Adapter,
+    Columns,
+    Image,
+    Partition,
+    Prediction,
+    Recipe,
+    Sequences,
+    Task,
+    Text,
+    Training,
+)
+
+__all__ = [
+    "Adapter",
+    "Columns",
+    "Image",
+    "Partition",
+    "Prediction",
+    "Recipe",
+    "Sequences",
+    "Task",
+    "Text",
+    "Training",
+    "load_recipe",
+    "recipe_from",
+]

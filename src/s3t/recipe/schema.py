@@ -1,0 +1,296 @@
+"""The recipe's fields. Frozen, every field documented, unknown fields refused."""
+
+from __future__ import annotations
+
+import math
+from enum import StrEnum
+from typing import Annotated, Any, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
+from s3t.sequences import SELECTORS
+
+MAX_SEED = 2**63 - 1
+
+Value = TypeVar("Value")
+
+
+class Task(StrEnum):
+    """What the head answers."""
+
+    TEXT_CLASSIFICATION = "text-classification"
+    TEXT_REGRESSION = "text-regression"
+    IMAGE_CLASSIFICATION = "image-classification"
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether the label is a number rather than one of a set."""
+        return self is Task.TEXT_REGRESSION
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the features are text."""
+        return self is not Task.IMAGE_CLASSIFICATION
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Columns(_Part):
+    """Which column of the data holds what."""
+
+    label: str = "label"
+    """The column of the label: a name of the label set, or a number for regression."""
+    id: str | None = None
+    """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
+    identical rows share it and leave together."""
+    subject: str | None = None
+    """The column of the person whose record it is. All records of a subject lie in one slice."""
+    text: str | None = None
+    """The column of the text (text tasks)."""
+    text_pair: str | None = None
+    """The column of a second text, where the input is a pair (text tasks)."""
+    image: str | None = None
+    """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        taken: dict[str, str] = {}
+        for role, column in self.named().items():
+            if column in taken:
+                raise ValueError(f"{taken[column]} and {role} both name the column {column!r}")
+            taken[column] = role
+        return self
+
+    def named(self) -> dict[str, str]:
+        """Role to column, for the roles that are given."""
+        return {role: column for role, column in self.model_dump().items() if column is not None}
+
+
+class Partition(_Part):
+    """How records are split. Depends on each record's id or subject alone."""
+
+    shards: int = Field(default=3, ge=1, le=100_000)
+    """m: members of the ensemble, each trained on its own records."""
+    slices: int = Field(default=4, ge=1, le=10_000)
+    """L: slices a shard; also the number of blocks."""
+    salt: SecretStr | None = Field(default=None, min_length=1)
+    """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
+
+
+class Sequences(_Part):
+    """The orders in which a shard's slices are trained."""
+
+    budget: int = Field(default=4, ge=1)
+    """B: orders a shard."""
+    selector: str = "cyclic"
+    """How the B orders are chosen. cyclic: rotations of the slices, spaced L/B apart (paper, Algorithm 1)."""
+
+    @field_validator("selector")
+    @classmethod
+    def _selector_exists(cls, value: str) -> str:
+        if value not in SELECTORS:
+            raise ValueError(f"no selector is called {value!r}; choose one of {', '.join(sorted(SELECTORS))}")
+        return value
+
+
+class Adapter(_Part):
+    """The PEFT adapter that a block is made of."""
+
+    kind: Literal["lora", "ia3"] = "lora"
+    """lora, or ia3 (rank, alpha, dropout and the LoRA switches do not apply to it)."""
+    layers_per_slice: int = Field(default=1, ge=1)
+    """Transformer layers a block. Layers left over at the bottom stay as pre-trained."""
+    target_modules: list[str] | Literal["all-linear"] = "all-linear"
+    """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
+    all-linear takes every linear module of the layer."""
+    feedforward_modules: list[str] = []
+    """IA3 alone: which of the target modules scale their input instead of their output."""
+    rank: int = Field(default=16, ge=1)
+    """LoRA rank r."""
+    alpha: float = Field(default=32.0, gt=0)
+    """LoRA alpha; the update is scaled by alpha/r (rsLoRA: alpha/sqrt(r))."""
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Dropout before the LoRA matrices, in training."""
+    use_rslora: bool = False
+    """Scale by alpha/sqrt(r) (arXiv 2312.03732)."""
+    use_dora: bool = False
+    """Decompose weights into magnitude and direction (arXiv 2402.09353)."""
+    init_lora_weights: bool | str = True
+    """true or gaussian. Inits that change base weights or are fitted on data are refused."""
+    bias: str = "none"
+    """none; anything else is refused."""
+    modules_to_save: list[str] | None = None
+    """Refused; the task head is trained and stored per stage already."""
+
+    @field_validator("init_lora_weights")
+    @classmethod
+    def _init_is_exact(cls, value: bool | str) -> bool | str:
+        return _allowed(value, init_problem(value))
+
+    @field_validator("bias")
+    @classmethod
+    def _bias_is_exact(cls, value: str) -> str:
+        return _allowed(value, bias_problem(value))
+
+    @field_validator("modules_to_save")
+    @classmethod
+    def _modules_are_exact(cls, value: list[str] | None) -> list[str] | None:
+        return _allowed(value, modules_to_save_problem(value))
+
+    @model_validator(mode="after")
+    def _feedforward_is_targeted(self) -> Self:
+        if self.feedforward_modules and self.kind != "ia3":
+            raise ValueError("feedforward_modules belongs to IA3; take it out or set kind: ia3")
+        stray = [name for name in self.feedforward_modules if name not in self.target_modules]
+        if stray and self.target_modules != "all-linear":
+            raise ValueError(f"feedforward_modules {stray} are not among target_modules; add them there")
+        return self
+
+
+class Text(_Part):
+    """How text becomes tokens."""
+
+    max_length: int = Field(default=128, ge=1)
+    """Tokens a record, special ones included; longer texts are cut."""
+
+
+class Image(_Part):
+    """How images become pixels, where the base model's folder has no preprocessor_config.json."""
+
+    mean: list[float] = [0.5]
+    """Mean a channel, after division by 255; one number serves all channels."""
+    std: list[float] = [0.5]
+    """Standard deviation a channel, after division by 255; one number serves all channels."""
+
+
+class Training(_Part):
+    """How one stage is trained. Every stage starts with a fresh optimiser, schedule and random generator."""
+
+    epochs: int = Field(default=4, ge=0)
+    """Passes over the records of the prefix, a stage."""
+    batch_size: int = Field(default=32, ge=1)
+    """Records a step."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """Peak learning rate of AdamW."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """What the learning rate does after warm-up."""
+    warmup: float = Field(default=0.06, ge=0.0, le=1.0)
+    """Share of the stage's steps over which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """AdamW's weight decay, on matrices alone."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm; null: never."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
+    and kept. Adapter weights and optimiser are float32."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train. auto: a GPU if there is one."""
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    """All randomness of training derives from it, the shard and the prefix."""
+
+
+class Prediction(_Part):
+    """How members answer together."""
+
+    aggregation: Literal["logits", "probabilities", "vote"] = "logits"
+    """Mean of logits, mean of probabilities, or majority vote over the shards."""
+    batch_size: int = Field(default=64, ge=1)
+    """Inputs a forward pass."""
+
+
+def _allowed(value: Value, problem: str | None) -> Value:
+    if problem is not None:
+        raise ValueError(problem)
+    return value
+
+
+def _declared_labels(value: Any) -> Any:
+    """Labels as strings. YAML reads yes, no, on, off as booleans: refused, for nobody can tell what was meant."""
+    if not isinstance(value, list):
+        return value
+    booleans = [label for label in value if isinstance(label, bool)]
+    if booleans:
+        raise ValueError(f'{booleans} are booleans to YAML; put labels like yes and no in quotes ("yes")')
+    return [str(label) if isinstance(label, int) else label for label in value]
+
+
+class Recipe(_Part):
+    """All that decides what is trained. One YAML file; see docs/recipe.md."""
+
+    task: Task
+    """text-classification, text-regression or image-classification."""
+    base_model: str = Field(min_length=1)
+    """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
+    installed Python package."""
+    revision: str | None = None
+    """Commit or tag of a hub model."""
+    columns: Columns
+    """Which column of the data holds what."""
+    labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
+    """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
+    partition: Partition = Partition()
+    """Shards and slices."""
+    sequences: Sequences = Sequences()
+    """Orders of the slices."""
+    adapter: Adapter = Adapter()
+    """The blocks."""
+    text: Text = Text()
+    """Tokenisation."""
+    image: Image = Image()
+    """Pixels."""
+    training: Training = Training()
+    """The optimiser and its schedule."""
+    prediction: Prediction = Prediction()
+    """The ensemble."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        problems = [*self._task_problems(), *self._label_problems(), *self._budget_problems()]
+        if problems:
+            raise ValueError("\n".join(problems))
+        return self
+
+    def _task_problems(self) -> list[str]:
+        columns = self.columns
+        if self.task.is_text:
+            problems = [] if columns.text else [f"task {self.task} needs columns.text, the column of the text"]
+            return problems + ([f"columns.image has no place in task {self.task}"] if columns.image else [])
+        problems = [] if columns.image else [f"task {self.task} needs columns.image, the column of the image"]
+        return problems + ([f"columns.text has no place in task {self.task}"] if columns.text else [])
+
+    def _label_problems(self) -> list[str]:
+        if self.task.is_regression:
+            return ["a regression has no labels; leave them out"] if self.labels is not None else []
+        if self.labels is None:
+            return ["declare the labels (labels: [a, b]) or have them read from the data (labels: infer)"]
+        if self.labels == "infer":
+            return []
+        repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
+        problems = [f"labels {repeated} are declared more than once"] if repeated else []
+        return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
+
+    def _budget_problems(self) -> list[str]:
+        slices, budget = self.partition.slices, self.sequences.budget
+        # 21! exceeds any budget that could be trained; no need for the big number.
+        if slices <= 20 and budget > math.factorial(slices):
+            return [
+                f"sequences.budget {budget} exceeds {slices}! = {math.factorial(slices)}, the number of orders of "
+                f"{slices} slices; lower the budget"
+            ]
+        return []
+
+    @property
+    def blocks_depth(self) -> int:
+        """Transformer layers that all blocks cover together."""
+        return self.partition.slices * self.adapter.layers_per_slice

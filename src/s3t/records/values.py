@@ -1,0 +1,40 @@
+"""Single values as the records keep them: ids and labels as text, whatever type the file had."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+
+def name_of(value: Any) -> str | None:
+    """An id, subject or label as text, or None where it is missing or has no exact text.
+
+    Whole numbers lose their type (7, 7.0 and "7" are one id: a column of integers with a gap reads as floats).
+
+    >>> name_of(7), name_of(7.0), name_of("7"), name_of(True), name_of(float("nan")), name_of("")
+    ('7', '7', '7', 'true', None, None)
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return str(int(value)) if value.is_integer() else repr(value)
+    if value is None or value == "":
+        return None
+    return str(value)
+
+
+def number_of(value: Any) -> float | None:
+    """A regression label as a finite number, or None.
+
+    >>> number_of("2.5"), number_of(3), number_of("x"), number_of(float("inf"))
+    (2.5, 3.0, None, None)
+    """
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None

@@ -1,0 +1,137 @@
+"""Making a run: everything is checked first, written beside the final place, and moved there in one step."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import pyarrow as pa
+
+from s3t.disk import storage_errors, sync_folder
+from s3t.errors import InputError, RunFolderError
+from s3t.ledger import Ledger, RecordRow, SliceState
+from s3t.partition import Place, Secret
+from s3t.recipe import Recipe
+from s3t.records import Data, Records, ingest, split_into_slices, write_slice
+from s3t.records.slices import count_copies
+from s3t.run.layout import Description, Layout, write_layout
+from s3t.sequences import SELECTORS
+from s3t.version import __version__
+
+INFERRED_LABELS = (
+    "labels: infer: the label set was read from the records; had a record that was the only one of its label never "
+    "been there, the head would have another shape. Declare the labels to close this"
+)
+
+
+def create_run(path: Path, recipe: Recipe, data: Data) -> None:
+    """Check recipe and data, partition the records, draw the orders, write the run folder.
+
+    Raises:
+        RunFolderError: `path` exists.
+        InputError: all that is wrong with recipe and data; no folder is left.
+        StorageError: the disk refused; no folder is left.
+    """
+    if path.exists() or path.is_symlink():
+        raise RunFolderError(str(path), ["exists already; choose another folder, or remove it first"])
+    base_digest, precision, records = _checked(recipe, data)
+    salt = recipe.partition.salt
+    secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
+    shards, slices = recipe.partition.shards, recipe.partition.slices
+    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices)
+    # Drawn here and stored: from declared numbers, never from how many records a slice has.
+    selector = SELECTORS[recipe.sequences.selector]
+    orders = tuple(selector(slices=slices, budget=recipe.sequences.budget) for _ in range(shards))
+    description = Description(
+        version=__version__,
+        labels=records.labels,
+        orders=orders,
+        base_digest=base_digest,
+        precision=precision,
+        gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
+        warnings=tuple(_warnings(contents)),
+    )
+    part = path.with_name(f".{path.name}.init-{os.getpid()}")
+    with storage_errors(f"writing the run {path}"):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            part.mkdir(mode=0o700)
+            _write(Layout(part), recipe, description, secret, contents)
+            part.rename(path)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        sync_folder(path.parent)
+
+
+def _checked(recipe: Recipe, data: Data) -> tuple[str, str, Records]:
+    """The base model's digest, the resolved precision and the records; or the problems of recipe and data together."""
+    problems: list[InputError] = []
+    try:
+        digest, precision = _check_model(recipe)
+    except InputError as error:
+        problems.append(error)
+    try:
+        records = ingest(data, recipe)
+    except InputError as error:
+        problems.append(error)
+    if len(problems) > 1:
+        listed = [f"{error.where}: {problem}" for error in problems for problem in error.problems]
+        raise InputError("the recipe and the data", listed)
+    if problems:
+        raise problems[0]
+    return digest, precision, records
+
+
+def _check_model(recipe: Recipe) -> tuple[str, str]:
+    """The base model's digest and the resolved precision."""
+    # Here: they import torch and transformers, which opening a run does not need.
+    from s3t.models.base import check_model
+    from s3t.models.source import model_digest, model_folder
+    from s3t.training.numerics import resolve_device, resolve_precision
+
+    folder = model_folder(recipe.base_model, revision=recipe.revision)
+    check_model(folder, recipe)
+    precision = resolve_precision(recipe.training.precision, resolve_device(recipe.training.device))
+    return model_digest(folder), precision
+
+
+def _write(
+    layout: Layout,
+    recipe: Recipe,
+    description: Description,
+    secret: Secret,
+    contents: Mapping[Place, pa.Table],
+) -> None:
+    write_layout(layout, recipe, description, secret)
+    digests = {
+        place: write_slice(layout.slices, place, rows, secret, tmp=layout.tmp) for place, rows in contents.items()
+    }
+    layout.artifacts.mkdir()
+    ledger = Ledger.create(
+        layout.ledger,
+        slices={
+            place: SliceState(records=rows.num_rows, losses=0, digest=digests[place], pending=False)
+            for place, rows in contents.items()
+        },
+        records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],
+    )
+    ledger.close()
+
+
+def _record_rows(place: Place, rows: pa.Table, secret: Secret) -> list[RecordRow]:
+    return [
+        RecordRow(
+            token=secret.token("ledger", "record", record),
+            subject=None if subject is None else secret.token("ledger", "subject", subject),
+            place=place,
+            copies=copies,
+        )
+        for (record, subject), copies in count_copies(rows).items()
+    ]
+
+
+def _warnings(contents: Mapping[Place, pa.Table]) -> list[str]:
+    empty = [place for place, rows in contents.items() if rows.num_rows == 0]
+    return [f"slice {place.slice} of shard {place.shard} holds no record" for place in empty]

@@ -1,0 +1,132 @@
+"""Where things lie in a run folder, and the two small files that describe it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from s3t.disk import write_bytes_durably
+from s3t.errors import IntegrityError, RunFolderError
+from s3t.partition import Secret
+from s3t.recipe import Recipe, recipe_from
+from s3t.sequences import Order
+
+RUN_FORMAT = 1
+"""Of the folder. A run of another format is not opened."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Paths in a run folder. deletion/places.py lists what each can hold of a record."""
+
+    root: Path
+
+    @property
+    def description(self) -> Path:
+        """What init decided."""
+        return self.root / "run.json"
+
+    @property
+    def recipe(self) -> Path:
+        """The recipe, without its salt."""
+        return self.root / "recipe.yaml"
+
+    @property
+    def secret(self) -> Path:
+        """The salt; mode 0600, apart from the files that may be shared."""
+        return self.root / "secret"
+
+    @property
+    def ledger(self) -> Path:
+        """The SQLite ledger."""
+        return self.root / "ledger.sqlite"
+
+    @property
+    def slices(self) -> Path:
+        """The records, a file a slice."""
+        return self.root / "slices"
+
+    @property
+    def artifacts(self) -> Path:
+        """The artifact store."""
+        return self.root / "artifacts"
+
+    @property
+    def tmp(self) -> Path:
+        """Files being written."""
+        return self.root / "tmp"
+
+    @property
+    def lock(self) -> Path:
+        """Held while a deletion goes on."""
+        return self.root / "lock"
+
+
+class Description(BaseModel):
+    """What was decided when the run was made, once and for all."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: int = RUN_FORMAT
+    version: str
+    """Of s3t."""
+    labels: tuple[str, ...]
+    """In the head's order; empty for a regression."""
+    orders: tuple[tuple[Order, ...], ...]
+    """For each shard its sequences, drawn from declared inputs."""
+    base_digest: str
+    """Of the base model's files."""
+    precision: str
+    """What training.precision was resolved to."""
+    gaps: tuple[str, ...]
+    """Where exactness does not hold, in words."""
+    warnings: tuple[str, ...]
+    """What init found odd but not wrong."""
+
+
+def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:
+    """Write the describing files. The salt goes to its own file and nowhere else."""
+    content = recipe.model_dump(mode="json", exclude={"partition": {"salt"}})
+    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    write_bytes_durably(layout.recipe, text.encode(), tmp=layout.tmp)
+    write_bytes_durably(layout.secret, secret.salt.encode(), tmp=layout.tmp, mode=0o600)
+    described = description.model_dump_json(indent=2) + "\n"
+    write_bytes_durably(layout.description, described.encode(), tmp=layout.tmp)
+
+
+def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
+    """Read the describing files.
+
+    Raises:
+        RunFolderError: the folder is no run, or one of another format.
+        IntegrityError: a describing file is damaged.
+    """
+    where = str(layout.root)
+    try:
+        content: Any = json.loads(layout.description.read_bytes())
+    except FileNotFoundError as error:
+        raise RunFolderError(where, ["is not a run (it has no run.json); make one with `s3t init`"]) from error
+    except (OSError, ValueError) as error:
+        raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error
+    found = content.get("format") if isinstance(content, dict) else None
+    if found != RUN_FORMAT:
+        written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
+        raise RunFolderError(
+            where,
+            [
+                f"was written by s3t {written} in format {found}; this version reads format {RUN_FORMAT}: install "
+                "that version, or make a new run"
+            ],
+        )
+    try:
+        description = Description.model_validate(content)
+        recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
+        secret = Secret(salt=layout.secret.read_text(encoding="utf-8"))
+    except (OSError, ValidationError, yaml.YAMLError) as error:
+        raise IntegrityError(f"{where}: a describing file is damaged ({error}); restore it from a backup") from error
+    return recipe, description, secret

@@ -1,0 +1,214 @@
+"""What the run's methods return. Each has `to_json()`: the document that the command line prints with --json."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from s3t.inventory import Inventory, Serving
+from s3t.partition import Place
+from s3t.prediction.aggregate import Scores
+from s3t.sequences import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Status:
+    """What is alive and what serves, at one generation."""
+
+    inventory: Inventory
+    gaps: tuple[str, ...]
+    """Where exactness does not hold, in words; empty for a declared label set."""
+    warnings: tuple[str, ...]
+    missing: int
+    """Stages that `train` or `repair` would train."""
+
+    @property
+    def generation(self) -> int:
+        """The ledger's counter: one more with every deletion."""
+        return self.inventory.generation
+
+    @property
+    def records(self) -> int:
+        """Records present."""
+        return sum(self.inventory.records.values())
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The serving depth of every shard, 0 for one that does not answer."""
+        members = self.inventory.members()
+        return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.inventory.orders)))
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t status --json`."""
+        return {
+            "generation": self.generation,
+            "records": self.records,
+            "missing_stages": self.missing,
+            "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
+            "gaps": list(self.gaps),
+            "warnings": list(self.warnings),
+        }
+
+    def _shard(self, shard: int) -> dict[str, Any]:
+        inventory = self.inventory
+        orders = inventory.orders[shard]
+        return {
+            "shard": shard,
+            "slices": [inventory.records[Place(shard, index)] for index in range(len(orders[0]))],
+            "sequences": [{"order": list(order), "depth": inventory.depth(shard, order)} for order in orders],
+            "serving": _serving_json(inventory.serving(shard)),
+        }
+
+
+def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
+    return None if serving is None else {"order": list(serving.order), "depth": serving.depth}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainReport:
+    """What `train` or `repair` did."""
+
+    stages: tuple[tuple[int, Order], ...]
+    """(shard, prefix) of every stage trained."""
+    discarded: int
+    """Stages thrown away because a record was deleted meanwhile."""
+    seconds: float
+    status: Status
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t train --json` and `s3t repair --json`."""
+        return {
+            "trained": len(self.stages),
+            "stages": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.stages],
+            "discarded": self.discarded,
+            "seconds": round(self.seconds, 3),
+            "status": self.status.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """Answers of one generation's ensemble."""
+
+    generation: int
+    members: dict[int, Order]
+    """The prefix that each answering shard used."""
+    labels: tuple[str, ...]
+    """The label set; empty for a regression."""
+    label: tuple[str | float, ...]
+    """The answer to every input: a label, or a number."""
+    probabilities: Scores | None = field(repr=False)
+    """N x C; None for a regression."""
+    logits: Scores = field(repr=False)
+    """Of every member, M x N x C, in the order of `members`."""
+    ids: tuple[str, ...] | None
+    """The inputs' ids where the input has the id column."""
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One mapping an input: its id if known, label, probabilities by label, generation."""
+        rows = []
+        for number, label in enumerate(self.label):
+            row: dict[str, Any] = {} if self.ids is None else {"id": self.ids[number]}
+            row["label"] = label
+            if self.probabilities is not None:
+                row["probabilities"] = dict(zip(self.labels, self.probabilities[number].tolist(), strict=True))
+            row["generation"] = self.generation
+            rows.append(row)
+        return rows
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t predict --json`."""
+        return {
+            "generation": self.generation,
+            "members": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.members.items()],
+            "predictions": self.rows(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How good the ensemble is on labelled data.
+
+    `metrics` has accuracy and matthews, or pearson and rmse; `per_shard` the same for every member alone;
+    `per_depth` for the ensemble whose members use at most that many slices.
+    """
+
+    generation: int
+    n: int
+    metrics: dict[str, Any]
+    per_shard: tuple[dict[str, Any], ...]
+    per_depth: tuple[dict[str, Any], ...]
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers; KeyError for a regression."""
+        return float(self.metrics["accuracy"])
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t evaluate --json`."""
+        return {
+            **self.metrics,
+            "n": self.n,
+            "generation": self.generation,
+            "per_shard": list(self.per_shard),
+            "per_depth": list(self.per_depth),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class DeletionReport:
+    """What a deletion did, or with `dry_run` would do."""
+
+    dry_run: bool
+    deleted: int
+    """Records that left."""
+    already: tuple[str, ...]
+    """Requested ids that were gone before."""
+    unknown: tuple[str, ...]
+    """Requested ids that the run has never held."""
+    slices: tuple[Place, ...]
+    """Slices that lost records."""
+    stages_lost: int
+    status: Status
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t delete --json`."""
+        return {
+            "generation": self.status.generation,
+            "deleted": self.deleted,
+            "already": list(self.already),
+            "unknown": list(self.unknown),
+            "slices": [list(place) for place in self.slices],
+            "stages_lost": self.stages_lost,
+            "dry_run": self.dry_run,
+            "status": self.status.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuditReport:
+    """Whether every live stage is what today's slices ask for."""
+
+    generation: int
+    checked: int
+    """Live stages whose keys, bytes and chains were checked."""
+    replayed: tuple[tuple[int, Order], ...]
+    """(shard, prefix) of stages that were trained again."""
+    mismatches: tuple[dict[str, Any], ...]
+    """What is wrong: shard, prefix or slice, and the problem in words."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.mismatches
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t audit --json`."""
+        return {
+            "ok": self.ok,
+            "generation": self.generation,
+            "checked": self.checked,
+            "replayed": len(self.replayed),
+            "replayed_stages": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.replayed],
+            "mismatches": list(self.mismatches),
+        }

@@ -1,0 +1,396 @@
+"""The library's front door: `Run`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from filelock import FileLock
+
+from s3t.audit.audit import Auditor
+from s3t.deletion.deleter import Deleter
+from s3t.disk import storage_errors, sweep_tmp
+from s3t.engine import run_stages
+from s3t.errors import InputError, NoLiveShardError
+from s3t.inventory import Inventory
+from s3t.ledger import Ledger, Snapshot
+from s3t.prediction.aggregate import Scores
+from s3t.prediction.answers import Answers
+from s3t.progress import Progress, Silent, telling
+from s3t.recipe import Recipe, recipe_from
+from s3t.records import Data, ingest_inputs
+from s3t.records.ingest import ingest_labelled
+from s3t.run.creation import create_run
+from s3t.run.layout import Layout, read_layout
+from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
+from s3t.sequences import Order
+from s3t.stages import KeyInputs, Stage, training_part
+from s3t.store import LocalStore
+
+if TYPE_CHECKING:
+    from s3t.run.workshop import Workshop
+
+Inputs: TypeAlias = "Data | Sequence[str] | Sequence[Mapping[str, Any]]"
+"""What may be predicted: data as for training (without labels), a list of texts, or a list of rows."""
+
+
+class Run:
+    """One trained system in a folder. Use `Run.create` or `Run.open`.
+
+    May be used as a context manager, which closes the ledger. Opening finishes deletions that a crash interrupted.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._layout = Layout(path)
+        self._recipe, self._description, self._secret = read_layout(self._layout)
+        self._key_inputs = KeyInputs(
+            secret=self._secret,
+            base_digest=self._description.base_digest,
+            training_part=training_part(
+                self._recipe, labels=self._description.labels, precision=self._description.precision
+            ),
+        )
+        self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
+        self._ledger = Ledger.open(self._layout.ledger)
+        self._store = LocalStore(self._layout.artifacts, tmp=self._layout.tmp)
+        self._loaded: Workshop | None = None
+        self._deleter = Deleter(
+            ledger=self._ledger,
+            store=self._store,
+            secret=self._secret,
+            slices=self._layout.slices,
+            tmp=self._layout.tmp,
+            lock=FileLock(self._layout.lock, mode=0o600),
+            orders=self._description.orders,
+            forget=lambda places: self._loaded.forget(places) if self._loaded else None,
+        )
+
+    @classmethod
+    def create(cls, path: str | Path, *, recipe: Recipe | Mapping[str, Any] | str | Path, data: Data) -> Run:
+        """Make a run: check everything, partition the records, draw the orders. Trains nothing yet.
+
+        Args:
+            path: a folder that does not exist.
+            recipe: a `Recipe`, a mapping of its fields, or a YAML file.
+            data: a CSV, JSON lines or Parquet file, a `datasets.Dataset`, a pandas frame or an arrow table.
+
+        Raises:
+            InputError: with all problems of recipe and data; no folder is left.
+            StorageError: the disk refused; no folder is left.
+        """
+        create_run(Path(path), recipe_from(recipe), data)
+        return cls.open(path)
+
+    @classmethod
+    def open(cls, path: str | Path) -> Run:
+        """Open a run, and finish what a crash left undone.
+
+        Raises:
+            RunFolderError: the folder is no run, or one of another format.
+        """
+        run = cls(Path(path))
+        with storage_errors(f"opening the run {path}"):
+            sweep_tmp(run._layout.tmp)
+        run._deleter.finish()
+        run._deleter.sweep()
+        return run
+
+    def close(self) -> None:
+        """Release the ledger and the model."""
+        self._ledger.close()
+        self._loaded = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._layout.root
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe, without its salt."""
+        return self._recipe
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label set in the head's order; empty for a regression."""
+        return self._description.labels
+
+    def status(self) -> Status:
+        """What is alive and what serves."""
+        return self._status(self._inventory(self._snapshot()))
+
+    def train(self, *, progress: Progress | None = None) -> TrainReport:
+        """Train every missing stage. May be killed and run again: what is stored is not trained twice.
+
+        Raises:
+            IsolationError: a stage touched tensors that are not its own.
+            IntegrityError: the base model, a slice or an artifact is not what it should be.
+            StorageError: the disk refused.
+        """
+        progress = progress or Silent()
+        started = time.monotonic()
+        with telling(progress, "training", self._training_cost()):
+            report = run_stages(
+                lambda: self._inventory(self._snapshot()).missing(),
+                lambda stage: self._train_stage(stage, progress),
+            )
+        return TrainReport(
+            stages=tuple((stage.shard, stage.prefix) for stage in report.trained),
+            discarded=report.discarded,
+            seconds=time.monotonic() - started,
+            status=self.status(),
+        )
+
+    def repair(self, *, progress: Progress | None = None) -> TrainReport:
+        """Train what deletions cost: only the stages that are missing, each from its surviving parent.
+
+        Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
+        """
+        return self.train(progress=progress)
+
+    def predict(
+        self,
+        inputs: Inputs,
+        *,
+        prefixes: Mapping[int, Order] | None = None,
+        progress: Progress | None = None,
+    ) -> Predictions:
+        """Answer with the ensemble of every shard's serving prefix.
+
+        Args:
+            inputs: data with the feature columns, a list of texts, or a list of rows.
+            prefixes: for each shard that shall answer, a live prefix, instead of those that serve.
+            progress: hears of every batch.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: the inputs do not fit the recipe, or a prefix is not alive.
+        """
+        features, ids = ingest_inputs(self._as_data(inputs), self._recipe)
+        snapshot = self._snapshot()
+        members = self._members(self._inventory(snapshot), prefixes)
+        workshop = self._workshop()
+        encoded = workshop.encode(features)
+        progress = progress or Silent()
+        with telling(progress, "predicting", len(encoded) * len(members)):
+            logits_MNC = np.stack(  # noqa: N806
+                [
+                    workshop.logits(workshop.chain(stage, snapshot), encoded, on_batch=progress.advance)
+                    for stage in members
+                ]
+            )
+        label, probabilities = self._answers.answer(logits_MNC)
+        return Predictions(
+            generation=snapshot.generation,
+            members={stage.shard: stage.prefix for stage in members},
+            labels=self.labels,
+            label=label,
+            probabilities=probabilities,
+            logits=logits_MNC,
+            ids=None if ids is None else tuple(ids),
+        )
+
+    def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
+        """How good the ensemble, each member, and the ensemble cut to each depth are on labelled data.
+
+        Args:
+            data: with features and labels; ids are not looked at.
+            per_depth: also evaluate shallower ensembles, at the cost of one pass a live block.
+            progress: hears of every batch.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            DataError: the data does not fit the recipe.
+        """
+        records = ingest_labelled(data, self._recipe)
+        snapshot = self._snapshot()
+        members = self._members(self._inventory(snapshot), None)
+        workshop = self._workshop()
+        encoded = workshop.encode(records.rows)
+        wanted = {link for stage in members for link in (stage.chain if per_depth else (stage,))}
+        progress = progress or Silent()
+        logits: dict[Stage, Scores] = {}
+        with telling(progress, "evaluating", len(encoded) * len(wanted)):
+            for stage in sorted(wanted):
+                chain = workshop.chain(stage, snapshot)
+                logits[stage] = workshop.logits(chain, encoded, on_batch=progress.advance)
+        expected = records.rows["label"].to_pylist()
+        depths = range(1, max(stage.depth for stage in members) + 1) if per_depth else ()
+        return Evaluation(
+            generation=snapshot.generation,
+            n=len(expected),
+            metrics=self._answers.metrics([logits[stage] for stage in members], expected),
+            per_shard=tuple(
+                {
+                    "shard": stage.shard,
+                    "depth": stage.depth,
+                    **self._answers.metrics([logits[stage]], expected),
+                }
+                for stage in members
+            ),
+            per_depth=tuple(
+                {
+                    "depth": depth,
+                    **self._answers.metrics(
+                        [logits[stage.chain[min(depth, stage.depth) - 1]] for stage in members], expected
+                    ),
+                }
+                for depth in depths
+            ),
+        )
+
+    def delete(
+        self,
+        *,
+        records: Sequence[str | int] = (),
+        subjects: Sequence[str | int] = (),
+        dry_run: bool = False,
+    ) -> DeletionReport:
+        """Delete records by id and by subject. Durable when it returns; serves on without them at once.
+
+        Names that are gone already or that the run has never held are reported and change nothing.
+
+        Args:
+            records: record ids.
+            subjects: subjects; all their records go.
+            dry_run: say what would happen, and do nothing.
+
+        Raises:
+            StorageError: the disk refused. If the message says that the records are out of use, the deletion is
+                accepted and opening the run again finishes it; otherwise nothing has changed.
+        """
+        outcome = self._deleter.delete(
+            records=[str(name) for name in records],
+            subjects=[str(name) for name in subjects],
+            dry_run=dry_run,
+        )
+        return DeletionReport(
+            dry_run=dry_run,
+            deleted=sum(row.copies for row in outcome.rows),
+            already=outcome.already,
+            unknown=outcome.unknown,
+            slices=tuple(sorted(outcome.plan.losses)),
+            stages_lost=len(outcome.plan.tainted),
+            status=self._status(outcome.inventory),
+        )
+
+    def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> AuditReport:
+        """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.
+
+        Args:
+            replay: how many live stages to train again and compare byte for byte.
+            seed: chooses which; by default nobody can foresee it.
+            progress: hears of replayed training.
+        """
+        progress = progress or Silent()
+        auditor = Auditor(
+            slices=self._layout.slices,
+            secret=self._secret,
+            store=self._store,
+            inputs=self._key_inputs,
+            retrain=lambda stage, snapshot, on_step: self._workshop().train(stage, snapshot, on_step=on_step),
+        )
+        snapshot = self._snapshot()
+        mismatches = auditor.check(snapshot)
+        stages = auditor.sample(snapshot, replay, seed)
+        cost = sum(self._stage_cost(self._inventory(snapshot), stage) for stage in stages)
+        with telling(progress, "replaying", cost):
+            for stage in stages:
+                progress.note(f"replaying {stage}")
+                mismatches += auditor.replay(stage, snapshot, on_step=progress.advance)
+        return AuditReport(
+            generation=snapshot.generation,
+            checked=len(snapshot.stages),
+            replayed=tuple((stage.shard, stage.prefix) for stage in stages),
+            mismatches=tuple(mismatches),
+        )
+
+    def _snapshot(self) -> Snapshot:
+        """The ledger now, without slices whose accepted deletion another process has not finished erasing."""
+        self._deleter.finish()
+        return self._ledger.snapshot()
+
+    def _inventory(self, snapshot: Snapshot) -> Inventory:
+        """What is alive: committed, untainted, and in the store."""
+        return snapshot.inventory(self._description.orders).keeping(self._store.keys())
+
+    def _status(self, inventory: Inventory) -> Status:
+        return Status(
+            inventory=inventory,
+            gaps=self._description.gaps,
+            warnings=self._description.warnings,
+            missing=len(inventory.missing()),
+        )
+
+    def _workshop(self) -> Workshop:
+        if self._loaded is None:
+            from s3t.run.workshop import Workshop  # here: it imports torch
+
+            self._loaded = Workshop(
+                slices=self._layout.slices,
+                recipe=self._recipe,
+                labels=self.labels,
+                precision=self._description.precision,
+                inputs=self._key_inputs,
+                store=self._store,
+            )
+        return self._loaded
+
+    def _train_stage(self, stage: Stage, progress: Progress) -> bool:
+        """Train and commit one stage; False if a deletion came between."""
+        snapshot = self._snapshot()
+        if stage.parent is not None and stage.parent not in self._inventory(snapshot).alive:
+            return False
+        progress.note(str(stage))
+        key, content, manifest = self._workshop().train(stage, snapshot, on_step=progress.advance)
+        with storage_errors(f"storing {stage}"), self._ledger.writing() as transaction:
+            return transaction.commit_stage(
+                stage,
+                key,
+                losses=snapshot.losses(stage),
+                put=lambda: self._store.put(stage.shard, key, content, manifest),
+            )
+
+    def _training_cost(self) -> int:
+        inventory = self._inventory(self._snapshot())
+        return sum(self._stage_cost(inventory, stage) for stage in inventory.missing())
+
+    def _stage_cost(self, inventory: Inventory, stage: Stage) -> int:
+        return inventory.records_in(stage.shard, stage.prefix) * self._recipe.training.epochs
+
+    def _members(self, inventory: Inventory, prefixes: Mapping[int, Order] | None) -> list[Stage]:
+        """The deepest stage of every answering shard's prefix."""
+        if prefixes is not None:
+            members = [Stage(shard, tuple(prefix)) for shard, prefix in sorted(prefixes.items())]
+            dead = [stage for stage in members for link in stage.chain if link not in inventory.alive]
+            if dead:
+                raise InputError("prefixes", [f"{stage} is not alive" for stage in dict.fromkeys(dead)])
+        else:
+            members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
+        if not members:
+            raise NoLiveShardError(
+                f"none of the {len(inventory.orders)} shards of {self.path} has a live prefix that holds a record, so "
+                f"nothing can answer; {(inventory.missing() and 'run `s3t repair`') or 'the run holds no records'}"
+            )
+        return members
+
+    def _as_data(self, inputs: Inputs) -> Data:
+        if not isinstance(inputs, list | tuple):
+            return inputs
+        text = self._recipe.columns.text
+        if inputs and all(isinstance(item, str) for item in inputs) and text is not None:
+            return pa.table({text: pa.array(inputs, pa.string())})
+        return pa.Table.from_pylist([dict(row) for row in inputs])

@@ -1,0 +1,181 @@
+"""The loaded base model of a run, and what is done with it: train a stage, give a prefix's logits.
+
+Imports torch; `Run` makes a workshop when it first needs one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from s3t.errors import IntegrityError
+from s3t.ledger import Snapshot
+from s3t.models.base import load_base
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoded, encoder_for
+from s3t.models.source import model_digest, model_folder
+from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.partition import Place
+from s3t.prediction.aggregate import Scores
+from s3t.prediction.member import member_logits
+from s3t.recipe import Recipe
+from s3t.records import read_slice
+from s3t.stages import KeyInputs, Stage, stage_key, stage_seed
+from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
+from s3t.training import Examples, environment, resolve_device, train_stage
+
+
+class Workshop:
+    """One base model in memory, and the encoded slices that training has gone through."""
+
+    def __init__(
+        self,
+        *,
+        slices: Path,
+        recipe: Recipe,
+        labels: Sequence[str],
+        precision: str,
+        inputs: KeyInputs,
+        store: ArtifactStore,
+    ) -> None:
+        folder = model_folder(recipe.base_model, revision=recipe.revision)
+        if model_digest(folder) != inputs.base_digest:
+            raise IntegrityError(
+                f"the base model in {folder} has changed since the run was made; put the old one back, or make a new "
+                "run"
+            )
+        self._slices = slices
+        self._recipe = recipe
+        self._labels = labels
+        self._precision = precision
+        self._inputs = inputs
+        self._store = store
+        base = load_base(folder, recipe, labels=max(1, len(labels)))
+        base.model.to(resolve_device(recipe.training.device))
+        self._model = BlockModel(base, recipe.adapter)
+        self._encoder = encoder_for(folder, recipe)
+        # Encoded slices with their digest: one that lost a record has another, and forget() drops the old.
+        self._encoded: dict[Place, tuple[str, Sequence[Encoded], torch.Tensor]] = {}
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self._model.base.model.parameters()).device
+
+    def environment(self) -> dict[str, str]:
+        """The numeric environment of this process."""
+        return environment(self.device)
+
+    def forget(self, places: Collection[Place]) -> None:
+        """Drop what is in memory of slices that lost a record."""
+        for place in places:
+            self._encoded.pop(place, None)
+
+    def train(
+        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None] = lambda records: None
+    ) -> tuple[str, bytes, Manifest]:
+        """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
+
+        Raises:
+            IntegrityError: a slice file or a parent is not what the ledger and the manifests say.
+        """
+        digests = snapshot.digests(stage)
+        parents = self._parents(stage, snapshot)
+        above = parents[-1].manifest if parents else None
+        key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
+        trained = train_stage(
+            self._model,
+            parents=[unpack(artifact.content) for artifact in parents],
+            examples=self._examples(stage, digests),
+            encoder=self._encoder,
+            training=self._recipe.training,
+            precision=self._precision,
+            seed=partial(stage_seed, self._recipe.training.seed, stage),
+            on_step=on_step,
+        )
+        content = pack(trained.tensors)
+        manifest = Manifest(
+            key=key,
+            shard=stage.shard,
+            prefix=stage.prefix,
+            slice_digests=digests,
+            base_digest=self._inputs.base_digest,
+            seed=self._recipe.training.seed,
+            precision=self._precision,
+            steps=trained.steps,
+            environment=self.environment(),
+            sha256=hashlib.sha256(content).hexdigest(),
+            parent=None if above is None else Parent(key=above.key, sha256=above.sha256),
+        )
+        return key, content, manifest
+
+    def chain(self, stage: Stage, snapshot: Snapshot) -> list[StageTensors]:
+        """The tensors of a live prefix, each artifact checked against its manifest and its parent.
+
+        Raises:
+            IntegrityError: one of them is not what it should be.
+        """
+        return [unpack(artifact.content) for artifact in self._artifacts(stage, snapshot)]
+
+    def encode(self, inputs: pa.Table) -> Sequence[Encoded]:
+        """Inputs as the model takes them."""
+        return self._encoder.encode(inputs)
+
+    def logits(
+        self,
+        chain: Sequence[StageTensors],
+        inputs: Sequence[Encoded],
+        *,
+        on_batch: Callable[[int], None] = lambda count: None,
+    ) -> Scores:
+        """The logits of a prefix, N x C."""
+        return member_logits(
+            self._model,
+            chain,
+            inputs,
+            encoder=self._encoder,
+            batch_size=self._recipe.prediction.batch_size,
+            precision=self._precision,
+            on_batch=on_batch,
+        )
+
+    def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
+        return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)
+
+    def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
+        return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
+
+    def _examples(self, stage: Stage, digests: Sequence[str]) -> Examples:
+        """The prefix's records, slice after slice, from files that are what the ledger says they are."""
+        records: list[Encoded] = []
+        targets: list[torch.Tensor] = []
+        for index, digest in zip(stage.prefix, digests, strict=True):
+            encoded, labels = self._slice(Place(stage.shard, index), digest)
+            records += encoded
+            targets.append(labels)
+        return Examples(records=records, targets=torch.cat(targets))
+
+    def _slice(self, place: Place, digest: str) -> tuple[Sequence[Encoded], torch.Tensor]:
+        known = self._encoded.get(place)
+        if known is None or known[0] != digest:
+            content = read_slice(self._slices, place, self._inputs.secret)
+            if content.digest != digest:
+                raise IntegrityError(
+                    f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; "
+                    "restore the run from a backup"
+                )
+            known = digest, self._encoder.encode(content.rows), self._targets(content.rows)
+            self._encoded[place] = known
+        return known[1], known[2]
+
+    def _targets(self, rows: pa.Table) -> torch.Tensor:
+        labels = rows["label"].to_pylist()
+        if self._recipe.task.is_regression:
+            return torch.tensor(labels, dtype=torch.float32)
+        index = {label: number for number, label in enumerate(self._labels)}
+        return torch.tensor([index[label] for label in labels], dtype=torch.int64)

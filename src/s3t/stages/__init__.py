@@ -1,0 +1,8 @@
+"""Stages: which there are, what they are called, which layers and which seed they have. Pure."""
+
+from s3t.stages.blocks import block_layers
+from s3t.stages.key import KeyInputs, stage_key, training_part
+from s3t.stages.seed import stage_seed
+from s3t.stages.trie import Stage, stages_of
+
+__all__ = ["KeyInputs", "Stage", "block_layers", "stage_key", "stage_seed", "stages_of", "training_part"]

@@ -1,0 +1,77 @@
+"""A stage's key: the keyed hash of everything that decides its tensors.
+
+    key = HMAC(stage key of the secret, base model's digest, training part of the recipe with every `auto` resolved,
+               shard, prefix, slice digests, parent's key)
+
+What does not change a stage's tensors (budget, selector, device, ensemble, column names) is not in it.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any
+
+from s3t.partition import Secret
+from s3t.recipe import Recipe
+from s3t.stages.trie import Stage
+
+KEY_FORMAT = 1
+"""Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class KeyInputs:
+    """What all stages of a run have in common."""
+
+    secret: Secret
+    base_digest: str
+    """Of the base model's weights, configuration, and tokenizer or image processor."""
+    training_part: dict[str, Any]
+    """See `training_part`."""
+
+
+def training_part(recipe: Recipe, *, labels: Sequence[str], precision: str) -> dict[str, Any]:
+    """The fields of a recipe that decide a stage's tensors, JSON-compatible.
+
+    Args:
+        recipe: the recipe.
+        labels: the label set in order, declared or inferred.
+        precision: what `training.precision` was resolved to.
+    """
+    training = recipe.training.model_dump(mode="json", exclude={"device"}) | {"precision": precision}
+    features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
+    if not recipe.task.is_text:
+        features = {"image": recipe.image.model_dump(mode="json")}
+    adapter = recipe.adapter.model_dump(mode="json")
+    return {
+        "task": recipe.task.value,
+        "labels": list(labels),
+        "adapter": adapter,
+        "training": training,
+    } | features
+
+
+def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
+    """The key of a stage, 64 hexadecimal digits.
+
+    Args:
+        inputs: what all stages share.
+        stage: shard and prefix.
+        slice_digests: of the prefix's slices, in its order.
+        parent: the parent's key; None for a first stage.
+    """
+    content = {
+        "format": KEY_FORMAT,
+        "base": inputs.base_digest,
+        "training": inputs.training_part,
+        "shard": stage.shard,
+        "prefix": list(stage.prefix),
+        "slices": list(slice_digests),
+        "parent": parent,
+    }
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

@@ -1,0 +1,17 @@
+"""Where a stage's randomness comes from: declared numbers, never data or global state."""
+
+from __future__ import annotations
+
+import hashlib
+
+from s3t.stages.trie import Stage
+
+
+def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
+    """A seed below 2^63 for one purpose ("init", "batches 0", ...) of one stage.
+
+    >>> stage_seed(0, Stage(0, (1,)), "init") == stage_seed(0, Stage(0, (1,)), "init")
+    True
+    """
+    text = f"s3t seed {run_seed} shard {stage.shard} prefix {list(stage.prefix)} {purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

@@ -1,0 +1,44 @@
+"""A stage with all its parents, each checked against the one above it before anything of it is used."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from s3t.errors import IntegrityError
+from s3t.stages import Stage
+from s3t.store.artifacts import Artifact, ArtifactStore
+
+
+def read_chain(
+    store: ArtifactStore, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
+) -> list[Artifact]:
+    """The artifacts of a stage's chain, from the top block down.
+
+    The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
+
+    Args:
+        store: where they are.
+        stage: the deepest.
+        keys: of every live stage.
+        slice_digests: of the stage's slices as they are today, in its order.
+
+    Raises:
+        IntegrityError: an artifact was trained on another parent, on other slices, or is not what it should be.
+    """
+    chain: list[Artifact] = []
+    for link in stage.chain:
+        artifact = store.get(link.shard, keys[link])
+        manifest = artifact.manifest
+        if manifest.prefix != link.prefix:
+            raise IntegrityError(f"{link}: its manifest names the prefix {manifest.prefix}; {_REMEDY}")
+        if manifest.slice_digests != tuple(slice_digests[: link.depth]):
+            raise IntegrityError(f"{link}: it was trained on slices that have changed since; {_REMEDY}")
+        parent = None if manifest.parent is None else (manifest.parent.key, manifest.parent.sha256)
+        above = (chain[-1].manifest.key, chain[-1].manifest.sha256) if chain else None
+        if parent != above:
+            raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
+        chain.append(artifact)
+    return chain
+
+
+_REMEDY = "remove its files and run `s3t repair`"

@@ -1,0 +1,14 @@
+"""Training one stage: a pure function of its records, its parents and declared numbers."""
+
+from s3t.training.numerics import environment, exact_numerics, resolve_device, resolve_precision
+from s3t.training.stage import Examples, Trained, train_stage
+
+__all__ = [
+    "Examples",
+    "Trained",
+    "environment",
+    "exact_numerics",
+    "resolve_device",
+    "resolve_precision",
+    "train_stage",
+]

@@ -1,0 +1,139 @@
+"""One stage (paper, Section 3.2 and Algorithm 2): train block k and the head on slices 1..k; blocks above are frozen,
+blocks below absent.
+
+Everything starts fresh: optimiser, schedule and random generators belong to the stage. Its head continues from the
+parent's; that of a first stage is drawn from the seed. Departure from the paper's code: the head is part of what a
+stage leaves, for a shallower prefix must not serve with a head that has seen deeper slices.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import get_scheduler
+
+from s3t.errors import IsolationError
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoded, Encoder
+from s3t.models.tensors import StageTensors
+from s3t.recipe import Training
+from s3t.training.batches import epoch_batches
+from s3t.training.numerics import exact_numerics
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examples:
+    """The records of a prefix, slice after slice, encoded one by one."""
+
+    records: Sequence[Encoded]
+    targets: Tensor
+    """Label indices (int64) or numbers (float32), one a record."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trained:
+    """A trained stage."""
+
+    tensors: StageTensors
+    steps: int
+    """Optimiser steps; zero where the prefix holds no record."""
+
+
+def train_stage(
+    model: BlockModel,
+    *,
+    parents: Sequence[StageTensors],
+    examples: Examples,
+    encoder: Encoder,
+    training: Training,
+    precision: str,
+    seed: Callable[[str], int],
+    on_step: Callable[[int], None] = lambda records: None,
+) -> Trained:
+    """Train the stage that comes after `parents`.
+
+    Args:
+        model: the base model; left as it was.
+        parents: the stages above, top block first; empty for a first stage.
+        examples: the records of the whole prefix.
+        encoder: pads batches.
+        training: optimiser, schedule, epochs.
+        precision: resolved: float32 or bfloat16.
+        seed: the stage's seed for a purpose.
+        on_step: told the number of records of each step.
+
+    Raises:
+        IsolationError: a tensor that is not the stage's own changed.
+    """
+    device = next(model.base.model.parameters()).device
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        if not parents:
+            model.reset_head(seed=seed("head"))
+        with model.mounted(parents) as mount:
+            torch.manual_seed(seed("block"))
+            mount.add_block()
+            own = mount.thaw()
+            before = mount.foreign_digest()
+            torch.manual_seed(seed("dropout"))
+            with exact_numerics(device, precision):
+                steps = _fit(mount.base.model, own, examples, encoder, training, seed, on_step)
+            if mount.foreign_digest() != before:
+                raise IsolationError(
+                    "a tensor outside the stage's own block and head changed while it was trained; nothing is stored. "
+                    "An adapter that writes to the base model, or a buffer that follows the data, does this"
+                )
+            tensors = mount.own_tensors()
+    return Trained(tensors=tensors, steps=steps)
+
+
+def _fit(
+    module: nn.Module,
+    own: Sequence[nn.Parameter],
+    examples: Examples,
+    encoder: Encoder,
+    training: Training,
+    seed: Callable[[str], int],
+    on_step: Callable[[int], None],
+) -> int:
+    device = own[0].device
+    count = len(examples.records)
+    total = training.epochs * math.ceil(count / training.batch_size)
+    matrices = [parameter for parameter in own if parameter.ndim > 1]
+    vectors = [parameter for parameter in own if parameter.ndim <= 1]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": training.weight_decay},
+            {"params": vectors, "weight_decay": 0.0},
+        ],
+        lr=training.learning_rate,
+    )
+    name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
+    warmup = math.ceil(training.warmup * total)
+    scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
+    steps = 0
+    for epoch in range(training.epochs):
+        for chosen in epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}")):
+            batch = encoder.collate([examples.records[index] for index in chosen])
+            outputs = module(**{name: tensor.to(device) for name, tensor in batch.items()})
+            loss = _loss(outputs.logits, examples.targets[chosen].to(device))
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            if training.max_grad_norm is not None:
+                nn.utils.clip_grad_norm_(own, training.max_grad_norm)
+            optimizer.step()
+            scheduler.step()
+            optimizer.zero_grad(set_to_none=True)
+            steps += 1
+            on_step(len(chosen))
+    return steps
+
+
+def _loss(logits: Tensor, targets: Tensor) -> Tensor:
+    """Cross-entropy, or the squared error of a regression; in float32 whatever the logits are."""
+    if targets.is_floating_point():
+        return nn.functional.mse_loss(logits.float().squeeze(-1), targets)
+    return nn.functional.cross_entropy(logits.float(), targets)
