@@ -1,12 +1,16 @@
-"""What all tests share: a place for real data, quiet and single-threaded libraries, tiny models and tables."""
+"""What all tests share: a place for real data, quiet and single-threaded libraries, tiny models."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+
+import s3t
+from tests import tiny
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -18,3 +22,21 @@ def real_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"no real data: {folder} does not exist; set S3T_DATA to the folder that holds it")
     return folder
+
+
+@pytest.fixture(scope="session")
+def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_text_model(tmp_path_factory.mktemp("models") / "text")
+
+
+@pytest.fixture(scope="session")
+def image_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny.make_image_model(tmp_path_factory.mktemp("models") / "image")
+
+
+@pytest.fixture
+def trained(tmp_path: Path, text_model: Path) -> Iterator[s3t.Run]:
+    """A small trained text run of 24 records, in tmp_path / "run"."""
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+        run.train()
+        yield run

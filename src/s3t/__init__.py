@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         StorageError,
     )
     from s3t.progress import Progress
+    from s3t.progress_bar import ProgressBar
     from s3t.recipe import Recipe, load_recipe
     from s3t.records import record_ids
     from s3t.run import Run
@@ -49,6 +50,7 @@ _HOMES = {
         "StorageError",
     ),
     "s3t.progress": ("Progress",),
+    "s3t.progress_bar": ("ProgressBar",),
     "s3t.recipe": ("Recipe", "load_recipe"),
     "s3t.records": ("record_ids",),
     "s3t.run": ("Run",),
@@ -74,6 +76,7 @@ __all__ = [
     "NoLiveShardError",
     "Predictions",
     "Progress",
+    "ProgressBar",
     "Recipe",
     "RecipeError",
     "Run",

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import Bar, print_line
+from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
+from s3t.progress_bar import ProgressBar
 
 
 def command(
@@ -30,7 +31,7 @@ def command(
         import s3t
 
         with s3t.Run.open(run) as opened:
-            report = opened.audit(replay=replay, seed=seed, progress=Bar())
+            report = opened.audit(replay=replay, seed=seed, progress=ProgressBar())
 
         def render() -> None:
             verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} mismatches"

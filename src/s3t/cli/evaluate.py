@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import Bar, print_line, print_table
+from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 
 
 def command(
@@ -31,7 +32,7 @@ def command(
         import s3t
 
         with s3t.Run.open(run) as opened:
-            result = opened.evaluate(data, per_depth=depths, progress=Bar())
+            result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
 
         def render() -> None:
             shown = ", ".join(

@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import Bar, print_line, print_table
+from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 
 
 def command(
@@ -37,7 +38,7 @@ def command(
         if output is not None:
             check_output(output)
         with s3t.Run.open(run) as opened:
-            result = opened.predict(data, progress=Bar())
+            result = opened.predict(data, progress=ProgressBar())
         document = result.to_json()
         if output is not None:
             write_predictions(output, result.rows())

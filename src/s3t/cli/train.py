@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import Bar, print_line, print_status
+from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 
 
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
@@ -13,7 +14,7 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
         import s3t
 
         with s3t.Run.open(run) as opened:
-            report = opened.train(progress=Bar())
+            report = opened.train(progress=ProgressBar())
 
         def render() -> None:
             print_line(f"{len(report.stages)} stages trained in {report.seconds:.1f} s")

@@ -1,0 +1,142 @@
+"""Tiny models and tables: seconds instead of minutes, with everything that a real one has.
+
+The text model is a BERT without a pooler in its checkpoint (so the head holds one), the image model a grey ViT.
+"""
+
+from __future__ import annotations
+
+import io
+import random
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+import transformers
+from PIL import Image
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
+
+SALT = "a salt for tests"
+WORDS = [f"w{number}" for number in range(40)]
+SIDE = 4
+
+
+def make_text_model(folder: Path, *, layers: int = 3) -> Path:
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
+    vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = Whitespace()
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+    transformers.utils.logging.disable_progress_bar()
+    wrapped.save_pretrained(folder)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = BertConfig(
+            vocab_size=len(vocabulary),
+            hidden_size=8,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=16,
+            max_position_embeddings=24,
+            initializer_range=0.3,
+        )
+        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return folder
+
+
+def make_image_model(folder: Path, *, layers: int = 3) -> Path:
+    transformers.utils.logging.disable_progress_bar()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        config = ViTConfig(
+            image_size=SIDE,
+            patch_size=2,
+            num_channels=1,
+            hidden_size=8,
+            num_hidden_layers=layers,
+            num_attention_heads=2,
+            intermediate_size=16,
+            num_labels=7,
+            initializer_range=0.3,
+        )
+        ViTForImageClassification(config).save_pretrained(folder)
+    return folder
+
+
+def text_table(count: int = 24, *, seed: int = 0, subjects: int | None = None) -> pd.DataFrame:
+    """Texts of 1 to 9 words in two labels; the last record has a third label and the longest text."""
+    rng = random.Random(seed)
+    rows: list[dict[str, Any]] = []
+    for number in range(count):
+        label = "ab"[number % 2]
+        words = [rng.choice(WORDS[:20] if label == "a" else WORDS[20:]) for _ in range(rng.randint(1, 9))]
+        rows.append({"id": f"r{number}", "text": " ".join(words), "label": label})
+    rows[-1] |= {"text": " ".join(WORDS[:18]), "label": "c"}
+    table = pd.DataFrame(rows)
+    if subjects is not None:
+        table["person"] = [f"p{number % subjects}" for number in range(count)]
+    return table
+
+
+def image_table(count: int = 24, *, seed: int = 0) -> pd.DataFrame:
+    """Grey images in two labels; record 0 is all white, the last is all black and alone in a third label."""
+    rng = random.Random(seed)
+    rows = []
+    for number in range(count):
+        label = "ab"[number % 2]
+        base = 60 if label == "a" else 180
+        pixels = [[base + rng.randint(-50, 50) for _ in range(SIDE)] for _ in range(SIDE)]
+        rows.append({"id": f"r{number}", "image": png(pixels), "label": label})
+    rows[0]["image"] = png([[255] * SIDE] * SIDE)
+    rows[-1] |= {"image": png([[0] * SIDE] * SIDE), "label": "c"}
+    return pd.DataFrame(rows)
+
+
+def png(pixels: list[list[int]]) -> bytes:
+    content = io.BytesIO()
+    image = Image.new("L", (len(pixels[0]), len(pixels)))
+    image.putdata([value for row in pixels for value in row])
+    image.save(content, format="png")
+    return content.getvalue()
+
+
+def recipe(model: Path, *, kind: str = "text", **changes: Any) -> dict[str, Any]:
+    """A recipe of 2 shards, 3 slices, 3 orders; `changes` replace fields, mappings field by field."""
+    content: dict[str, Any] = {
+        "task": f"{kind}-classification",
+        "base_model": str(model),
+        "columns": {"id": "id", kind: kind, "label": "label"},
+        "labels": ["a", "b", "c"],
+        "partition": {"shards": 2, "slices": 3, "salt": SALT},
+        "sequences": {"budget": 3},
+        "adapter": {"rank": 2, "alpha": 4},
+        "training": {"epochs": 1, "batch_size": 4, "learning_rate": 0.02, "precision": "float32"},
+    }
+    if kind == "text":
+        content["text"] = {"max_length": 20}
+    for name, value in changes.items():
+        old = content.get(name)
+        content[name] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
+    return content
+
+
+def artifacts(run_folder: Path) -> dict[str, bytes]:
+    """Every file under artifacts/, by relative path."""
+    folder = run_folder / "artifacts"
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def all_files(run_folder: Path) -> dict[str, bytes]:
+    """Every file of a run, by relative path."""
+    return {
+        str(path.relative_to(run_folder)): path.read_bytes() for path in run_folder.rglob("*") if path.is_file()
+    }
