@@ -53,12 +53,12 @@ def make_text_model(folder: Path, *, layers: int = 3) -> Path:
     return folder
 
 
-def make_image_model(folder: Path, *, layers: int = 3) -> Path:
+def make_image_model(folder: Path, *, layers: int = 3, side: int = SIDE) -> Path:
     transformers.utils.logging.disable_progress_bar()
     with torch.random.fork_rng():
         torch.manual_seed(0)
         config = ViTConfig(
-            image_size=SIDE,
+            image_size=side,
             patch_size=2,
             num_channels=1,
             hidden_size=8,
@@ -119,7 +119,7 @@ def recipe(model: Path, *, kind: str = "text", **changes: Any) -> dict[str, Any]
         "partition": {"shards": 2, "slices": 3, "salt": SALT},
         "sequences": {"budget": 3},
         "adapter": {"rank": 2, "alpha": 4},
-        "training": {"epochs": 1, "batch_size": 4, "learning_rate": 0.02, "precision": "float32"},
+        "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "precision": "float32"},
     }
     if kind == "text":
         content["text"] = {"max_length": 20}
@@ -137,6 +137,4 @@ def artifacts(run_folder: Path) -> dict[str, bytes]:
 
 def all_files(run_folder: Path) -> dict[str, bytes]:
     """Every file of a run, by relative path."""
-    return {
-        str(path.relative_to(run_folder)): path.read_bytes() for path in run_folder.rglob("*") if path.is_file()
-    }
+    return {str(path.relative_to(run_folder)): path.read_bytes() for path in run_folder.rglob("*") if path.is_file()}

@@ -50,10 +50,14 @@ class Auditor:
         mismatches: list[Mismatch] = []
         for place, state in sorted(snapshot.slices.items()):
             try:
-                digests[place] = read_slice(self.slices, place, self.secret).digest
+                content = read_slice(self.slices, place, self.secret)
             except IntegrityError as error:
                 mismatches.append(_of_slice(place, str(error)))
                 continue
+            digests[place] = content.digest
+            if content.rows.num_rows != state.records:
+                held = f"its file holds {content.rows.num_rows} records, the ledger counts {state.records}"
+                mismatches.append(_of_slice(place, held))
             if digests[place] != state.digest:
                 mismatches.append(_of_slice(place, "its file is not the one that the ledger knows"))
         keys: dict[Stage, str] = {}

@@ -19,6 +19,7 @@ from filelock import BaseFileLock
 
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.disk import storage_errors
+from s3t.errors import IntegrityError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Located, RecordRow
 from s3t.partition import Place, Secret
@@ -105,9 +106,12 @@ class Deleter:
         with self._lock, storage_errors("erasing deleted records (they are out of use already)"):
             with self._ledger.writing() as transaction:
                 tokens, artifacts = transaction.to_erase()
+                slices = transaction.snapshot().slices
             self._forget(tokens.keys())
             self._store.erase(artifacts)
-            digests = {place: self._erase_from_slice(place, gone) for place, gone in tokens.items()}
+            digests = {
+                place: self._erase_from_slice(place, gone, left=slices[place].records) for place, gone in tokens.items()
+            }
             with self._ledger.writing() as transaction:
                 transaction.erased(digests, artifacts)
 
@@ -115,12 +119,18 @@ class Deleter:
         """Remove artifacts that no committed stage names: a killed trainer's, or a killed erasure's."""
         with self._ledger.writing() as transaction, storage_errors("sweeping the artifact store"):
             known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
-            self._store.erase(self._store.keys() - known)
+            if orphans := self._store.keys() - known:
+                self._store.erase(orphans)
 
-    def _erase_from_slice(self, place: Place, tokens: Collection[bytes]) -> str:
-        """Rewrite a slice's file without the records; its new digest."""
+    def _erase_from_slice(self, place: Place, tokens: Collection[bytes], *, left: int) -> str:
+        """Rewrite a slice's file without the records, so that `left` are left; its new digest."""
         content = read_slice(self._slices, place, self._secret)
         kept = without_records(content.rows, tokens, self._secret)
+        if kept.num_rows != left:
+            raise IntegrityError(
+                f"slice {place.slice} of shard {place.shard} would hold {kept.num_rows} records, and the ledger "
+                f"counts {left}; the deleted ones are out of use. Restore its file from a backup, and open the run"
+            )
         if kept.num_rows == content.rows.num_rows:
             return content.digest  # a crash came after the file was rewritten
         return write_slice(self._slices, place, kept, self._secret, tmp=self._tmp)

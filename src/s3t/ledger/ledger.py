@@ -35,14 +35,18 @@ class Ledger:
             StorageError: the disk or the database refused.
         """
         ledger = cls.open(path)
-        with ledger._transaction(writing=True) as connection:
-            schema.metadata.create_all(connection)
-            now = time.time()
-            first = {"generation": 0, "accepted_at": now, "erased_at": now, "records": 0}
-            connection.execute(insert(schema.generations), [first])
-            connection.execute(insert(schema.slices), [_slice_row(*item) for item in slices.items()])
-            for chunk in _chunks([_record_row(row) for row in records]):
-                connection.execute(insert(schema.records), chunk)
+        try:
+            with ledger._transaction(writing=True) as connection:
+                schema.metadata.create_all(connection)
+                now = time.time()
+                first = {"generation": 0, "accepted_at": now, "erased_at": now, "records": 0}
+                connection.execute(insert(schema.generations), [first])
+                connection.execute(insert(schema.slices), [_slice_row(*item) for item in slices.items()])
+                for chunk in _chunks([_record_row(row) for row in records]):
+                    connection.execute(insert(schema.records), chunk)
+        except BaseException:
+            ledger.close()
+            raise
         return ledger
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any
 
 import torch
 import transformers
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
 
@@ -130,6 +132,30 @@ def reset_head(base: Base, *, seed: int) -> None:
                     [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot draw anew"],
                 )
             parameter.data.copy_(drawn)
+
+
+def base_digest(base: Base) -> str:
+    """SHA-256 of every base parameter and buffer, whether blocks are mounted or not; the head's are not base's."""
+    head = set(base.head)
+    digest = hashlib.sha256()
+    for name, tensor in (*base.model.named_parameters(), *base.model.named_buffers()):
+        if name in head or _is_adapters(base.model, name):
+            continue
+        # PEFT moves a wrapped module's own tensors down to base_layer.
+        own_name = name.replace(".base_layer.", ".")
+        digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _is_adapters(model: nn.Module, name: str) -> bool:
+    """Whether a tensor belongs to an adapter: it lies in a wrapped module, but not in its base layer."""
+    parts = name.split(".")
+    for length in range(1, len(parts)):
+        module = model.get_submodule(".".join(parts[:length]))
+        if isinstance(module, BaseTunerLayer):
+            return parts[length] != "base_layer"
+    return False
 
 
 def _auto_class(recipe: Recipe) -> Any:

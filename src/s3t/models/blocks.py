@@ -7,7 +7,6 @@ that just the modules of the plan are wrapped; taking it off puts the base's own
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -17,7 +16,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from s3t.errors import IntegrityError, IsolationError
-from s3t.models.base import Base, reset_head
+from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.layers import block_modules, feedforward_modules
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
@@ -26,9 +25,10 @@ from s3t.recipe import Adapter
 class MountedModel:
     """A base model with the blocks of a chain of stages on it. Made by `BlockModel.mounted`."""
 
-    def __init__(self, base: Base, adapter: Adapter) -> None:
+    def __init__(self, base: Base, adapter: Adapter, *, pristine: str) -> None:
         self.base = base
         self._adapter = adapter
+        self._pristine = pristine
         self._targets: dict[int, tuple[str, ...]] = {}
 
     @property
@@ -56,7 +56,9 @@ class MountedModel:
             raise IsolationError(f"block {block} should wrap other modules than PEFT did: {', '.join(stray)}")
         active = [_adapter_name(number) for number in self._targets]
         for name in planned:
-            model.get_submodule(name).set_adapter(active)  # type: ignore[operator]
+            module = model.get_submodule(name)
+            module.set_adapter(active)  # type: ignore[operator]
+            module.eval()  # a new adapter starts in training mode, and its dropout would stay on in prediction
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
         """Give a block its trained values.
@@ -92,17 +94,26 @@ class MountedModel:
             head={name: _copied(value) for name, value in self._head_parameters().items()},
         )
 
-    def foreign_digest(self) -> str:
-        """SHA-256 of every parameter and buffer that is not the deepest block's or the head's."""
-        own = {id(value) for _, value in self._block_parameters(self.depth)}
-        own |= {id(value) for value in self._head_parameters().values()}
-        digest = hashlib.sha256()
-        for name, tensor in (*self.base.model.named_parameters(), *self.base.model.named_buffers()):
-            if id(tensor) not in own:
-                digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-                content = tensor.detach().cpu().contiguous()
-                digest.update(content.reshape(-1).view(torch.uint8).numpy().data)
-        return digest.hexdigest()
+    def check_isolation(self, parents: Sequence[StageTensors]) -> None:
+        """See that all that is not the deepest block's or the head's is, byte for byte, what it should be.
+
+        Args:
+            parents: the stages above the deepest block, as they are stored.
+
+        Raises:
+            IsolationError: a base tensor, a buffer, or a tensor of a parent's block has changed.
+        """
+        if base_digest(self.base) != self._pristine:
+            raise IsolationError(
+                "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
+                "buffer that follows the data, does this"
+            )
+        for block, parent in enumerate(parents, start=1):
+            held = dict(self._block_parameters(block))
+            if held.keys() != parent.block.keys() or not all(
+                torch.equal(held[name].detach().cpu(), tensor) for name, tensor in parent.block.items()
+            ):
+                raise IsolationError(f"block {block}, which was trained before, is not what it was; nothing is stored")
 
     def _block_parameters(self, block: int) -> Iterator[tuple[str, nn.Parameter]]:
         adapter = _adapter_name(block)
@@ -122,6 +133,7 @@ class BlockModel:
     def __init__(self, base: Base, adapter: Adapter) -> None:
         self.base = base
         self._adapter = adapter
+        self._pristine = base_digest(base)
         self._mounted = False
 
     @contextmanager
@@ -137,7 +149,7 @@ class BlockModel:
         modules = dict(model.named_modules())
         self._mounted = True
         try:
-            mount = MountedModel(self.base, self._adapter)
+            mount = MountedModel(self.base, self._adapter, pristine=self._pristine)
             with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
                 for number, tensors in enumerate(chain, start=1):
                     mount.add_block()

@@ -94,9 +94,8 @@ def ingest_inputs(data: Data, recipe: Recipe) -> tuple[pa.Table, list[str] | Non
     features = _features(table, recipe, problems)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
-    if columns.id is None or columns.id not in table.rows.column_names:
-        return pa.table(features), None
-    return pa.table(features), [name_of(value) or "" for value in table.rows[columns.id].to_pylist()]
+    ids = _column(table, columns.id)
+    return pa.table(features), None if ids is None else [name_of(value) or "" for value in ids]
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
@@ -215,8 +214,9 @@ def _image_bytes(value: Any, folder: Path, row: int, problems: Problems) -> byte
         path = folder / value
         try:
             value = path.read_bytes()
-        except OSError as error:
-            problems.add_row(row, f"image {str(path)!r} cannot be read: {error.strerror}; correct the path")
+        except (OSError, ValueError) as error:
+            reason = getattr(error, "strerror", None) or error  # a path with a null byte is a ValueError
+            problems.add_row(row, f"image {str(path)!r} cannot be read: {reason}; correct the path")
             return None
     if not isinstance(value, bytes):
         problems.add_row(row, "the image cell holds neither bytes nor a path; see docs/recipe.md, columns.image")

@@ -16,6 +16,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from s3t.errors import DataError
+from s3t.records.values import name_of
 
 if TYPE_CHECKING:
     import datasets
@@ -91,9 +92,9 @@ def _read_file(path: Path, text_columns: tuple[str, ...]) -> pa.Table:
         if suffix in PARQUET_SUFFIXES:
             # Read whole through a buffer: a memory map would keep the file's bytes alive behind our back.
             return pa.parquet.ParquetFile(path).read()
-        if suffix == ".csv":
-            return _read_csv(path, text_columns)
-        return _read_json_lines(path)
+        rows = _read_csv(path, text_columns) if suffix == ".csv" else _read_json_lines(path)
+        _ = rows.column_names  # decodes the header, which arrow does not look at
+        return rows
     except pa.ArrowException as error:
         kind = SUFFIXES.get(suffix, "Parquet")
         raise DataError(
@@ -122,8 +123,9 @@ def _read_json_lines(path: Path) -> pa.Table:
                 continue
             try:
                 row = json.loads(line)
-            except json.JSONDecodeError as error:
-                problems.append(f"line {number} is not JSON: {error.msg}; write one object a line")
+            except (json.JSONDecodeError, RecursionError) as error:
+                reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
+                problems.append(f"line {number} is not JSON: {reason}; write one object a line")
                 continue
             if isinstance(row, dict):
                 rows.append(row)
@@ -137,7 +139,21 @@ def _read_json_lines(path: Path) -> pa.Table:
         values = [row.get(name) for row in rows]
         try:
             columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError):
-            # Numbers and text in one column: text says both.
-            columns[name] = pa.array([None if value is None else str(value) for value in values], pa.string())
+        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
+            # Numbers and text in one column, or a number of more than 64 bits: text says all of them.
+            texts = [value if isinstance(value, str) else name_of(value) for value in values]
+            columns[name] = pa.array(texts, pa.string())
+        except UnicodeEncodeError:
+            row = next(row for row, value in enumerate(values) if not _is_unicode(value))
+            problems.append(f"row {row}: column {name!r} holds half a surrogate pair, which is no text; correct it")
+    if problems:
+        raise DataError(str(path), problems)
     return pa.table(columns)
+
+
+def _is_unicode(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -23,6 +23,8 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
         )
     found = []
     for name in COLUMNS:
-        values = table.rows[name].to_pylist() if name in table.rows.column_names else []
+        # A name may occur more than once: who asks for a deletion in either column means it.
+        columns = [table.rows.column(at) for at, held in enumerate(table.rows.column_names) if held == name]
+        values = [value for column in columns for value in column.to_pylist()]
         found.append(tuple(dict.fromkeys(text for value in values if (text := name_of(value)) is not None)))
     return found[0], found[1]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.disk import storage_errors, sync_folder
-from s3t.errors import InputError, RunFolderError
+from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.ledger import Ledger, RecordRow, SliceState
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
@@ -26,7 +26,7 @@ INFERRED_LABELS = (
 )
 
 
-def create_run(path: Path, recipe: Recipe, data: Data) -> None:
+def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "the recipe") -> None:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
 
     Raises:
@@ -36,7 +36,7 @@ def create_run(path: Path, recipe: Recipe, data: Data) -> None:
     """
     if path.exists() or path.is_symlink():
         raise RunFolderError(str(path), ["exists already; choose another folder, or remove it first"])
-    base_digest, precision, records = _checked(recipe, data)
+    base_digest, precision, records = _checked(recipe, data, recipe_name)
     salt = recipe.partition.salt
     secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
     shards, slices = recipe.partition.shards, recipe.partition.slices
@@ -65,13 +65,13 @@ def create_run(path: Path, recipe: Recipe, data: Data) -> None:
         sync_folder(path.parent)
 
 
-def _checked(recipe: Recipe, data: Data) -> tuple[str, str, Records]:
+def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, str, Records]:
     """The base model's digest, the resolved precision and the records; or the problems of recipe and data together."""
     problems: list[InputError] = []
     try:
         digest, precision = _check_model(recipe)
     except InputError as error:
-        problems.append(error)
+        problems.append(RecipeError(recipe_name, error.problems))
     try:
         records = ingest(data, recipe)
     except InputError as error:

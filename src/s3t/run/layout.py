@@ -109,7 +109,7 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
     where = str(layout.root)
     try:
         content: Any = json.loads(layout.description.read_bytes())
-    except FileNotFoundError as error:
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(where, ["is not a run (it has no run.json); make one with `s3t init`"]) from error
     except (OSError, ValueError) as error:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error

@@ -16,7 +16,7 @@ from s3t.audit.audit import Auditor
 from s3t.deletion.deleter import Deleter
 from s3t.disk import storage_errors, sweep_tmp
 from s3t.engine import run_stages
-from s3t.errors import InputError, NoLiveShardError
+from s3t.errors import InputError, IsolationError, NoLiveShardError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.prediction.aggregate import Scores
@@ -83,7 +83,8 @@ class Run:
             InputError: with all problems of recipe and data; no folder is left.
             StorageError: the disk refused; no folder is left.
         """
-        create_run(Path(path), recipe_from(recipe), data)
+        name = str(recipe) if isinstance(recipe, str | Path) else "the recipe"
+        create_run(Path(path), recipe_from(recipe), data, recipe_name=name)
         return cls.open(path)
 
     @classmethod
@@ -355,7 +356,11 @@ class Run:
         if stage.parent is not None and stage.parent not in self._inventory(snapshot).alive:
             return False
         progress.note(str(stage))
-        key, content, manifest = self._workshop().train(stage, snapshot, on_step=progress.advance)
+        try:
+            key, content, manifest = self._workshop().train(stage, snapshot, on_step=progress.advance)
+        except IsolationError:
+            self._loaded = None  # the model in memory is not the base model any more
+            raise
         with storage_errors(f"storing {stage}"), self._ledger.writing() as transaction:
             return transaction.commit_stage(
                 stage,

@@ -1,0 +1,429 @@
+"""Every trap of the design that this code can meet: the leak is planted, and must be caught.
+
+Each test first sees the oracle pass without the leak (or a passing twin does so elsewhere in the suite), then plants
+the leak in the real code with `monkeypatch` and sees the oracle fail, or the stage refused.
+"""
+
+import inspect
+import random
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import s3t
+from s3t.errors import IntegrityError, IsolationError
+from s3t.ledger import Transaction
+from s3t.models import blocks, encode
+from s3t.models.blocks import MountedModel
+from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.records import slice_path
+from s3t.run import creation, workshop
+from s3t.run.workshop import Workshop
+from s3t.sequences import SELECTORS
+from s3t.stages import Stage, stage_seed
+from s3t.store import LocalStore, Manifest
+from s3t.training import stage as stage_module
+from tests import tiny
+from tests.run.worlds import make_worlds
+
+REQUESTS = [["r3"], ["r23"]]
+
+
+def make(tmp_path, model, name="worlds", **changes):
+    return make_worlds(tmp_path / name, tiny.recipe(model, **changes), tiny.text_table(), REQUESTS)
+
+
+def test_without_a_leak_the_oracle_passes(text_model, tmp_path):
+    make(tmp_path, text_model).assert_exact()
+
+
+def test_a_head_that_has_seen_deeper_slices_is_caught(text_model, tmp_path, monkeypatch):
+    """Switching blocks off leaves the head of the deepest stage, which has seen the deleted slice."""
+    run = s3t.Run.create(tmp_path / "spy", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    run.train()
+    snapshot = run._snapshot()
+    last_heads = {shard: run._workshop().chain(Stage(shard, (0, 1, 2)), snapshot)[-1].head for shard in range(2)}
+    chain = Workshop.chain
+
+    def with_the_last_head(self, stage, snapshot):
+        links = chain(self, stage, snapshot)
+        return [*links[:-1], StageTensors(block=links[-1].block, head=last_heads[stage.shard])]
+
+    worlds = make(tmp_path, text_model)
+    assert worlds.predictions_agree()
+    answer = worlds.forgot.predict(worlds.probe)
+    monkeypatch.setattr(Workshop, "chain", with_the_last_head)
+    leaking = worlds.forgot.predict(worlds.probe)
+    monkeypatch.undo()
+    honest = worlds.never_knew.predict(worlds.probe, prefixes=answer.members)
+    assert not np.array_equal(leaking.logits, honest.logits)
+
+
+def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
+    """`layer.1` also matches layers 10 and 11: the last stage would thaw the blocks on top."""
+    model = tiny.make_text_model(tmp_path / "deep", layers=12)
+    recipe = tiny.recipe(
+        model, partition={"shards": 1, "slices": 11}, sequences={"budget": 1}, training={"batch_size": 2}
+    )
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(40))
+    thaw = MountedModel.thaw
+
+    def by_substring(self):
+        own = thaw(self)
+        layer = f"layer.{12 - self.depth}"
+        more = [value for name, value in self.base.model.named_parameters() if layer in name and "lora" in name]
+        for value in more:
+            value.requires_grad_(True)
+        return [*own, *(value for value in more if all(value is not known for known in own))]
+
+    monkeypatch.setattr(MountedModel, "thaw", by_substring)
+    with pytest.raises(IsolationError, match="block 1"):
+        run.train()
+    assert max(stage.depth for stage in run.status().inventory.alive) == 10
+    monkeypatch.undo()
+    run.train()
+    assert run.status().missing == 0
+
+
+def test_a_block_left_at_its_initial_values_is_caught(text_model, tmp_path, monkeypatch):
+    """Wrapping a loaded adapter model again draws its blocks anew."""
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    monkeypatch.setattr(MountedModel, "load_block", lambda self, block, tensors: None)
+    with pytest.raises(IsolationError, match="block 1"):
+        run.train()
+    assert max(stage.depth for stage in run.status().inventory.alive) == 1
+
+
+def test_a_random_generator_that_goes_on_from_stage_to_stage_is_caught(text_model, tmp_path, monkeypatch):
+    generator = random.Random(0)
+    monkeypatch.setattr(workshop, "stage_seed", lambda *about: generator.getrandbits(62))
+    worlds = make(tmp_path, text_model)
+    assert not worlds.forgot.audit(replay=2, seed=0).ok
+    assert worlds.differing_artifacts()
+
+
+def test_an_optimiser_that_goes_on_from_stage_to_stage_is_caught(text_model, tmp_path, monkeypatch):
+    moments: dict[tuple[int, ...], dict[str, torch.Tensor]] = {}
+
+    class Carried(torch.optim.AdamW):
+        def step(self, closure=None):
+            parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+            for parameter in parameters:
+                if parameter not in self.state and tuple(parameter.shape) in moments:
+                    self.state[parameter] = moments[tuple(parameter.shape)]
+            super().step(closure)
+            for parameter in parameters:
+                moments[tuple(parameter.shape)] = self.state[parameter]
+
+    monkeypatch.setattr(torch.optim, "AdamW", Carried)
+    worlds = make(tmp_path, text_model)
+    assert worlds.differing_artifacts()
+    assert not worlds.forgot.audit(replay=3, seed=0).ok
+
+
+def test_an_adapter_that_changes_base_weights_is_caught(text_model, tmp_path, monkeypatch):
+    """The recipe refuses PiSSA; if it came in by another door, the stage would be refused."""
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    peft_config = blocks._peft_config
+
+    def pissa(adapter, targets):
+        config = peft_config(adapter, targets)
+        config.init_lora_weights = "pissa"
+        return config
+
+    monkeypatch.setattr(blocks, "_peft_config", pissa)
+    with pytest.raises(IsolationError, match="base model"):
+        run.train()
+    assert tiny.artifacts(run.path) == {}
+    monkeypatch.undo()
+    run.train()
+    assert run.audit(replay=1).ok
+
+
+def test_a_buffer_that_follows_the_data_is_caught(text_model, tmp_path, monkeypatch):
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    model = run._workshop()._model
+    module: nn.Module = model.base.model
+    embeddings = module.get_submodule("bert.embeddings")
+
+    def follow(_module, _inputs, output):
+        embeddings.get_buffer("token_type_ids").add_(output.shape[1]).clamp_(0, 1)
+
+    handle = module.get_submodule("bert.embeddings.word_embeddings").register_forward_hook(follow)
+    with pytest.raises(IsolationError, match="buffer"):
+        run.train()
+    handle.remove()
+
+
+def test_the_right_key_with_other_bytes_is_caught(trained):
+    """A parent trained elsewhere, with a manifest of its own that is right."""
+    snapshot = trained._snapshot()
+    parent, child = Stage(0, (0,)), Stage(0, (0, 1))
+    store: LocalStore = trained._store
+    artifact = store.get(0, snapshot.stages[parent])
+    tensors = unpack(artifact.content)
+    other = pack(StageTensors(block=tensors.block, head={n: t + 1 for n, t in tensors.head.items()}))
+    import hashlib
+
+    forged = Manifest.model_validate(artifact.manifest.model_dump() | {"sha256": hashlib.sha256(other).hexdigest()})
+    store.put(0, snapshot.stages[parent], other, forged)
+    assert any(mismatch.get("prefix") == list(child.prefix) for mismatch in trained.audit().mismatches)
+    with pytest.raises(IntegrityError, match="another parent"):
+        trained.predict(["w1"])
+    with pytest.raises(IntegrityError, match="another parent"):
+        trained._workshop().train(Stage(0, (0, 1, 2)), snapshot)
+
+
+def test_changed_bytes_under_an_honest_manifest_are_caught(trained):
+    path = next(trained.path.glob("artifacts/**/*.safetensors"))
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    assert not trained.audit().ok
+
+
+def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_path, monkeypatch):
+    assert all(set(inspect.signature(selector).parameters) == {"slices", "budget"} for selector in SELECTORS.values())
+    few = s3t.Run.create(tmp_path / "few", recipe=tiny.recipe(text_model), data=tiny.text_table(8))
+    many = s3t.Run.create(tmp_path / "many", recipe=tiny.recipe(text_model), data=tiny.text_table(30))
+    assert few.status().inventory.orders == many.status().inventory.orders
+    monkeypatch.setitem(SELECTORS, "cyclic", lambda *, slices, budget: 1 / 0)
+    assert s3t.Run.open(tmp_path / "few").status().inventory.orders == few.status().inventory.orders
+
+
+def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
+    from s3t.partition import Place
+    from s3t.records import slices
+
+    def by_position(position):
+        def place(record, subject, *, secret, shards, slices):
+            number = next(position)
+            return Place(number % shards, number // shards % slices)
+
+        return place
+
+    import itertools
+
+    folder = tmp_path / "worlds"
+    folder.mkdir()
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
+    forgot = s3t.Run.create(folder / "forgot", recipe=recipe, data=table)
+    monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
+    never_knew = s3t.Run.create(folder / "never-knew", recipe=recipe, data=table.drop(index=3))
+    for run in (forgot, never_knew):
+        run.train()
+    forgot.delete(records=["r3"])
+    forgot.repair()
+    assert tiny.artifacts(forgot.path) != tiny.artifacts(never_knew.path)
+
+
+def test_inferred_labels_are_a_gap_that_is_real_and_named(text_model, tmp_path):
+    """r23 alone has the label c: without it the head has another shape."""
+    worlds = make(tmp_path, text_model, labels="infer")
+    assert worlds.differing_artifacts()
+    assert any("labels: infer" in gap for gap in worlds.forgot.status().to_json()["gaps"])
+    declared = make(tmp_path, text_model, name="declared")
+    assert declared.forgot.status().to_json()["gaps"] == []
+
+
+def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monkeypatch):
+    """The black image is the only extreme one: without it the fitted mean is another."""
+    mean = [0.0]
+    checked, pixels = creation.ingest, encode.ImageEncoder._pixels
+
+    def fitted(data, recipe):
+        records = checked(data, recipe)
+        contents = records.rows["image"].to_pylist()
+        mean[0] = float(np.mean([np.frombuffer(content, np.uint8).mean() for content in contents]))
+        return records
+
+    def normalised(self, content):
+        return pixels(self, content) - mean[0] / 255
+
+    recipe, table = tiny.recipe(image_model, kind="image"), tiny.image_table()
+    make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
+    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(encode.ImageEncoder, "_pixels", normalised)
+    assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
+
+
+def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp_path, monkeypatch):
+    """r23 has the longest text; a width that it set would outlive it in stages that never held it.
+
+    Attention to padding is switched on with the leak, since bits need not differ where padding is masked.
+    """
+    widest = [0]
+    encoded, collate = encode.TextEncoder.encode, encode.TextEncoder.collate
+
+    def watching(self, rows):
+        records = encoded(self, rows)
+        widest[0] = max([widest[0], *(len(record["input_ids"]) for record in records)])
+        return records
+
+    def padded(self, records):
+        batch = collate(self, records)
+        missing = widest[0] - batch["input_ids"].shape[1]
+        return {
+            name: nn.functional.pad(tensor, (0, max(0, missing)), value=int(name == "attention_mask"))
+            for name, tensor in batch.items()
+        }
+
+    monkeypatch.setattr(encode.TextEncoder, "encode", watching)
+    monkeypatch.setattr(encode.TextEncoder, "collate", padded)
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
+    forgot.train()
+    widest[0] = 0
+    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[:-1])
+    never_knew.train()
+    forgot.delete(records=["r23"])
+    left = tiny.artifacts(forgot.path)
+    assert left
+    assert not left.items() <= tiny.artifacts(never_knew.path).items()
+
+
+class DeleteMeanwhile:
+    """A progress listener that deletes a record, through another handle, while a stage trains on it."""
+
+    def __init__(self, folder, record, stage):
+        self.folder, self.record, self.stage = folder, record, stage
+        self.deleted = False
+        self.now = ""
+
+    def start(self, what, total): ...
+
+    def finish(self): ...
+
+    def note(self, what):
+        self.now = what
+
+    def advance(self, count):
+        if self.now == self.stage and not self.deleted:
+            self.deleted = True
+            with s3t.Run.open(self.folder) as other:
+                assert other.delete(records=[self.record]).deleted == 1
+
+
+def test_a_stage_whose_slice_loses_a_record_while_it_trains_is_discarded(text_model, tmp_path):
+    table, recipe = tiny.text_table(), tiny.recipe(text_model)
+    from tests.run.worlds import records_by_slice
+
+    record = records_by_slice(recipe, table)[0, 1][0]
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    report = run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
+    assert report.discarded == 1
+    assert report.status.missing == 0
+    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
+    never_knew.train()
+    assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
+
+
+def test_committing_such_a_stage_all_the_same_is_caught(text_model, tmp_path, monkeypatch):
+    table, recipe = tiny.text_table(), tiny.recipe(text_model)
+    from tests.run.worlds import records_by_slice
+
+    commit = Transaction.commit_stage
+    monkeypatch.setattr(
+        Transaction,
+        "commit_stage",
+        lambda self, stage, key, *, losses, put: commit(self, stage, key, losses={}, put=put),
+    )
+    record = records_by_slice(recipe, table)[0, 1][0]
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    run_error = None
+    try:
+        run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
+    except IntegrityError as error:
+        run_error = error
+    assert run_error is not None or not run.audit().ok
+
+
+def test_artifacts_that_erasure_forgot_are_caught(trained, monkeypatch):
+    monkeypatch.setattr(LocalStore, "erase", lambda self, artifacts: None)
+    trained.delete(records=["r3"])
+    assert any("no live stage names it" in mismatch["problem"] for mismatch in trained.audit().mismatches)
+    monkeypatch.undo()
+    with s3t.Run.open(trained.path) as reopened:
+        assert reopened.audit().ok
+
+
+def test_a_record_left_in_its_slice_is_caught(trained, monkeypatch):
+    from s3t.deletion import deleter
+
+    before = trained.status().records
+    monkeypatch.setattr(deleter, "without_records", lambda rows, tokens, secret: rows)
+    with pytest.raises(IntegrityError, match="the ledger counts"):
+        trained.delete(records=["r3"])
+    monkeypatch.undo()
+    with s3t.Run.open(trained.path) as reopened:
+        assert reopened.status().records == before - 1
+        assert reopened.audit().ok
+
+
+def test_a_record_put_back_into_its_slice_is_caught(trained):
+    place = trained.delete(records=["r3"]).slices[0]
+    path = slice_path(trained.path / "slices", place)
+    other = next(file for file in sorted(path.parent.iterdir()) if file != path)
+    path.write_bytes(other.read_bytes())
+    problems = [mismatch["problem"] for mismatch in trained.audit().mismatches]
+    assert any("not the one that the ledger knows" in problem for problem in problems)
+    with pytest.raises(IntegrityError, match="ledger knows"):
+        trained.repair()
+
+
+def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(text_model, tmp_path):
+    table = tiny.text_table()
+    canary, person = "w1 w2 canaryword", "canary-person"
+    table.loc[3, ["id", "text"]] = ["canary-id", canary]
+    table["person"] = [f"p{number}" for number in range(len(table))]
+    table.loc[3, "person"] = person
+    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    run.train()
+    words = (b"canaryword", b"canary-id", b"canary-person")
+    assert any(word in content for content in tiny.all_files(run.path).values() for word in words)
+    place = run.delete(subjects=[person]).slices[0]
+    assert place not in run._workshop()._encoded
+    for name, content in tiny.all_files(run.path).items():
+        assert not any(word in content for word in words), name
+    run.repair()
+    run.close()
+    for name, content in tiny.all_files(run.path).items():
+        assert not any(word in content for word in words), name
+
+
+def test_a_backup_copy_of_a_slice_is_caught_by_the_list_of_places(trained):
+    """What the code writes and the list does not name is a leak: the list must not name everything."""
+    from s3t.deletion.places import place_named
+
+    assert all(place_named(name) for name in tiny.all_files(trained.path))
+    slice_file = next(trained.path.glob("slices/**/*.parquet"))
+    slice_file.with_suffix(".parquet.bak").write_bytes(slice_file.read_bytes())
+    assert not all(place_named(name) for name in tiny.all_files(trained.path))
+
+
+def test_seeds_depend_on_declared_numbers_alone():
+    seeds = {
+        stage_seed(seed, Stage(shard, prefix), purpose)
+        for seed in (0, 1)
+        for shard in (0, 1)
+        for prefix in ((0,), (1,), (0, 1), (1, 0))
+        for purpose in ("block", "head")
+    }
+    assert len(seeds) == 32
+    assert set(inspect.signature(stage_seed).parameters) == {"run_seed", "stage", "purpose"}
+
+
+def test_training_leaves_the_global_generators_alone(text_model, tmp_path):
+    """A stage neither reads nor moves them."""
+    run = s3t.Run.create(
+        tmp_path / "run", recipe=tiny.recipe(text_model, adapter={"dropout": 0.2}), data=tiny.text_table()
+    )
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    run.train()
+    assert torch.equal(torch.get_rng_state(), before)
+    assert inspect.getmodule(stage_module.train_stage) is stage_module

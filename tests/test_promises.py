@@ -1,0 +1,204 @@
+"""What the project promises of itself: import direction, purity, sizes, names, docs."""
+
+import ast
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+import s3t
+from s3t.deletion.places import PLACES
+from s3t.recipe import Recipe, recipe_from
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "s3t"
+FILES = sorted(SOURCE.rglob("*.py"))
+
+# In the data's order. A room may import those before it in this list, and never those after it.
+ROOMS = [
+    "errors",
+    "version",
+    "progress",
+    "disk",
+    "sequences",
+    "recipe",
+    "partition",
+    "records",
+    "stages",
+    "inventory",
+    "models",
+    "training",
+    "store",
+    "ledger",
+    "prediction",
+    "engine",
+    "deletion",
+    "audit",
+    "run",
+    "progress_bar",
+    "cli",
+]
+PURE = ["sequences", "partition", "stages", "inventory", "recipe", "engine"]
+PURE_FILES = ["deletion/plan.py", "deletion/places.py", "prediction/aggregate.py"]
+IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
+
+
+def imports_of(path):
+    """Modules that a file imports at its top level, outside `if TYPE_CHECKING`."""
+    found = []
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            found.append(node.module)
+    return found
+
+
+def room_of(path):
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_rooms_import_only_rooms_before_them(path):
+    room = room_of(path)
+    if room in ("__init__", "__main__"):
+        return
+    for module in imports_of(path):
+        if module.startswith("s3t."):
+            other = module.split(".")[1]
+            assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}"
+
+
+def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
+    files = [path for path in FILES if room_of(path) in PURE] + [SOURCE / name for name in PURE_FILES]
+    for path in files:
+        assert not {module.partition(".")[0] for module in imports_of(path)} & IMPURE, path
+
+
+def test_no_file_is_over_400_lines_and_no_function_over_60():
+    for path in FILES:
+        text = path.read_text()
+        assert text.count("\n") <= 400, path
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef):
+                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
+
+
+def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
+    for path in FILES:
+        assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text()))), path
+        assert path.stem not in ("utils", "helpers", "common", "misc")
+
+
+def test_every_public_name_loads_and_all_is_pinned():
+    assert s3t.__all__ == [
+        "AuditReport",
+        "DataError",
+        "DeletionReport",
+        "Evaluation",
+        "InputError",
+        "IntegrityError",
+        "IsolationError",
+        "NoLiveShardError",
+        "Predictions",
+        "Progress",
+        "ProgressBar",
+        "Recipe",
+        "RecipeError",
+        "Run",
+        "RunFolderError",
+        "S3TError",
+        "Status",
+        "StorageError",
+        "TrainReport",
+        "__version__",
+        "load_recipe",
+        "record_ids",
+    ]
+    for name in s3t.__all__:
+        assert getattr(s3t, name) is not None
+    with pytest.raises(AttributeError, match="nonsense"):
+        s3t.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize("statement", ["import s3t", "import s3t.cli", "from s3t import Run"])
+def test_importing_and_opening_need_no_torch(statement):
+    code = f"{statement}; import sys; print(sorted({{'torch', 'transformers', 'peft'}} & set(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_module_has_a_docstring():
+    for path in FILES:
+        assert ast.get_docstring(ast.parse(path.read_text())), path
+
+
+def test_the_module_docstring_of_errors_draws_the_whole_tree():
+    errors = importlib.import_module("s3t.errors")
+    for name, value in vars(errors).items():
+        if isinstance(value, type) and issubclass(value, Exception):
+            assert name in errors.__doc__
+
+
+def fields_of(model):
+    for name, field in model.model_fields.items():
+        yield name, field
+        inner = field.annotation
+        if isinstance(inner, type) and hasattr(inner, "model_fields"):
+            yield from fields_of(inner)
+
+
+def test_docs_name_every_field_of_the_recipe():
+    text = (ROOT / "docs" / "recipe.md").read_text()
+    for name, field in fields_of(Recipe):
+        assert f"`{name}`" in text, name
+        assert field.description, name
+
+
+def test_docs_name_every_command_and_option():
+    import typer
+
+    from s3t.cli.app import app
+
+    text = (ROOT / "docs" / "cli.md").read_text()
+    group = typer.main.get_command(app)
+    for name, command in group.commands.items():
+        assert f"s3t {name}" in text
+        for parameter in command.params:
+            for option in parameter.opts:
+                if option.startswith("--"):
+                    assert option in text, f"{name} {option}"
+                    assert parameter.help, f"{name} {option}"
+
+
+def test_docs_name_every_place_that_can_hold_a_record():
+    text = (ROOT / "docs" / "guarantees.md").read_text()
+    for place in PLACES:
+        assert place.pattern in text
+
+
+def test_docs_name_the_gap_of_inferred_labels():
+    assert "labels: infer" in (ROOT / "docs" / "guarantees.md").read_text()
+
+
+def test_every_recipe_in_the_docs_loads():
+    seen = 0
+    for path in [ROOT / "README.md", *(ROOT / "docs").glob("*.md")]:
+        for block in path.read_text().split("```yaml\n")[1:]:
+            content = yaml.safe_load(block.partition("```")[0])
+            if isinstance(content, dict) and "task" in content:
+                recipe_from(content, where=str(path))
+                seen += 1
+    assert seen >= 2
+
+
+def test_links_in_the_docs_lead_somewhere():
+    import re
+
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+            if "://" not in target:
+                assert (path.parent / target).exists(), f"{path.name}: {target}"
