@@ -114,6 +114,7 @@ def pretrain(public: pd.DataFrame, folder: Path) -> None:
     """A small ViT, trained on the public half alone."""
     transformers_logging.disable_progress_bar()
     torch.manual_seed(SEED)
+    torch.set_num_threads(1)  # so small a model gains nothing from more, and loses where cores are busy
     config = ViTConfig(
         image_size=SIDE,
         patch_size=2,
@@ -152,7 +153,7 @@ def recipe(model_folder: Path) -> dict[str, Any]:
         "partition": {"shards": SHARDS, "slices": SLICES},
         "sequences": {"budget": BUDGET, "selector": "cyclic"},
         "adapter": {"rank": 8, "alpha": 16, "layers_per_slice": 1},
-        "training": {"epochs": 12, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32", "seed": SEED},
+        "training": {"epochs": 12, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32", "threads": 1, "seed": SEED},
     }
 
 

@@ -65,9 +65,19 @@ def remove_durably(paths: list[Path]) -> None:
 def sweep_tmp(tmp: Path) -> None:
     """Remove temporary files whose process is gone. Those of running processes are theirs."""
     for part in tmp.iterdir() if tmp.is_dir() else ():
-        owner = part.name.partition("-")[0]
-        if not owner.isdigit() or not Path(f"/proc/{owner}").exists() or int(owner) == os.getpid():
+        if not is_running(part.name.partition("-")[0]):
             part.unlink(missing_ok=True)
+
+
+def is_running(process: str) -> bool:
+    """Whether a process of this number runs on this host."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 def sync_folder(folder: Path) -> None:

@@ -42,12 +42,16 @@ class Auditor:
     secret: Secret
     store: ArtifactStore
     inputs: KeyInputs
+    base_digest: Callable[[], str]
+    """Of the base model's files as they are now."""
     retrain: Retrain
 
     def check(self, snapshot: Snapshot) -> list[Mismatch]:
-        """What of slices, keys, bytes, chains and store is not as it should be."""
+        """What of base model, slices, keys, bytes, chains and store is not as it should be."""
         digests: dict[Place, str] = {}
         mismatches: list[Mismatch] = []
+        if self.base_digest() != self.inputs.base_digest:
+            mismatches.append({"problem": "the base model has changed since the run was made; put the old one back"})
         for place, state in sorted(snapshot.slices.items()):
             try:
                 content = read_slice(self.slices, place, self.secret)

@@ -11,7 +11,8 @@ step may be done twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from filelock import BaseFileLock
 
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.disk import storage_errors
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Located, RecordRow
 from s3t.partition import Place, Secret
@@ -76,8 +77,8 @@ class Deleter:
         """
         record_tokens = {self._secret.token("ledger", "record", name): name for name in records}
         subject_tokens = {self._secret.token("ledger", "subject", name): name for name in subjects}
-        with self._lock:
-            self.finish()
+        with self._locked():
+            self._finish("erasing records that were deleted before (of the present request nothing has happened)")
             with self._ledger.writing() as transaction:
                 located = transaction.locate(records=record_tokens.keys(), subjects=subject_tokens.keys())
                 before = transaction.snapshot().inventory(self._orders)
@@ -101,9 +102,12 @@ class Deleter:
         Raises:
             StorageError: the disk or the database refused; opening the run again goes on.
         """
+        self._finish("erasing deleted records (they are out of use already)")
+
+    def _finish(self, doing: str) -> None:
         if not self._ledger.unfinished():
             return
-        with self._lock, storage_errors("erasing deleted records (they are out of use already)"):
+        with self._locked(), _erasure_errors(doing):
             with self._ledger.writing() as transaction:
                 tokens, artifacts = transaction.to_erase()
                 slices = transaction.snapshot().slices
@@ -114,6 +118,15 @@ class Deleter:
             }
             with self._ledger.writing() as transaction:
                 transaction.erased(digests, artifacts)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with storage_errors("locking the run"):
+            self._lock.acquire()
+        try:
+            yield
+        finally:
+            self._lock.release()
 
     def sweep(self) -> None:
         """Remove artifacts that no committed stage names: a killed trainer's, or a killed erasure's."""
@@ -134,6 +147,20 @@ class Deleter:
         if kept.num_rows == content.rows.num_rows:
             return content.digest  # a crash came after the file was rewritten
         return write_slice(self._slices, place, kept, self._secret, tmp=self._tmp)
+
+
+@contextmanager
+def _erasure_errors(doing: str) -> Iterator[None]:
+    """Let every refusal, the ledger's too, say what was being done: for it is not true that nothing has changed."""
+    try:
+        with storage_errors(doing):
+            yield
+    except StorageError as error:
+        reason = getattr(error.__cause__, "orig", None)
+        if reason is None:  # the disk's
+            raise
+        remedy = "free space or mend the disk, then open the run again"
+        raise StorageError(f"{doing} failed: the ledger refused ({reason}); {remedy}") from error
 
 
 def _losses(located: Located) -> dict[Place, int]:

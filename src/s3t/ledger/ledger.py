@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Engine, delete, func, insert, select, update
+from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
 from s3t.errors import StorageError
@@ -173,15 +173,18 @@ class Transaction:
                 .where(*_at(schema.slices, place))
                 .values(records=schema.slices.c.records - lost, losses=schema.slices.c.losses + 1)
             )
-        for stage in tainted:
-            self._taint(stage)
+        keys = self.snapshot().stages
+        hit = [
+            {"stage_shard": stage.shard, "stage_prefix": _prefix_text(stage), "key": keys[stage]} for stage in tainted
+        ]
+        if hit:
+            table = schema.stages
+            row = table.c.shard == bindparam("stage_shard"), table.c.prefix == bindparam("stage_prefix")
+            run(delete(table).where(*row), hit)
+            self._insert(
+                schema.erasing_artifacts, [{"shard": entry["stage_shard"], "key": entry["key"]} for entry in hit]
+            )
         return generation
-
-    def _taint(self, stage: Stage) -> None:
-        row = schema.stages.c.shard == stage.shard, schema.stages.c.prefix == _prefix_text(stage)
-        key = self._connection.execute(select(schema.stages.c.key).where(*row)).scalar_one()
-        self._connection.execute(delete(schema.stages).where(*row))
-        self._insert(schema.erasing_artifacts, [{"shard": stage.shard, "key": key}])
 
     def to_erase(self) -> tuple[dict[Place, set[bytes]], set[tuple[int, str]]]:
         """Record tokens by the slice whose file still holds them, and (shard, key) of tainted artifacts."""

@@ -59,7 +59,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
                 block_modules(model, layers, recipe.adapter, block)
             except RecipeError as error:
                 problems += [problem for problem in error.problems if problem not in problems]
-    positions = getattr(config, "max_position_embeddings", None)
+    positions = _positions(model)
     if recipe.task.is_text and positions is not None and recipe.text.max_length > positions:
         problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")
     if problems:
@@ -156,6 +156,15 @@ def _is_adapters(model: nn.Module, name: str) -> bool:
         if isinstance(module, BaseTunerLayer):
             return parts[length] != "base_layer"
     return False
+
+
+def _positions(model: nn.Module) -> int | None:
+    """The longest text that the model has positions for; None where it does not say."""
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
+            # RoBERTa's positions start after that of padding.
+            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
+    return None
 
 
 def _auto_class(recipe: Recipe) -> Any:

@@ -42,9 +42,18 @@ class TextEncoder:
     """Tokenises texts or pairs of texts."""
 
     def __init__(self, folder: Path, *, max_length: int) -> None:
-        self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        try:
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            reason = str(error).strip().splitlines()[0]
+            problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
+            raise RecipeError("the recipe", [problem]) from error
         if self._tokenizer.pad_token is None:
             raise RecipeError("the recipe", ["base_model: its tokenizer has no padding token; name another model"])
+        if len(self._tokenizer) <= len(self._tokenizer.all_special_tokens):
+            # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
+            problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
+            raise RecipeError("the recipe", [problem])
         self._max_length = max_length
         self._collator = DataCollatorWithPadding(self._tokenizer, return_tensors="pt")
 

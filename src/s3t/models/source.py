@@ -7,6 +7,8 @@ import importlib.util
 import json
 from pathlib import Path
 
+from safetensors import SafetensorError, safe_open
+
 from s3t.errors import RecipeError
 
 PACKAGE_PREFIX = "package:"
@@ -34,12 +36,24 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
         folder = _hub_folder(base_model, revision)
     if not (folder / "config.json").is_file():
         raise RecipeError("the recipe", [f"base_model: {folder} has no config.json; name a transformers model"])
-    if not any(folder.glob("*.safetensors")):
+    weights = sorted(folder.glob("*.safetensors"))
+    if not weights:
         raise RecipeError(
             "the recipe",
             [f"base_model: {folder} has no .safetensors; pickled weights are not read, convert them first"],
         )
+    damaged = [problem for path in weights if (problem := _damage(path)) is not None]
+    if damaged:
+        raise RecipeError("the recipe", damaged)
     return folder
+
+
+def _damage(weights: Path) -> str | None:
+    try:
+        with safe_open(weights, framework="numpy"):  # reads the header, and sees that the file is as long as it says
+            return None
+    except (OSError, SafetensorError) as error:
+        return f"base_model: {weights} is not a readable safetensors file, perhaps truncated ({error}); get it again"
 
 
 def model_digest(folder: Path) -> str:

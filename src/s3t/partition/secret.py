@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import sha256
 from typing import Literal
 
@@ -28,8 +29,13 @@ class Secret:
 
     def key(self, purpose: Purpose) -> bytes:
         """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other."""
-        return hmac.digest(self.salt.encode(), f"s3t/{purpose}".encode(), sha256)
+        return _derived(self.salt, purpose)
 
     def token(self, purpose: Purpose, kind: str, name: str) -> bytes:
         """HMAC-SHA256 of a name of one kind ("record", "subject") under the key of a purpose (32 bytes)."""
         return hmac.digest(self.key(purpose), f"{kind}\0{name}".encode(), sha256)
+
+
+@lru_cache(maxsize=64)
+def _derived(salt: str, purpose: str) -> bytes:
+    return hmac.digest(salt.encode(), f"s3t/{purpose}".encode(), sha256)

@@ -11,6 +11,7 @@ from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.tensors import StageTensors
 from s3t.prediction.aggregate import Scores
+from s3t.recipe import Training
 from s3t.training.numerics import exact_numerics
 
 
@@ -21,7 +22,7 @@ def member_logits(
     *,
     encoder: Encoder,
     batch_size: int,
-    precision: str,
+    training: Training,
     on_batch: Callable[[int], None] = lambda count: None,
 ) -> Scores:
     """Logits of every input, N x C (one column for a regression).
@@ -34,12 +35,12 @@ def member_logits(
         inputs: encoded one by one.
         encoder: pads batches.
         batch_size: inputs a forward pass.
-        precision: resolved, the one of training.
+        training: precision and threads (resolved), the same as in training.
         on_batch: told the number of inputs of each batch.
     """
     device = next(model.base.model.parameters()).device
     parts = []
-    with model.mounted(chain) as mount, torch.inference_mode(), exact_numerics(device, precision):
+    with model.mounted(chain) as mount, torch.inference_mode(), exact_numerics(device, training):
         for start in range(0, len(inputs), batch_size):
             part = inputs[start : start + batch_size]
             batch = {name: tensor.to(device) for name, tensor in encoder.collate(part).items()}

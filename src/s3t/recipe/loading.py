@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import itertools
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +50,63 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
     try:
         return Recipe.model_validate(dict(content))
     except ValidationError as error:
-        raise RecipeError(where, _problems(error)) from error
+        raise RecipeError(where, _all_problems(content, error)) from error
+
+
+# Takes the place of a wrong field, where leaving it out would be a problem of its own.
+_STAND_INS: dict[tuple[int | str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
+
+
+def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
+    """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
+    again."""
+    problems = _problems(error)
+    known: set[tuple[int | str, ...]] = set()
+    left = copy.deepcopy(dict(content))
+    while True:
+        wrong = {_field(detail) for detail in error.errors(include_url=False, include_input=False)} - known
+        known |= wrong
+        if not any([_leave_out(left, field) for field in wrong]):
+            return problems
+        try:
+            Recipe.model_validate(left)
+        except ValidationError as next_error:
+            error = next_error
+            new = [detail for detail in error.errors(include_url=False) if _field(detail) not in known]
+            problems += [problem for problem in _problems_of(new) if problem not in problems]
+        else:
+            return problems
+
+
+def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
+    """Take a field out of nested mappings, or put its stand-in there; whether it was there."""
+    inner: Any = content
+    for part in field[:-1]:
+        inner = inner.get(part) if isinstance(inner, dict) else None
+    if not field or not isinstance(inner, dict) or field[-1] not in inner:
+        return False
+    if field in _STAND_INS:
+        inner[field[-1]] = _STAND_INS[field]
+    else:
+        del inner[field[-1]]
+    return True
+
+
+def _field(detail: Any) -> tuple[int | str, ...]:
+    """Which field a problem is of, down to the last mapping: an item of a list is its list's."""
+    # Unions (labels, target_modules, threads) add the type that was tried to the location.
+    tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
+    return tuple(itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"]))
 
 
 def _problems(error: ValidationError) -> list[str]:
-    problems = []
-    for detail in error.errors(include_url=False, include_input=False):
-        # The union of `labels` and of `target_modules` adds the type that was tried to the location.
-        field = ".".join(str(part) for part in detail["loc"] if not str(part).startswith(("list[", "literal[")))
+    return _problems_of(error.errors(include_url=False, include_input=False))
+
+
+def _problems_of(details: Iterable[Any]) -> list[str]:
+    problems: list[str] = []
+    for detail in details:
+        field = ".".join(str(part) for part in _field(detail))
         if detail["type"] == "extra_forbidden":
             problems.append(f"{field}: no such field; see docs/recipe.md for the names")
             continue

@@ -194,6 +194,9 @@ class Training(_Part):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
     and kept. Adapter weights and optimiser are float32."""
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
+    """Processor threads of a stage and of a prediction; another number can give other bits. auto: as many as torch
+    takes here; resolved at init and kept."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train. auto: a GPU if there is one."""
     seed: int = Field(default=0, ge=0, le=MAX_SEED)

@@ -1,7 +1,7 @@
 """Records: read from what users have, checked against the recipe, kept as one file a slice."""
 
 from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
-from s3t.records.reading import Data, Table, read_data
+from s3t.records.reading import Data, Inputs, Table, read_data
 from s3t.records.requests import read_requests
 from s3t.records.slices import (
     SliceContent,
@@ -15,6 +15,7 @@ from s3t.records.slices import (
 
 __all__ = [
     "Data",
+    "Inputs",
     "Records",
     "SliceContent",
     "Table",

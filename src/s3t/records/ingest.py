@@ -21,7 +21,7 @@ from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes
 from s3t.records.problems import Problems
-from s3t.records.reading import Data, Table, read_data
+from s3t.records.reading import Data, Inputs, Table, inputs_as_data, read_data
 from s3t.records.values import name_of, number_of
 
 
@@ -80,15 +80,15 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
     return Records(rows=pa.table(arrays | features), labels=names)
 
 
-def ingest_inputs(data: Data, recipe: Recipe) -> tuple[pa.Table, list[str] | None]:
+def ingest_inputs(inputs: Inputs, recipe: Recipe) -> tuple[pa.Table, list[str] | None]:
     """Inputs to predict: the feature columns, and the ids where the data has the id column (else None).
 
     Raises:
         DataError: as `ingest`, for the feature columns alone.
     """
-    table = _read(data, recipe)
-    problems = Problems()
     columns = recipe.columns
+    table = _read(inputs_as_data(inputs, text_column=columns.text), recipe)
+    problems = Problems()
     needed = {role: name for role, name in columns.named().items() if role in ("text", "text_pair", "image")}
     _check_columns(table, needed, problems)
     features = _features(table, recipe, problems)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """What users may pass as data."""
+
+Inputs: TypeAlias = "Data | Sequence[str] | Sequence[Mapping[str, Any]]"
+"""What users may have predicted: data, a list of texts, or a list of rows."""
 
 SUFFIXES = {".csv": "CSV", ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON lines"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -60,6 +64,22 @@ def read_data(data: Data, *, text_columns: tuple[str, ...] = ()) -> Table:
             ["is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table"],
         )
     return Table(rows=rows, where=f"the {type(data).__name__}", folder=Path())
+
+
+def inputs_as_data(inputs: Inputs, *, text_column: str | None) -> Data:
+    """Inputs as data: a list of texts becomes a table with the text column, a list of rows a table.
+
+    Raises:
+        DataError: the rows do not make a table.
+    """
+    if not isinstance(inputs, list | tuple):
+        return inputs  # type: ignore[return-value, unused-ignore]
+    if text_column is not None and all(isinstance(item, str) for item in inputs):
+        return pa.table({text_column: pa.array(inputs, pa.string())})
+    try:
+        return pa.Table.from_pylist([dict(row) for row in inputs])
+    except (TypeError, ValueError) as error:
+        raise DataError("the inputs", [f"are neither texts nor rows of one shape: {error}"]) from error
 
 
 def _from_memory(data: Any) -> pa.Table | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import shutil
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from s3t.disk import storage_errors, sync_folder
+from s3t.disk import is_running, storage_errors, sync_folder
 from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.ledger import Ledger, RecordRow, SliceState
 from s3t.partition import Place, Secret
@@ -36,7 +37,9 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     """
     if path.exists() or path.is_symlink():
         raise RunFolderError(str(path), ["exists already; choose another folder, or remove it first"])
-    base_digest, precision, records = _checked(recipe, data, recipe_name)
+    if Path(recipe.base_model).is_dir():  # found again from whatever folder the run is opened
+        recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
+    base_digest, recipe, records = _checked(recipe, data, recipe_name)
     salt = recipe.partition.salt
     secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
     shards, slices = recipe.partition.shards, recipe.partition.slices
@@ -49,13 +52,16 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         labels=records.labels,
         orders=orders,
         base_digest=base_digest,
-        precision=precision,
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=tuple(_warnings(contents)),
     )
-    part = path.with_name(f".{path.name}.init-{os.getpid()}")
+    unfinished = f".{path.name}.init-"
+    part = path.with_name(f"{unfinished}{os.getpid()}")
     with storage_errors(f"writing the run {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f"{glob.escape(unfinished)}*"):
+            if not is_running(left.name.removeprefix(unfinished)):
+                shutil.rmtree(left)  # a killed init's, with records in it
         try:
             part.mkdir(mode=0o700)
             _write(Layout(part), recipe, description, secret, contents)
@@ -65,11 +71,11 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         sync_folder(path.parent)
 
 
-def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, str, Records]:
-    """The base model's digest, the resolved precision and the records; or the problems of recipe and data together."""
+def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records]:
+    """The base model's digest, the resolved recipe and the records; or the problems of recipe and data together."""
     problems: list[InputError] = []
     try:
-        digest, precision = _check_model(recipe)
+        digest, resolved_recipe = _check_model(recipe)
     except InputError as error:
         problems.append(RecipeError(recipe_name, error.problems))
     try:
@@ -81,20 +87,27 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, str, Re
         raise InputError("the recipe and the data", listed)
     if problems:
         raise problems[0]
-    return digest, precision, records
+    return digest, resolved_recipe, records
 
 
-def _check_model(recipe: Recipe) -> tuple[str, str]:
-    """The base model's digest and the resolved precision."""
+def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
+    """The base model's digest, and the recipe with every `auto` resolved that decides bits."""
     # Here: they import torch and transformers, which opening a run does not need.
     from s3t.models.base import check_model
+    from s3t.models.encode import encoder_for
     from s3t.models.source import model_digest, model_folder
-    from s3t.training.numerics import resolve_device, resolve_precision
+    from s3t.training.numerics import resolved
 
     folder = model_folder(recipe.base_model, revision=recipe.revision)
-    check_model(folder, recipe)
-    precision = resolve_precision(recipe.training.precision, resolve_device(recipe.training.device))
-    return model_digest(folder), precision
+    problems: list[str] = []
+    for check in (check_model, encoder_for):
+        try:
+            check(folder, recipe)
+        except RecipeError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
+    if problems:
+        raise RecipeError("the recipe", problems)
+    return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training)})
 
 
 def _write(

@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def recipe(self) -> Path:
-        """The recipe, without its salt."""
+        """The recipe, every `auto` that decides bits resolved, without its salt."""
         return self.root / "recipe.yaml"
 
     @property
@@ -81,8 +81,6 @@ class Description(BaseModel):
     """For each shard its sequences, drawn from declared inputs."""
     base_digest: str
     """Of the base model's files."""
-    precision: str
-    """What training.precision was resolved to."""
     gaps: tuple[str, ...]
     """Where exactness does not hold, in words."""
     warnings: tuple[str, ...]

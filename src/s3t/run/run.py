@@ -6,10 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import pyarrow as pa
 from filelock import FileLock
 
 from s3t.audit.audit import Auditor
@@ -19,11 +18,12 @@ from s3t.engine import run_stages
 from s3t.errors import InputError, IsolationError, NoLiveShardError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
+from s3t.models.source import model_digest, model_folder
 from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.progress import Progress, Silent, telling
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, ingest_inputs
+from s3t.records import Data, Inputs, ingest_inputs
 from s3t.records.ingest import ingest_labelled
 from s3t.run.creation import create_run
 from s3t.run.layout import Layout, read_layout
@@ -34,9 +34,6 @@ from s3t.store import LocalStore
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
-
-Inputs: TypeAlias = "Data | Sequence[str] | Sequence[Mapping[str, Any]]"
-"""What may be predicted: data as for training (without labels), a list of texts, or a list of rows."""
 
 
 class Run:
@@ -51,9 +48,7 @@ class Run:
         self._key_inputs = KeyInputs(
             secret=self._secret,
             base_digest=self._description.base_digest,
-            training_part=training_part(
-                self._recipe, labels=self._description.labels, precision=self._description.precision
-            ),
+            training_part=training_part(self._recipe, labels=self._description.labels),
         )
         self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
         self._ledger = Ledger.open(self._layout.ledger)
@@ -95,10 +90,14 @@ class Run:
             RunFolderError: the folder is no run, or one of another format.
         """
         run = cls(Path(path))
-        with storage_errors(f"opening the run {path}"):
-            sweep_tmp(run._layout.tmp)
-        run._deleter.finish()
-        run._deleter.sweep()
+        try:
+            with storage_errors(f"opening the run {path}"):
+                sweep_tmp(run._layout.tmp)
+            run._deleter.finish()
+            run._deleter.sweep()
+        except BaseException:
+            run.close()
+            raise
         return run
 
     def close(self) -> None:
@@ -180,7 +179,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        features, ids = ingest_inputs(self._as_data(inputs), self._recipe)
+        features, ids = ingest_inputs(inputs, self._recipe)
         snapshot = self._snapshot()
         members = self._members(self._inventory(snapshot), prefixes)
         workshop = self._workshop()
@@ -302,6 +301,7 @@ class Run:
             secret=self._secret,
             store=self._store,
             inputs=self._key_inputs,
+            base_digest=lambda: model_digest(model_folder(self._recipe.base_model, revision=self._recipe.revision)),
             retrain=lambda stage, snapshot, on_step: self._workshop().train(stage, snapshot, on_step=on_step),
         )
         snapshot = self._snapshot()
@@ -344,7 +344,6 @@ class Run:
                 slices=self._layout.slices,
                 recipe=self._recipe,
                 labels=self.labels,
-                precision=self._description.precision,
                 inputs=self._key_inputs,
                 store=self._store,
             )
@@ -391,11 +390,3 @@ class Run:
                 f"nothing can answer; {(inventory.missing() and 'run `s3t repair`') or 'the run holds no records'}"
             )
         return members
-
-    def _as_data(self, inputs: Inputs) -> Data:
-        if not isinstance(inputs, list | tuple):
-            return inputs
-        text = self._recipe.columns.text
-        if inputs and all(isinstance(item, str) for item in inputs) and text is not None:
-            return pa.table({text: pa.array(inputs, pa.string())})
-        return pa.Table.from_pylist([dict(row) for row in inputs])

@@ -39,7 +39,6 @@ class Workshop:
         slices: Path,
         recipe: Recipe,
         labels: Sequence[str],
-        precision: str,
         inputs: KeyInputs,
         store: ArtifactStore,
     ) -> None:
@@ -52,7 +51,6 @@ class Workshop:
         self._slices = slices
         self._recipe = recipe
         self._labels = labels
-        self._precision = precision
         self._inputs = inputs
         self._store = store
         base = load_base(folder, recipe, labels=max(1, len(labels)))
@@ -94,7 +92,6 @@ class Workshop:
             examples=self._examples(stage, digests),
             encoder=self._encoder,
             training=self._recipe.training,
-            precision=self._precision,
             seed=partial(stage_seed, self._recipe.training.seed, stage),
             on_step=on_step,
         )
@@ -106,7 +103,8 @@ class Workshop:
             slice_digests=digests,
             base_digest=self._inputs.base_digest,
             seed=self._recipe.training.seed,
-            precision=self._precision,
+            precision=self._recipe.training.precision,
+            threads=self._recipe.training.threads,
             steps=trained.steps,
             environment=self.environment(),
             sha256=hashlib.sha256(content).hexdigest(),
@@ -140,7 +138,7 @@ class Workshop:
             inputs,
             encoder=self._encoder,
             batch_size=self._recipe.prediction.batch_size,
-            precision=self._precision,
+            training=self._recipe.training,
             on_batch=on_batch,
         )
 

@@ -34,15 +34,19 @@ class KeyInputs:
     """See `training_part`."""
 
 
-def training_part(recipe: Recipe, *, labels: Sequence[str], precision: str) -> dict[str, Any]:
+def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
     """The fields of a recipe that decide a stage's tensors, JSON-compatible.
 
     Args:
-        recipe: the recipe.
+        recipe: the recipe, with every `auto` resolved that decides bits.
         labels: the label set in order, declared or inferred.
-        precision: what `training.precision` was resolved to.
+
+    Raises:
+        ValueError: an `auto` is left; the key would not say what was computed.
     """
-    training = recipe.training.model_dump(mode="json", exclude={"device"}) | {"precision": precision}
+    training = recipe.training.model_dump(mode="json", exclude={"device"})
+    if "auto" in training.values():
+        raise ValueError("an `auto` of the recipe's training part is not resolved")
     features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
     if not recipe.task.is_text:
         features = {"image": recipe.image.model_dump(mode="json")}

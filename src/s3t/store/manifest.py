@@ -38,9 +38,10 @@ class Manifest(BaseModel):
     seed: int
     """The run's seed, which the stage's derive from."""
     precision: str
+    threads: int
     steps: int
     environment: dict[str, str]
-    """What else decides bits: library versions, processor, threads."""
+    """What else decides bits: library versions, processor, device."""
     sha256: str
     """Of the tensor file beside."""
     parent: Parent | None

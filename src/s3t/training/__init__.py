@@ -1,6 +1,6 @@
 """Training one stage: a pure function of its records, its parents and declared numbers."""
 
-from s3t.training.numerics import environment, exact_numerics, resolve_device, resolve_precision
+from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
 from s3t.training.stage import Examples, Trained, train_stage
 
 __all__ = [
@@ -9,6 +9,6 @@ __all__ = [
     "environment",
     "exact_numerics",
     "resolve_device",
-    "resolve_precision",
+    "resolved",
     "train_stage",
 ]

@@ -16,6 +16,8 @@ from importlib.metadata import version
 
 import torch
 
+from s3t.recipe import Training
+
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
 
@@ -29,16 +31,25 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def resolve_precision(precision: str, device: torch.device) -> str:
-    """The precision that `auto` means here: bfloat16 where the processor multiplies it natively, else float32."""
-    if precision != "auto":
-        return precision
+def resolved(training: Training) -> Training:
+    """The same with every `auto` that decides bits replaced by what it means here.
+
+    Precision: bfloat16 where the processor multiplies it natively, else float32. Threads: as many as torch takes.
+    The device stays `auto`: it is noted in the manifests, and a run may move to another.
+    """
+    precision, threads = training.precision, training.threads
+    if precision == "auto":
+        precision = "bfloat16" if _has_bfloat16(resolve_device(training.device)) else "float32"
+    if threads == "auto":
+        threads = torch.get_num_threads()
+    return training.model_copy(update={"precision": precision, "threads": threads})
+
+
+def _has_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
-        native = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = torch.cpu.get_capabilities()
-        native = bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-    return "bfloat16" if native else "float32"
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    capabilities = torch.cpu.get_capabilities()
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def environment(device: torch.device) -> Environment:
@@ -51,20 +62,28 @@ def environment(device: torch.device) -> Environment:
     return versions | {
         "device": device.type,
         "processor": processor,
-        "threads": str(torch.get_num_threads()),
     }
 
 
 @contextmanager
-def exact_numerics(device: torch.device, precision: str) -> Iterator[None]:
-    """Deterministic kernels, and matrix products in the given precision; everything is put back afterwards."""
-    deterministic = torch.are_deterministic_algorithms_enabled()
+def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
+    """Deterministic kernels, the resolved precision and number of threads; everything is put back afterwards.
+
+    Raises:
+        ValueError: an `auto` is left.
+    """
+    if training.precision == "auto" or training.threads == "auto":
+        raise ValueError("precision and threads must be resolved before anything is computed")
+    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
     if device.type == "cuda":
         # cuBLAS asks for it, and reads it once; a value that the user chose stays.
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(training.threads)
+    reduced = training.precision == "bfloat16"
     try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=precision == "bfloat16", cache_enabled=False):
+        with torch.autocast(device.type, torch.bfloat16, enabled=reduced, cache_enabled=False):
             yield
     finally:
+        torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)

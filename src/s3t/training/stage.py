@@ -49,7 +49,6 @@ def train_stage(
     examples: Examples,
     encoder: Encoder,
     training: Training,
-    precision: str,
     seed: Callable[[str], int],
     on_step: Callable[[int], None] = lambda records: None,
 ) -> Trained:
@@ -60,8 +59,7 @@ def train_stage(
         parents: the stages above, top block first; empty for a first stage.
         examples: the records of the whole prefix.
         encoder: pads batches.
-        training: optimiser, schedule, epochs.
-        precision: resolved: float32 or bfloat16.
+        training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
         on_step: told the number of records of each step.
 
@@ -78,7 +76,7 @@ def train_stage(
             mount.add_block()
             own = mount.thaw()
             torch.manual_seed(seed("dropout"))
-            with exact_numerics(device, precision):
+            with exact_numerics(device, training):
                 steps = _fit(mount.base.model, own, examples, encoder, training, seed, on_step)
             mount.check_isolation(parents)
             tensors = mount.own_tensors()

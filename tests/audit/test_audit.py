@@ -1,0 +1,111 @@
+"""The audit finds what is wrong and says where."""
+
+import json
+
+import pytest
+
+import s3t
+from s3t.ledger import schema
+from s3t.records import slice_path
+from tests import tiny
+
+
+def problems(run, **options):
+    return " | ".join(mismatch["problem"] for mismatch in run.audit(**options).mismatches)
+
+
+def test_a_healthy_run_passes_and_says_what_was_looked_at(trained):
+    report = trained.audit(replay=2, seed=3)
+    assert report.ok
+    assert report.checked == 18
+    assert len(report.replayed) == 2
+    assert trained.audit(replay=2, seed=3).replayed == report.replayed
+    assert report.to_json()["mismatches"] == []
+
+
+def test_more_replays_than_stages_replay_each_once(trained):
+    report = trained.audit(replay=1000)
+    assert report.ok
+    assert len(set(report.replayed)) == 18
+
+
+def test_an_untrained_run_has_nothing_to_check(text_model, tmp_path):
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    assert run.audit(replay=3).to_json() | {"generation": 0} == {
+        "ok": True,
+        "generation": 0,
+        "checked": 0,
+        "replayed": 0,
+        "replayed_stages": [],
+        "mismatches": [],
+    }
+
+
+def test_a_changed_slice_file_is_found(trained):
+    one, other = sorted(trained.path.glob("slices/shard-000/*.parquet"))[:2]
+    one.write_bytes(other.read_bytes())
+    assert "not the one that the ledger knows" in problems(trained)
+    assert "not the one that today's slices ask for" in problems(trained)
+
+
+def test_a_missing_slice_file_is_found(trained):
+    slice_path(trained.path / "slices", next(iter(trained.status().inventory.records))).unlink()
+    assert "cannot be read" in problems(trained)
+
+
+def test_a_missing_or_damaged_artifact_is_found_and_repaired_once_removed(trained):
+    path = next(trained.path.glob("artifacts/**/*.safetensors"))
+    whole = tiny.artifacts(trained.path)
+    path.write_bytes(path.read_bytes()[:-3])
+    assert "its bytes are not those" in problems(trained)
+    path.unlink()
+    path.with_suffix(".json").unlink()
+    assert trained.status().missing == 1
+    trained.repair()
+    assert tiny.artifacts(trained.path) == whole
+    assert trained.audit().ok
+
+
+def test_a_manifest_that_names_other_slices_is_found(trained):
+    path = next(trained.path.glob("artifacts/**/*.json"))
+    content = json.loads(path.read_text())
+    content["slice_digests"][0] = "0" * 64
+    path.write_text(json.dumps(content))
+    assert "trained on slices that have changed" in problems(trained)
+
+
+def test_a_ledger_that_names_another_key_is_found(trained):
+    with trained._ledger.writing() as transaction:
+        transaction._connection.execute(schema.stages.update().values(key="0" * 64))
+    assert "its key is not the one" in problems(trained)
+
+
+def test_an_artifact_of_nobody_is_found_and_swept_at_the_next_opening(trained):
+    path = next(trained.path.glob("artifacts/**/*.safetensors"))
+    path.with_name("0" * 64 + ".safetensors").write_bytes(path.read_bytes())
+    assert "no live stage names it" in problems(trained)
+    with s3t.Run.open(trained.path) as reopened:
+        assert reopened.audit().ok
+
+
+def test_other_bytes_on_replay_name_what_differs_in_the_environment(trained, monkeypatch):
+    from s3t.run import workshop
+
+    monkeypatch.setattr(workshop, "stage_seed", lambda *about: 1)
+    found = workshop.environment
+    monkeypatch.setattr(workshop, "environment", lambda device: found(device) | {"torch": "0.0"})
+    text = problems(trained, replay=1)
+    assert "other bytes" in text
+    assert "torch" in text
+
+
+def test_a_changed_base_model_is_refused(tmp_path):
+    model = tiny.make_text_model(tmp_path / "model")
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(model), data=tiny.text_table()) as run:
+        run.train()
+    (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:-4] + b"\0\0\0\1")
+    with s3t.Run.open(tmp_path / "run") as reopened:
+        with pytest.raises(s3t.IntegrityError, match="base model"):
+            reopened.predict(["w1"])
+        assert "base model has changed" in problems(reopened)
+        assert "replay: the base model" in problems(reopened, replay=1)

@@ -1,0 +1,359 @@
+"""The command line: the whole loop with its JSON documents, deletions in every form, help for everything."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+import s3t
+from s3t.cli.app import app
+from tests import tiny
+
+COMMANDS = {"init", "train", "predict", "evaluate", "delete", "status", "repair", "audit", "ids"}
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [*map(str, arguments)])
+
+
+def document(*arguments, status=0):
+    """The one JSON document on stdout."""
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == status, result.stderr
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, text_model):
+    """A folder with recipe.yaml, records.csv and a trained run; each subject has two of 24 records."""
+    folder = tmp_path_factory.mktemp("cli")
+    recipe = tiny.recipe(text_model, columns={"subject": "person"}, training={"epochs": 1})
+    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    tiny.text_table(subjects=12).to_csv(folder / "records.csv", index=False)
+    document("init", folder / "run", "--data", folder / "records.csv", "--recipe", folder / "recipe.yaml")
+    document("train", folder / "run")
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    """A copy of the trained run, for one test to spoil."""
+    return shutil.copytree(made / "run", tmp_path / "run")
+
+
+def check_status(status):
+    """The shape that the issue gives."""
+    assert set(status) >= {"generation", "records", "shards"}
+    assert isinstance(status["generation"], int)
+    assert len(status["shards"]) == 2
+    for number, shard in enumerate(status["shards"]):
+        assert set(shard) == {"shard", "slices", "sequences", "serving"}
+        assert shard["shard"] == number
+        assert len(shard["slices"]) == 3
+        assert len(shard["sequences"]) == 3
+        for sequence in shard["sequences"]:
+            assert set(sequence) == {"order", "depth"}
+            assert sorted(sequence["order"]) == [0, 1, 2]
+            assert 0 <= sequence["depth"] <= 3
+        if shard["serving"] is not None:
+            assert set(shard["serving"]) == {"order", "depth"}
+            assert shard["serving"] in shard["sequences"]
+    assert status["records"] == sum(sum(shard["slices"]) for shard in status["shards"])
+
+
+def test_the_whole_loop_prints_the_documents_of_the_issue(made, tmp_path):
+    run, data = tmp_path / "run", made / "records.csv"
+    status = document("init", run, "--data", data, "--recipe", made / "recipe.yaml")
+    check_status(status)
+    assert (status["generation"], status["records"], status["missing_stages"]) == (0, 24, 18)
+    assert status["gaps"] == []
+    assert all(shard["serving"] is None for shard in status["shards"])
+
+    trained = document("train", run)
+    check_status(trained["status"])
+    assert (trained["trained"], trained["status"]["missing_stages"]) == (18, 0)
+    assert document("train", run)["trained"] == 0
+    assert [shard["serving"]["depth"] for shard in document("status", run)["shards"]] == [3, 3]
+
+    answers = document("predict", run, "--input", data)
+    assert answers["generation"] == 0
+    assert [answer["id"] for answer in answers["predictions"]] == [f"r{number}" for number in range(24)]
+    for answer in answers["predictions"]:
+        assert set(answer) == {"id", "label", "probabilities", "generation"}
+        assert list(answer["probabilities"]) == ["a", "b", "c"]
+        assert sum(answer["probabilities"].values()) == pytest.approx(1)
+        assert answer["label"] == max(answer["probabilities"], key=answer["probabilities"].get)
+
+    measured = document("evaluate", run, "--data", data)
+    right = pd.read_csv(data).label.tolist()
+    share = sum(answer["label"] == label for answer, label in zip(answers["predictions"], right, strict=True)) / 24
+    assert measured["accuracy"] == pytest.approx(share)
+    assert measured["n"] == 24
+    assert -1 <= measured["matthews"] <= 1
+    assert [entry["shard"] for entry in measured["per_shard"]] == [0, 1]
+    assert [entry["depth"] for entry in measured["per_depth"]] == [1, 2, 3]
+    assert measured["per_depth"][-1]["accuracy"] == measured["accuracy"]
+    assert document("evaluate", run, "--data", data, "--no-depths")["per_depth"] == []
+
+    gone = document("delete", run, "--record", "r3")
+    assert set(gone) >= {"generation", "deleted", "already", "unknown", "slices", "stages_lost", "status"}
+    assert (gone["generation"], gone["deleted"], gone["already"], gone["unknown"]) == (1, 1, [], [])
+    assert gone["status"] == document("status", run)
+    check_status(gone["status"])
+    [[shard, lost]] = gone["slices"]
+    assert gone["stages_lost"] == sum(
+        3 - sequence["order"].index(lost) for sequence in gone["status"]["shards"][shard]["sequences"]
+    )
+    assert gone["stages_lost"] == gone["status"]["missing_stages"]
+    assert document("predict", run, "--input", data)["generation"] == 1
+
+    repaired = document("repair", run)
+    assert repaired["trained"] == gone["stages_lost"]
+    assert repaired["status"]["missing_stages"] == 0
+    audited = document("audit", run, "--replay", 2)
+    assert set(audited) >= {"ok", "checked", "replayed", "mismatches"}
+    assert (audited["ok"], audited["checked"], audited["replayed"], audited["mismatches"]) == (True, 18, 2, [])
+
+
+def test_records_are_deleted_by_repeated_options(run):
+    gone = document("delete", run, "--record", "r1", "--record", "r2")
+    assert (gone["deleted"], gone["generation"]) == (2, 1)
+
+
+def test_subjects_are_deleted_with_all_their_records(run):
+    gone = document("delete", run, "--subject", "p1", "--subject", "p2")
+    assert gone["deleted"] == 4
+    assert document("delete", run, "--record", "r1", "--record", "r13")["already"] == ["r1", "r13"]
+
+
+def write(frame, path):
+    if path.suffix == ".csv":
+        frame.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@pytest.mark.parametrize(
+    ("columns", "deleted"),
+    [
+        ({"record": ["r1", "r2", "r1"]}, 2),
+        ({"subject": ["p1", "p2"]}, 4),
+        ({"record": ["r0", None], "subject": [None, "p1"], "reason": ["x", "y"]}, 3),
+    ],
+    ids=["records", "subjects", "both"],
+)
+def test_deletions_are_read_from_files(run, tmp_path, suffix, columns, deleted):
+    path = write(pd.DataFrame(columns), tmp_path / f"gone{suffix}")
+    gone = document("delete", run, "--file", path)
+    assert (gone["deleted"], gone["generation"], gone["unknown"]) == (deleted, 1, [])
+
+
+def test_options_and_a_file_are_one_deletion(run, tmp_path):
+    path = write(pd.DataFrame({"record": ["r1"]}), tmp_path / "gone.csv")
+    gone = document("delete", run, "--file", path, "--record", "r2", "--subject", "p4")
+    assert (gone["deleted"], gone["generation"]) == (4, 1)
+
+
+def test_a_dry_run_tells_what_would_happen_and_changes_nothing(run):
+    before, status = tiny.artifacts(run), document("status", run)
+    slices = {path: path.read_bytes() for path in run.glob("slices/**/*.parquet")}
+    would = document("delete", run, "--record", "r3", "--dry-run")
+    assert (would["dry_run"], would["deleted"], would["generation"]) == (True, 1, 1)
+    assert document("status", run) == status
+    assert tiny.artifacts(run) == before
+    assert {path: path.read_bytes() for path in run.glob("slices/**/*.parquet")} == slices
+    assert document("delete", run, "--record", "r3") == would | {"dry_run": False}
+
+
+def test_ids_that_are_gone_or_unknown_are_reported_with_status_0_and_change_nothing(run):
+    document("delete", run, "--record", "r3", "--subject", "p1")
+    status = document("status", run)
+    again = document(
+        "delete", run, "--record", "r3", "--record", "nobody", "--subject", "p1", "--subject", "x", "--record", "r1"
+    )
+    assert again["already"] == ["r3", "r1", "p1"]
+    assert again["unknown"] == ["nobody", "x"]
+    assert (again["deleted"], again["slices"], again["stages_lost"]) == (0, [], 0)
+    assert again["status"] == document("status", run) == status
+
+
+def test_a_mixed_request_deletes_what_is_there_and_reports_the_rest(run):
+    document("delete", run, "--record", "r3")
+    gone = document("delete", run, "--record", "r3", "--record", "r4", "--record", "nobody")
+    assert (gone["deleted"], gone["already"], gone["unknown"], gone["generation"]) == (1, ["r3"], ["nobody"], 2)
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_answers_are_written_to_a_file(made, tmp_path, suffix):
+    output = tmp_path / f"answers{suffix}"
+    printed = document("predict", made / "run", "--input", made / "records.csv")["predictions"]
+    summary = document("predict", made / "run", "--input", made / "records.csv", "--output", output)
+    assert (summary["output"], summary["predictions"]) == (str(output), 24)
+    if suffix == ".jsonl":
+        assert [json.loads(line) for line in output.read_text().splitlines()] == printed
+    else:
+        frame = pd.read_csv(output) if suffix == ".csv" else pd.read_parquet(output)
+        assert list(frame.columns) == ["id", "label", "generation", "probability:a", "probability:b", "probability:c"]
+        assert frame.label.tolist() == [answer["label"] for answer in printed]
+        assert frame["probability:b"].tolist() == pytest.approx([answer["probabilities"]["b"] for answer in printed])
+    assert [path.name for path in tmp_path.iterdir()] == [output.name]
+
+
+def test_an_audit_finds_a_flipped_byte_and_ends_with_status_1(run):
+    path = sorted(run.glob("artifacts/**/*.safetensors"))[4]
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    found = document("audit", run, status=1)
+    assert found["ok"] is False
+    assert any(path.stem in mismatch["problem"] for mismatch in found["mismatches"])
+    text = invoke("audit", run)
+    assert text.exit_code == 1
+    assert path.stem in text.stdout.replace("\n", "")
+
+
+def test_a_byte_flipped_in_a_slice_is_found_too(run):
+    path = next(path for path in sorted(run.glob("slices/**/*.parquet")) if b"w1" in path.read_bytes())
+    path.write_bytes(path.read_bytes().replace(b"w1", b"w2", 1))
+    assert document("audit", run, status=1)["mismatches"]
+
+
+def test_ids_are_printed_as_init_gives_them(made, tmp_path):
+    recipe = yaml.safe_load((made / "recipe.yaml").read_text())
+    del recipe["columns"]["id"]
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    ids = document("ids", made / "records.csv", "--recipe", tmp_path / "recipe.yaml")["ids"]
+    assert len(set(ids)) == 24
+    run = tmp_path / "run"
+    document("init", run, "--data", made / "records.csv", "--recipe", tmp_path / "recipe.yaml")
+    assert document("delete", run, "--record", ids[5])["deleted"] == 1
+
+
+def test_inferred_labels_are_named_under_gaps(made, tmp_path):
+    recipe = yaml.safe_load((made / "recipe.yaml").read_text()) | {"labels": "infer"}
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    data = made / "records.csv"
+    status = document("init", tmp_path / "run", "--data", data, "--recipe", tmp_path / "recipe.yaml")
+    assert "labels: infer" in status["gaps"][0]
+    assert "labels: infer" in invoke("status", tmp_path / "run").stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("status", "RUN"),
+        ("train", "RUN"),
+        ("predict", "RUN", "--input", "DATA"),
+        ("evaluate", "RUN", "--data", "DATA"),
+        ("delete", "RUN", "--record", "r3", "--dry-run"),
+        ("repair", "RUN"),
+        ("audit", "RUN", "--replay", "1"),
+        ("ids", "DATA", "--recipe", "RECIPE"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_without_json_people_read_tables_and_sentences(made, arguments):
+    names = {"RUN": made / "run", "DATA": made / "records.csv", "RECIPE": made / "recipe.yaml"}
+    result = invoke(*(names.get(argument, argument) for argument in arguments))
+    assert result.exit_code == 0
+    assert len(result.stdout) > 20
+    assert not result.stdout.startswith("{")
+
+
+def test_progress_goes_to_stderr(made, tmp_path):
+    run = tmp_path / "run"
+    document("init", run, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
+    result = invoke("train", run, "--json")
+    json.loads(result.stdout)
+    assert "records" in result.stderr
+
+
+def parameters():
+    group = typer.main.get_command(app)
+    assert set(group.commands) == COMMANDS
+    yield from ((group.name, parameter) for parameter in group.params)
+    for name, command in group.commands.items():
+        yield from ((name, parameter) for parameter in command.params)
+
+
+def test_every_command_and_every_option_has_help():
+    group = typer.main.get_command(app)
+    assert all(len(command.help.split()) > 3 for command in (group, *group.commands.values()))
+    found = list(parameters())
+    assert len(found) > 20
+    missing = [f"{command} {parameter.name}" for command, parameter in found if not getattr(parameter, "help", None)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_help_shows_every_option_and_the_exit_status(command):
+    result = invoke(command, "--help")
+    assert result.exit_code == 0
+    shown = " ".join(result.stdout.split())
+    options = [name for held, parameter in parameters() if held == command for name in parameter.opts]
+    assert all(name in shown for name in options if name.startswith("--"))
+    assert "Exit status: 0 done, 2 wrong input" in shown
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS - {"ids"}))
+def test_every_command_offers_json(command):
+    assert any("--json" in parameter.opts for held, parameter in parameters() if held == command)
+
+
+def test_help_is_shown_without_importing_what_is_slow():
+    lines = (
+        "import sys",
+        "from s3t.cli import main",
+        "sys.argv = ['s3t', '--help']",
+        "try: main()",
+        "finally: print(*sorted(sys.modules), file=sys.stderr)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    modules = {name.partition(".")[0] for name in done.stderr.split()}
+    assert "s3t" in modules
+    slow = {
+        "torch",
+        "transformers",
+        "peft",
+        "pydantic",
+        "pyarrow",
+        "pandas",
+        "numpy",
+        "scipy",
+        "sqlalchemy",
+        "datasets",
+    }
+    assert modules & slow == set()
+    assert all(command in done.stdout for command in COMMANDS)
+
+
+def test_the_program_is_installed_under_its_name():
+    program = shutil.which("s3t", path=str(Path(sys.executable).parent))
+    assert program is not None
+    version = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    assert version == f"s3t {s3t.__version__}\n"
+    module = subprocess.run([sys.executable, "-m", "s3t", "--version"], capture_output=True, text=True, check=True)
+    assert module.stdout == version
+
+
+@pytest.mark.parametrize(
+    "arguments", [("nonsense",), ("init", "x"), ("status",), ("audit", "x", "--replay", "-1"), ("train", "x", "--no")]
+)
+def test_a_command_that_is_spelt_wrong_ends_with_status_2(arguments):
+    result = invoke(*arguments)
+    assert result.exit_code == 2
+    assert re.search("Usage|Error", result.stderr)
+    assert result.stdout == ""

@@ -1,0 +1,119 @@
+"""What is alive and what serves, with the example of the paper."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3t.deletion.plan import after_deletion, plan_deletion
+from s3t.inventory import Inventory, Serving
+from s3t.partition import Place
+from s3t.sequences import cyclic
+from s3t.stages import Stage, stages_of
+
+PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
+"""(1234), (4123), (3412), (2341) of Section 3.3, counted from 0."""
+
+
+def inventory(orders, *, records=5):
+    """All stages alive; every slice with the same number of records."""
+    places = {Place(shard, index): records for shard, own in enumerate(orders) for index in own[0]}
+    alive = {stage: f"key of {stage}" for stage in stages_of(orders)}
+    return Inventory(generation=0, orders=orders, records=places, alive=alive)
+
+
+def losing(state, *places):
+    return after_deletion(state, plan_deletion(state, {Place(*place): 1 for place in places}))
+
+
+def live_prefixes(state, shard):
+    return [order[: state.depth(shard, order)] for order in state.orders[shard]]
+
+
+def test_the_papers_example_without_slice_1_and_then_without_slice_2():
+    """m=3, L=4: (1234), (4123), (3412), (2341) leave (4), (34), (234); then (4), (34)."""
+    state = losing(inventory((PAPERS_ORDERS,) * 3), (1, 0))
+    assert live_prefixes(state, 1) == [(), (3,), (2, 3), (1, 2, 3)]
+    assert state.serving(1).prefix == (1, 2, 3)
+    state = losing(state, (1, 1))
+    assert live_prefixes(state, 1) == [(), (3,), (2, 3), ()]
+    assert state.serving(1).prefix == (2, 3)
+    for other in (0, 2):
+        assert live_prefixes(state, other) == list(PAPERS_ORDERS)
+
+
+def test_our_rotations_are_those_of_the_papers_example():
+    assert set(cyclic(slices=4, budget=4)) == set(PAPERS_ORDERS)
+
+
+@st.composite
+def schedules(draw):
+    slices = draw(st.integers(1, 5))
+    orders = tuple(
+        tuple(dict.fromkeys(draw(st.lists(st.permutations(range(slices)).map(tuple), min_size=1, max_size=5))))
+        for _ in range(draw(st.integers(1, 3)))
+    )
+    places = st.tuples(st.integers(0, len(orders) - 1), st.integers(0, slices - 1))
+    return orders, draw(st.lists(places, max_size=8))
+
+
+@given(schedules())
+def test_a_live_prefix_holds_no_slice_that_lost_a_record_and_is_as_deep_as_can_be(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    for shard, own in enumerate(orders):
+        for order in own:
+            first = next((at for at, index in enumerate(order) if (shard, index) in hits), len(order))
+            assert state.depth(shard, order) == first
+
+
+@given(schedules())
+def test_the_deepest_live_prefix_serves_and_the_first_of_equals(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    for shard, own in enumerate(orders):
+        depths = [state.depth(shard, order) for order in own]
+        serving = state.serving(shard)
+        if max(depths) == 0:
+            assert serving is None
+            assert shard not in state.members()
+        else:
+            assert serving == Serving(order=own[depths.index(max(depths))], depth=max(depths))
+            assert state.members()[shard] == serving
+
+
+@given(schedules())
+def test_missing_stages_are_those_that_are_not_alive_parents_first(schedule):
+    orders, hits = schedule
+    state = inventory(orders, records=100)
+    for hit in hits:
+        state = losing(state, hit)
+    missing = state.missing()
+    assert set(missing) == set(stages_of(orders)) - set(state.alive)
+    assert [stage.depth for stage in missing] == sorted(stage.depth for stage in missing)
+
+
+def test_a_stage_whose_parent_is_gone_does_not_serve():
+    state = inventory((((0, 1, 2),),))
+    keys = {(stage.shard, key) for stage, key in state.alive.items() if stage.prefix != (0, 1)}
+    assert state.keeping(keys).depth(0, (0, 1, 2)) == 1
+
+
+def test_a_stage_that_is_not_in_the_store_is_not_alive():
+    state = inventory((((0, 1),),))
+    assert state.keeping(set()).alive == {}
+    assert state.keeping({(1, state.alive[Stage(0, (0,))])}).alive == {}
+
+
+def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
+    state = inventory((((0, 1), (1, 0)),))
+    empty_top = Inventory(
+        generation=0, orders=state.orders, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
+    )
+    assert empty_top.serving(0).order == (0, 1)
+    only_first = empty_top.keeping({(0, empty_top.alive[Stage(0, (0,))])})
+    assert only_first.depth(0, (0, 1)) == 1
+    assert only_first.serving(0) is None
+    assert only_first.members() == {}

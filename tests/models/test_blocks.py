@@ -1,0 +1,123 @@
+"""Blocks go on and come off a model without a trace."""
+
+import pytest
+import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+
+from s3t.errors import IntegrityError, IsolationError
+from s3t.models.base import base_digest, load_base, reset_head
+from s3t.models.blocks import BlockModel
+from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.recipe import recipe_from
+from tests import tiny
+
+ADAPTERS = [{}, {"kind": "ia3"}, {"use_dora": True}, {"dropout": 0.5}]
+
+
+def loaded(folder, **adapter):
+    recipe = recipe_from(tiny.recipe(folder, adapter=adapter))
+    return BlockModel(load_base(folder, recipe, labels=3), recipe.adapter)
+
+
+def chain_of(model, depth):
+    """Blocks with random values, as training might leave them."""
+    chain = []
+    with model.mounted([]) as mount:
+        for _ in range(depth):
+            mount.add_block()
+            tensors = mount.own_tensors()
+            block = {name: torch.randn(value.shape) for name, value in tensors.block.items()}
+            chain.append(StageTensors(block=block, head=tensors.head))
+    return chain
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
+def test_after_mounting_the_model_is_the_base_model_again(adapter, text_model):
+    model = loaded(text_model, **adapter)
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
+    with torch.no_grad():
+        before = model.base.model(**inputs).logits
+        chain = chain_of(model, 2)
+        with model.mounted(chain) as mount:
+            assert mount.depth == 2
+            mounted = model.base.model(**inputs).logits
+        after = model.base.model(**inputs).logits
+    assert not torch.equal(before, mounted)
+    assert torch.equal(before, after)
+    assert not any(isinstance(module, BaseTunerLayer) for module in model.base.model.modules())
+    assert not hasattr(model.base.model, "peft_config")
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS, ids=str)
+def test_two_passes_through_mounted_blocks_give_the_same_bits(adapter, text_model):
+    """No dropout is on outside training, not even the adapter's."""
+    model = loaded(text_model, **adapter)
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
+    with model.mounted(chain_of(model, 3)), torch.no_grad():
+        assert torch.equal(model.base.model(**inputs).logits, model.base.model(**inputs).logits)
+
+
+def test_the_base_digest_is_the_same_with_and_without_blocks(text_model):
+    model = loaded(text_model)
+    bare = base_digest(model.base)
+    with model.mounted(chain_of(model, 2)):
+        assert base_digest(model.base) == bare
+        model.base.model.get_parameter("bert.embeddings.word_embeddings.weight").data[0, 0] += 1
+        assert base_digest(model.base) != bare
+
+
+def test_only_the_deepest_block_and_the_head_can_be_trained(text_model):
+    model = loaded(text_model)
+    with model.mounted(chain_of(model, 1)) as mount:
+        mount.add_block()
+        mount.thaw()
+        thawed = {name for name, value in model.base.model.named_parameters() if value.requires_grad}
+    assert thawed
+    assert all("block2" in name or name in model.base.head for name in thawed)
+
+
+def test_a_missing_pooler_belongs_to_the_head_and_is_drawn_from_the_seed(text_model):
+    model = loaded(text_model)
+    assert "bert.pooler.dense.weight" in model.base.head
+    assert "classifier.weight" in model.base.head
+    reset_head(model.base, seed=1)
+    first = model.base.model.get_parameter("bert.pooler.dense.weight").clone()
+    reset_head(model.base, seed=2)
+    assert not torch.equal(first, model.base.model.get_parameter("bert.pooler.dense.weight"))
+    reset_head(model.base, seed=1)
+    assert torch.equal(first, model.base.model.get_parameter("bert.pooler.dense.weight"))
+
+
+def test_a_pretrained_head_of_another_label_set_is_dropped(image_model):
+    recipe = recipe_from(tiny.recipe(image_model, kind="image"))
+    base = load_base(image_model, recipe, labels=3)
+    assert base.model.get_parameter("classifier.weight").shape[0] == 3
+    assert base.head == ("classifier.weight", "classifier.bias")
+
+
+def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_model):
+    model = loaded(text_model)
+    (stage,) = chain_of(model, 1)
+    name = next(iter(stage.block))
+    lacking = {key: value for key, value in stage.block.items() if key != name}
+    for block in (lacking, stage.block | {"other": torch.zeros(1)}, stage.block | {name: torch.zeros(1)}):
+        wrong = StageTensors(block=block, head=stage.head)
+        with pytest.raises(IntegrityError, match="block 1"), model.mounted([wrong]):
+            pass
+    assert not any(isinstance(module, BaseTunerLayer) for module in model.base.model.modules())
+
+
+def test_a_model_is_not_mounted_twice(text_model):
+    model = loaded(text_model)
+    with model.mounted([]), pytest.raises(IsolationError, match="blocks on it already"), model.mounted([]):
+        pass
+
+
+def test_tensors_survive_the_file_and_give_the_same_bytes(text_model):
+    (stage,) = chain_of(loaded(text_model), 1)
+    again = unpack(pack(stage))
+    assert again.block.keys() == stage.block.keys()
+    assert all(torch.equal(again.head[name], value) for name, value in stage.head.items())
+    assert pack(again) == pack(stage)
+    with pytest.raises(IntegrityError, match="safetensors"):
+        unpack(b"not a safetensors file")

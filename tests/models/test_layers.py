@@ -1,0 +1,76 @@
+"""Layers by parsed index; modules of a block by full name."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
+
+from s3t.errors import RecipeError
+from s3t.models.layers import block_modules, feedforward_modules, find_layers
+from s3t.recipe import Adapter
+
+TEXT = {
+    "bert": {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 9},
+    "roberta": {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 9},
+    "distilbert": {"dim": 8, "n_heads": 2, "hidden_dim": 16, "vocab_size": 9},
+    "electra": {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 16, "vocab_size": 9},
+}
+
+
+def build(kind, layers=12, auto=AutoModelForSequenceClassification, **settings):
+    with torch.device("meta"):
+        name = {"distilbert": "n_layers"}.get(kind, "num_hidden_layers")
+        return auto.from_config(AutoConfig.for_model(kind, **{name: layers}, **settings))
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_layers_of_every_architecture_are_found(kind):
+    model = build(kind, **TEXT[kind])
+    layers = find_layers(model, 12)
+    assert layers.count == 12
+    assert len(model.get_submodule(layers.path)) == 12
+    names = block_modules(model, layers, Adapter(), 12)
+    assert names
+    assert all(name.startswith(f"{layers.path}.0.") for name in names)
+
+
+def test_layers_of_a_vision_transformer_are_found():
+    model = build("vit", auto=AutoModelForImageClassification, hidden_size=8, num_attention_heads=2)
+    assert find_layers(model, 12).path == "vit.layers"
+
+
+def test_layer_1_is_not_layer_10_or_11():
+    model = build("bert", **TEXT["bert"])
+    names = block_modules(model, find_layers(model, 12), Adapter(target_modules=["query"]), 11)
+    assert names == ("bert.encoder.layer.1.attention.self.query",)
+
+
+def test_blocks_cover_distinct_modules_from_the_top_down():
+    model = build("bert", **TEXT["bert"])
+    layers = find_layers(model, 12)
+    blocks = [set(block_modules(model, layers, Adapter(layers_per_slice=3), block)) for block in range(1, 5)]
+    assert len(set().union(*blocks)) == sum(map(len, blocks)) == 12 * 6
+    assert {name.split(".")[3] for name in blocks[0]} == {"9", "10", "11"}
+
+
+def test_a_target_names_whole_components_and_may_be_a_longer_tail():
+    model = build("bert", **TEXT["bert"])
+    layers = find_layers(model, 12)
+    dense = block_modules(model, layers, Adapter(target_modules=["dense"]), 1)
+    assert len(dense) == 3
+    one = block_modules(model, layers, Adapter(target_modules=["attention.output.dense"]), 1)
+    assert one == ("bert.encoder.layer.11.attention.output.dense",)
+    with pytest.raises(RecipeError, match=r"attention\.self\.query"):
+        block_modules(model, layers, Adapter(target_modules=["uery"]), 1)
+
+
+def test_feedforward_modules_are_matched_like_targets():
+    adapter = Adapter(kind="ia3", target_modules=["key", "output.dense"], feedforward_modules=["output.dense"])
+    assert feedforward_modules(["a.key", "a.output.dense"], adapter) == ["a.output.dense"]
+
+
+def test_a_model_with_two_stacks_is_refused_rather_than_guessed():
+    twice = torch.nn.ModuleDict(
+        {name: torch.nn.ModuleList([torch.nn.Linear(1, 1)] * 2) for name in ("encoder", "decoder")}
+    )
+    with pytest.raises(RecipeError, match="2 lists of 2 layers"):
+        find_layers(twice, 2)

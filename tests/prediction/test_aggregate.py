@@ -1,0 +1,117 @@
+"""The ensemble's arithmetic."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from s3t.prediction.aggregate import aggregate, chosen, softmax
+from s3t.prediction.answers import Answers
+
+WAYS = ["logits", "probabilities", "vote"]
+LOGITS = arrays.arrays(
+    np.float64,
+    st.tuples(st.integers(1, 5), st.integers(1, 6), st.integers(2, 4)),
+    elements=st.floats(-50, 50, width=32),
+)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@given(logits=LOGITS)
+def test_the_answer_is_a_probability_of_every_label(how, logits):
+    probabilities = aggregate(logits, how)
+    assert probabilities.shape == logits.shape[1:]
+    assert (probabilities >= 0).all()
+    assert np.allclose(probabilities.sum(axis=-1), 1)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@given(logits=LOGITS)
+def test_the_order_of_the_members_does_not_matter(how, logits):
+    assert np.allclose(aggregate(logits, how), aggregate(logits[::-1], how))
+
+
+@pytest.mark.parametrize("how", WAYS)
+@given(logits=LOGITS)
+def test_members_that_agree_answer_as_one_of_them_would(how, logits):
+    alone = aggregate(logits[:1], how)
+    assert np.allclose(aggregate(np.repeat(logits[:1], 3, axis=0), how), alone)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@given(logits=LOGITS)
+def test_the_chosen_label_is_one_of_the_likeliest(how, logits):
+    probabilities = aggregate(logits, how)
+    labels = chosen(probabilities, logits)
+    assert labels.shape == (logits.shape[1],)
+    assert (probabilities[np.arange(len(labels)), labels] == probabilities.max(axis=-1)).all()
+
+
+@given(logits=LOGITS)
+def test_one_member_chooses_its_own_best_label_under_a_vote(logits):
+    best = logits[0].max(axis=-1)
+    labels = chosen(aggregate(logits[:1], "vote"), logits[:1])
+    assert (logits[0][np.arange(len(labels)), labels] == best).all()
+
+
+def test_the_three_ways_differ_where_a_loud_minority_faces_a_quiet_majority():
+    logits = np.array([[[9.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]]])
+    answers = {how: int(chosen(aggregate(logits, how), logits)[0]) for how in WAYS}
+    assert answers == {"logits": 0, "probabilities": 0, "vote": 1}
+    quiet = np.array([[[9.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]])
+    answers = {how: int(chosen(aggregate(quiet, how), quiet)[0]) for how in WAYS}
+    assert answers == {"logits": 0, "probabilities": 1, "vote": 1}
+
+
+def test_the_mean_of_logits_is_taken_before_the_softmax():
+    logits = np.array([[[2.0, 0.0]], [[0.0, 4.0]]])
+    assert np.allclose(aggregate(logits, "logits"), softmax(np.array([[1.0, 2.0]])))
+
+
+def test_a_tied_vote_goes_to_the_tied_label_that_is_likelier_and_never_to_one_without_a_vote():
+    logits = np.array([[[3.0, 0.0, 2.9]], [[0.0, 3.5, 3.4]]])
+    votes = aggregate(logits, "vote")
+    assert votes.tolist() == [[0.5, 0.5, 0.0]]
+    assert softmax(logits).mean(axis=0).argmax() == 2
+    assert chosen(votes, logits).tolist() == [1]
+
+
+@given(logits=LOGITS, shift=st.floats(-1e4, 1e4))
+def test_softmax_does_not_overflow_and_ignores_a_shift(logits, shift):
+    assert np.allclose(softmax(logits), softmax(logits + shift))
+
+
+def test_an_ensemble_of_nobody_is_refused():
+    with pytest.raises(ValueError, match="at least one member"):
+        aggregate(np.zeros((0, 2, 3)), "logits")
+
+
+def test_an_unknown_way_is_refused_with_those_there_are():
+    with pytest.raises(ValueError, match="use logits, probabilities or vote"):
+        aggregate(np.zeros((1, 2, 3)), "median")
+
+
+def test_answers_name_labels_in_the_heads_order():
+    answers = Answers(labels=("no", "yes"), aggregation="logits")
+    label, probabilities = answers.answer(np.array([[[0.0, 1.0], [2.0, 0.0]]]))
+    assert label == ("yes", "no")
+    assert probabilities.shape == (2, 2)
+
+
+def test_metrics_of_a_classification_are_accuracy_and_matthews():
+    answers = Answers(labels=("a", "b"), aggregation="logits")
+    logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
+    assert answers.metrics(logits, ["a", "a", "b", "b"]) == {"accuracy": 1.0, "matthews": 1.0}
+    assert answers.metrics(logits, ["b", "b", "a", "a"]) == {"accuracy": 0.0, "matthews": -1.0}
+    assert answers.metrics(logits, ["a", "b", "b", "b"])["accuracy"] == 0.75
+
+
+def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
+    answers = Answers(labels=(), aggregation="logits")
+    logits = np.array([[[1.0], [2.0], [3.0]], [[3.0], [4.0], [5.0]]])
+    assert answers.answer(logits) == ((2.0, 3.0, 4.0), None)
+    metrics = answers.metrics(list(logits), [20.0, 30.0, 40.0])
+    assert metrics["pearson"] == pytest.approx(1.0)
+    assert answers.metrics(list(logits), [2.0, 3.0, 4.0])["rmse"] == 0.0
+    assert answers.metrics(list(logits), [1.0, 1.0, 1.0])["pearson"] is None

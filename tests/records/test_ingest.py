@@ -1,0 +1,298 @@
+"""From a table to records: the same from every form of data, and every problem of it at once."""
+
+import io
+import json
+
+import datasets
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+from PIL import Image
+
+from s3t import DataError, record_ids
+from s3t.recipe import recipe_from
+from s3t.records import ingest, ingest_inputs
+from s3t.records.ingest import ingest_labelled
+from tests import tiny
+
+
+def recipe(**changes):
+    fields = {
+        "task": "text-classification",
+        "base_model": "m",
+        "columns": {"id": "id", "text": "text", "label": "label"},
+        "labels": ["a", "b"],
+    }
+    return recipe_from({name: value for name, value in (fields | changes).items() if value is not ...})
+
+
+IMAGES = recipe(task="image-classification", columns={"id": "id", "image": "image"})
+ROWS = [
+    {"id": "007", "person": "p1", "text": "one", "label": "a"},
+    {"id": "r1", "person": None, "text": "two", "label": "b"},
+    {"id": "7", "person": "p1", "text": "one", "label": "a"},
+]
+
+
+def problems_of(data, wanted=None):
+    with pytest.raises(DataError) as caught:
+        ingest(data, wanted or recipe())
+    return caught.value.problems
+
+
+def frame(**columns):
+    return pd.DataFrame({"id": ["x", "y"], "text": ["one", "two"], "label": ["a", "b"]} | columns)
+
+
+def written(folder, suffix):
+    table = pd.DataFrame(ROWS)
+    path = folder / f"rows.{suffix}"
+    if suffix == "csv":
+        table.to_csv(path, index=False)
+    elif suffix == "jsonl":
+        path.write_text("".join(f"{json.dumps(row)}\n" for row in ROWS))
+    else:
+        table.to_parquet(path)
+    return path
+
+
+FORMS = {
+    "csv": lambda folder: written(folder, "csv"),
+    "json lines": lambda folder: written(folder, "jsonl"),
+    "parquet": lambda folder: written(folder, "parquet"),
+    "pandas": lambda _: pd.DataFrame(ROWS),
+    "arrow": lambda _: pa.Table.from_pylist(ROWS),
+    "datasets": lambda _: datasets.Dataset.from_list(ROWS),
+    "class labels": lambda _: datasets.Dataset.from_list(ROWS).cast_column(
+        "label", datasets.ClassLabel(names=["b", "a"])
+    ),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_records(form, tmp_path):
+    columns = {"id": "id", "subject": "person", "text": "text"}
+    records = ingest(FORMS[form](tmp_path), recipe(columns=columns))
+    assert records.labels == ("a", "b")
+    assert records.rows.to_pylist() == [
+        {"record": row["id"], "subject": row["person"], "label": row["label"], "text": row["text"]} for row in ROWS
+    ]
+
+
+def image_forms(folder):
+    contents = [tiny.png([[10, 20], [30, 40]]), tiny.png([[255, 255], [0, 0]])]
+    table = {"id": ["x", "y"], "label": ["a", "b"]}
+    for name, content in zip("xy", contents, strict=True):
+        (folder / f"{name}.png").write_bytes(content)
+    paths = [f"{name}.png" for name in "xy"]
+    pd.DataFrame(table | {"image": paths}).to_csv(folder / "paths.csv", index=False)
+    pa.parquet.write_table(pa.table(table | {"image": contents}), folder / "bytes.parquet")
+    absolute = datasets.Dataset.from_dict(table | {"image": [str(folder / path) for path in paths]})
+    inline = datasets.Dataset.from_dict(table | {"image": [{"bytes": content, "path": None} for content in contents]})
+    yield contents
+    yield folder / "paths.csv"
+    yield folder / "bytes.parquet"
+    yield pd.DataFrame(table | {"image": contents})
+    yield absolute.cast_column("image", datasets.Image())
+    yield inline.cast_column("image", datasets.Image())
+    yield inline.cast_column("image", datasets.Image(decode=False))
+
+
+def test_images_are_the_same_as_bytes_as_paths_and_as_the_image_feature(tmp_path):
+    contents, *forms = image_forms(tmp_path)
+    for form in forms:
+        assert ingest(form, IMAGES).rows["image"].to_pylist() == contents
+
+
+def test_images_that_the_image_feature_encoded_itself_are_records(tmp_path):
+    pixels = [Image.fromarray(np.full((4, 4), grey, np.uint8)) for grey in (3, 200)]
+    features = datasets.Features(
+        {"id": datasets.Value("string"), "image": datasets.Image(), "label": datasets.ClassLabel(names=["a", "b"])}
+    )
+    made = datasets.Dataset.from_dict({"id": ["x", "y"], "image": pixels, "label": [0, 1]}, features=features)
+    records = ingest(made, IMAGES).rows.to_pylist()
+    greys = [Image.open(io.BytesIO(row["image"])).getpixel((0, 0)) for row in records]
+    assert greys == [3, 200]
+    assert [row["label"] for row in records] == ["a", "b"]
+
+
+def test_an_id_column_of_numbers_is_text_whatever_its_type():
+    whole = ingest(frame(id=[7, 8]), recipe())
+    gaps = ingest(pa.table({"id": [7.0, 8.0], "text": ["one", "two"], "label": ["a", "b"]}), recipe())
+    assert whole.rows["record"].to_pylist() == gaps.rows["record"].to_pylist() == ["7", "8"]
+
+
+def test_a_missing_column_is_named_with_its_role_and_those_there_are():
+    (problem,) = problems_of(frame().drop(columns="text"))
+    assert problem.startswith("column 'text' is missing (columns.text); the data has 'id', 'label'")
+
+
+def test_all_missing_columns_are_named_at_once():
+    problems = problems_of(pd.DataFrame({"other": [1]}))
+    assert sorted(problem.split("'")[1] for problem in problems) == ["id", "label", "text"]
+
+
+def test_a_column_that_occurs_twice_is_refused():
+    twice = pa.Table.from_arrays([pa.array(["x"])] * 4, names=["id", "text", "text", "label"])
+    assert "column 'text' occurs 2 times; name each column once" in problems_of(twice)
+
+
+def test_a_duplicate_id_is_named_with_both_rows():
+    (problem,) = problems_of(frame(id=["same", "same"]))
+    assert problem == "row 1: id 'same' is a duplicate of row 0; ids must be unique, correct one of them"
+
+
+def test_ids_that_differ_in_type_alone_are_duplicates():
+    mixed = pa.table({"id": ["7", "7"], "text": ["one", "two"], "label": ["a", "b"]})
+    assert "duplicate" in problems_of(mixed)[0]
+
+
+@pytest.mark.parametrize("empty", ["", None, float("nan")])
+def test_an_empty_id_is_named_by_row(empty):
+    (problem,) = problems_of(frame(id=["x", empty]))
+    assert problem == "row 1: the id (column 'id') is empty; give every record one"
+
+
+def test_a_label_outside_the_declared_set_is_named_by_row():
+    (problem,) = problems_of(frame(label=["a", "zzz"]))
+    assert problem == "row 1: label 'zzz' is outside the declared labels; declare it or correct the row"
+
+
+def test_a_missing_label_is_named_by_row():
+    (problem,) = problems_of(frame(label=[None, "b"]))
+    assert problem.startswith("row 0: column 'label' holds None, not a label")
+
+
+@pytest.mark.parametrize("value", ["much", None, float("nan"), float("inf"), ""])
+def test_a_regression_label_is_a_finite_number(value):
+    regression = recipe(task="text-regression", labels=...)
+    table = pa.table({"id": ["x"], "text": ["one"], "label": pa.array([value])})
+    assert "not a finite number; correct or drop the row" in problems_of(table, regression)[0]
+
+
+def test_regression_labels_are_numbers_from_text_too():
+    regression = recipe(task="text-regression", labels=...)
+    for labels in (["1.5", "2"], [1.5, 2]):
+        assert ingest(frame(label=labels), regression).rows["label"].to_pylist() == [1.5, 2.0]
+
+
+@pytest.mark.parametrize(("value", "found"), [(None, "is empty"), (3.5, "holds a float")])
+def test_a_text_that_is_none_is_named_by_row(value, found):
+    table = pa.table({"id": ["x"], "text": pa.array([value]), "label": ["a"]})
+    assert problems_of(table) == (f"row 0: column 'text' {found}; every record needs text",)
+
+
+def test_a_pair_needs_both_texts():
+    pair = recipe(columns={"id": "id", "text": "text", "text_pair": "other"})
+    assert ingest(frame(other=["x", "y"]), pair).rows["text_pair"].to_pylist() == ["x", "y"]
+    assert "column 'other' is empty" in problems_of(frame(other=["x", None]), pair)[0]
+
+
+def image_frame(first):
+    return pd.DataFrame({"id": ["x", "y"], "image": [first, tiny.png([[1, 2], [3, 4]])], "label": ["a", "b"]})
+
+
+def test_a_truncated_image_is_named_by_row():
+    whole = tiny.png([[(row * column) % 251 for column in range(32)] for row in range(32)])
+    (problem,) = problems_of(image_frame(whole[: len(whole) // 2]), IMAGES)
+    assert problem.startswith("row 0: the image cannot be decoded (")
+    assert problem.endswith("replace or drop the row")
+
+
+@pytest.mark.parametrize("content", [b"", b"not an image", b"\x89PNG\r\n\x1a\n"])
+def test_bytes_that_are_no_image_are_named_by_row(content):
+    (problem,) = problems_of(image_frame(content), IMAGES)
+    assert problem.startswith("row 0: the image")
+
+
+def test_rows_with_the_same_unreadable_image_are_told_in_one_sentence():
+    table = pd.DataFrame({"id": [f"r{n}" for n in range(15)], "image": [b"broken"] * 15, "label": ["a"] * 15})
+    (problem,) = problems_of(table, IMAGES)
+    assert problem.startswith("rows 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 5 more: the image cannot be decoded")
+
+
+def test_a_missing_image_path_is_named(tmp_path):
+    (tmp_path / "there.png").write_bytes(tiny.png([[1, 2], [3, 4]]))
+    table = pd.DataFrame({"id": ["x", "y"], "image": ["there.png", "nowhere.png"], "label": ["a", "b"]})
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    (problem,) = problems_of(tmp_path / "rows.csv", IMAGES)
+    assert (
+        problem
+        == f"row 1: image {str(tmp_path / 'nowhere.png')!r} cannot be read: No such file or directory; correct the path"
+    )
+
+
+@pytest.mark.parametrize("cell", [7, None])
+def test_an_image_cell_that_holds_neither_bytes_nor_a_path_is_named(cell):
+    table = pa.table({"id": ["x"], "image": pa.array([cell]), "label": ["a"]})
+    assert problems_of(table, IMAGES)[0].startswith("row 0: the image cell holds neither bytes nor a path")
+
+
+def test_a_path_that_no_file_can_have_is_named_not_a_crash():
+    table = pa.table({"id": ["x"], "image": ["a\0b"], "label": ["a"]})
+    assert "row 0: image" in problems_of(table, IMAGES)[0]
+
+
+def test_all_problems_of_a_table_are_told_at_once():
+    table = pd.DataFrame(
+        {"id": ["x", "x", "", "z"], "text": ["one", None, "three", "four"], "label": ["a", "b", "zzz", None]}
+    )
+    problems = problems_of(table)
+    for part in ("duplicate of row 0", "is empty; give", "every record needs text", "'zzz' is outside", "holds None"):
+        assert sum(part in problem for problem in problems) == 1, part
+
+
+def test_a_table_without_records_is_refused():
+    assert problems_of(frame().iloc[:0]) == ("holds no records",)
+
+
+def test_inferred_labels_are_those_of_the_records_in_order():
+    assert ingest(frame(label=["z", "a"]), recipe(labels="infer")).labels == ("a", "z")
+    assert "at least 2" in problems_of(frame(label=["z", "z"]), recipe(labels="infer"))[0]
+
+
+CONTENT = recipe(columns={"text": "text", "subject": "person"})
+
+
+def test_without_an_id_column_identical_rows_share_an_id_and_others_do_not():
+    rows = [("p", "one", "a"), ("p", "one", "a"), ("q", "one", "a"), ("p", "two", "a"), ("p", "one", "b")]
+    table = pd.DataFrame(rows, columns=["person", "text", "label"])
+    ids = record_ids(table, CONTENT)
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 4
+
+
+def test_content_ids_do_not_depend_on_the_rows_around_or_the_form(tmp_path):
+    table = pd.DataFrame([("p", "one", "a"), ("q", "two", "b")], columns=["person", "text", "label"])
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    ids = record_ids(table, CONTENT)
+    assert record_ids(table.iloc[1:], CONTENT) == ids[1:]
+    assert record_ids(tmp_path / "rows.csv", CONTENT) == ids
+    assert record_ids(datasets.Dataset.from_pandas(table), CONTENT) == ids
+
+
+def test_words_do_not_run_from_one_column_into_the_next_in_a_content_id():
+    pair = recipe(columns={"text": "text", "text_pair": "other"})
+    table = pd.DataFrame({"text": ["ab", "a"], "other": ["c", "bc"], "label": ["a", "a"]})
+    assert len(set(record_ids(table, pair))) == 2
+
+
+def test_inputs_need_neither_labels_nor_ids_and_keep_ids_that_are_there():
+    features, ids = ingest_inputs(frame().drop(columns=["label", "id"]), recipe())
+    assert (features.column_names, ids) == (["text"], None)
+    assert ingest_inputs(frame(), recipe())[1] == ["x", "y"]
+    with pytest.raises(DataError, match=r"columns\.text"):
+        ingest_inputs(frame().drop(columns="text"), recipe())
+
+
+def test_inputs_whose_id_column_occurs_twice_are_answered_without_ids():
+    twice = pa.Table.from_arrays([pa.array(["x"])] * 3, names=["id", "id", "text"])
+    assert ingest_inputs(twice, recipe())[1] is None
+
+
+def test_labelled_data_needs_no_ids_but_labels():
+    assert ingest_labelled(frame(id=["x", "x"]), recipe()).rows.num_rows == 2
+    with pytest.raises(DataError, match=r"columns\.label"):
+        ingest_labelled(frame().drop(columns="label"), recipe())

@@ -1,0 +1,187 @@
+"""Reading: every form of data gives the same table, and a file that cannot be read is named with the remedy."""
+
+import json
+
+import datasets
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+from s3t.errors import DataError
+from s3t.records import read_data, read_requests
+
+ROWS = [
+    {"id": "007", "text": 'where is, my\n"card"?', "label": "a"},
+    {"id": "NA", "text": "äöü 漢字", "label": "null"},
+    {"id": "12", "text": " spaces ", "label": "b"},
+]
+TEXT = ("id", "text", "label")
+
+
+def csv_file(folder):
+    pd.DataFrame(ROWS).to_csv(folder / "rows.csv", index=False)
+    return folder / "rows.csv"
+
+
+def json_file(folder):
+    lines = "\n".join(json.dumps(row, ensure_ascii=False) for row in ROWS)
+    (folder / "rows.jsonl").write_text(f"{lines}\n\n", encoding="utf-8")
+    return folder / "rows.jsonl"
+
+
+def parquet_file(folder):
+    pa.parquet.write_table(pa.Table.from_pylist(ROWS), folder / "rows.parquet")
+    return folder / "rows.parquet"
+
+
+def class_labels(_folder):
+    names = sorted({row["label"] for row in ROWS})
+    made = datasets.Dataset.from_list(ROWS)
+    return made.cast_column("label", datasets.ClassLabel(names=names))
+
+
+FORMS = {
+    "csv": csv_file,
+    "json lines": json_file,
+    "parquet": parquet_file,
+    "pandas": lambda _: pd.DataFrame(ROWS),
+    "arrow": lambda _: pa.Table.from_pylist(ROWS),
+    "datasets": lambda _: datasets.Dataset.from_list(ROWS),
+    "datasets with class labels": class_labels,
+    "a shuffled dataset put back": lambda _: datasets.Dataset.from_list(ROWS[::-1]).select([2, 1, 0]),
+    "a filtered frame": lambda _: pd.DataFrame([*ROWS, ROWS[0]], index=[5, 3, 4, 9]).iloc[:3],
+}
+
+
+def written(folder, name, content):
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return folder / name
+
+
+def error_of(data):
+    with pytest.raises(DataError) as caught:
+        read_data(data, text_columns=TEXT)
+    assert caught.value.where in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_gives_the_same_rows(form, tmp_path):
+    assert read_data(FORMS[form](tmp_path), text_columns=TEXT).rows.to_pylist() == ROWS
+
+
+def test_an_id_of_a_csv_file_stays_text_where_it_is_asked_to(tmp_path):
+    path = written(tmp_path, "x.csv", "id,score\n007,1.5\n")
+    assert read_data(path, text_columns=("id",)).rows.to_pylist() == [{"id": "007", "score": 1.5}]
+
+
+def test_paths_may_be_strings_and_suffixes_in_capitals(tmp_path):
+    path = csv_file(tmp_path).rename(tmp_path / "rows.CSV")
+    table = read_data(str(path), text_columns=TEXT)
+    assert table.rows.to_pylist() == ROWS
+    assert table.where == str(path)
+    assert table.folder == tmp_path
+
+
+@pytest.mark.parametrize("form", ["csv", "json lines", "parquet"])
+def test_reading_leaves_no_copy(form, tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    read_data(FORMS[form](tmp_path), text_columns=TEXT)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+@pytest.mark.parametrize("keep", [0, 3, 100, -1, -20])
+def test_a_truncated_parquet_file_is_named(tmp_path, keep):
+    path = parquet_file(tmp_path)
+    path.write_bytes(path.read_bytes()[:keep])
+    assert "not a readable Parquet file, perhaps truncated" in error_of(path).problems[0]
+    assert error_of(path).where == str(path)
+
+
+def test_every_malformed_json_line_is_named_by_its_number(tmp_path):
+    path = written(tmp_path, "x.jsonl", '{"id": 1}\nnot json\n\n{"id": 2}\n[1]\n{"id": \n')
+    problems = error_of(path).problems
+    assert [problem.partition(" is ")[0].partition(" holds ")[0] for problem in problems] == [
+        "line 2",
+        "line 5",
+        "line 6",
+    ]
+    assert all("write one object a line" in problem for problem in problems)
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.xlsx", "x", "x.csv.gz"])
+def test_an_unknown_suffix_is_refused_with_those_that_are_known(tmp_path, name):
+    assert "use .csv, .jsonl or .parquet" in error_of(written(tmp_path, name, "id\n1\n")).problems[0]
+
+
+@pytest.mark.parametrize("name", ["x.csv", "x.jsonl", "x.parquet"])
+def test_a_missing_file_is_named(tmp_path, name):
+    assert error_of(tmp_path / name).problems == ("is not a file; check the path",)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", "id,text,label\n1,é,a\n"),
+        ("header.csv", "id,text,été\n1,e,a\n"),
+        ("x.jsonl", '{"id": "é"}\n'),
+    ],
+)
+def test_a_file_that_is_not_utf8_is_refused(tmp_path, name, content):
+    problem = error_of(written(tmp_path, name, content.encode("latin-1"))).problems[0]
+    assert "utf" in problem.lower()
+
+
+def test_a_csv_file_with_a_ragged_row_is_refused(tmp_path):
+    assert "Expected 3 columns" in error_of(written(tmp_path, "x.csv", "id,text,label\n1,x\n2,y,a\n")).problems[0]
+
+
+def test_an_empty_csv_file_is_refused(tmp_path):
+    assert "CSV" in error_of(written(tmp_path, "x.csv", "")).problems[0]
+
+
+def test_a_number_too_big_for_arrow_is_text_not_a_crash(tmp_path):
+    path = written(tmp_path, "x.jsonl", '{"id": 1180591620717411303424}\n{"id": 7}\n')
+    assert read_data(path).rows["id"].to_pylist() == ["1180591620717411303424", "7"]
+
+
+def test_a_json_column_of_mixed_types_is_text_as_single_values_are(tmp_path):
+    path = written(tmp_path, "x.jsonl", '{"id": "x"}\n{"id": 7.0}\n{"id": 7}\n{"id": true}\n{"id": null}\n{}\n')
+    assert read_data(path).rows["id"].to_pylist() == ["x", "7", "7", "true", None, None]
+
+
+def test_half_a_surrogate_pair_is_refused_by_row_and_column(tmp_path):
+    path = written(tmp_path, "x.jsonl", '{"id": "x"}\n{"id": "\\ud800"}\n')
+    assert "row 1: column 'id'" in error_of(path).problems[0]
+
+
+def test_a_frame_with_a_column_of_mixed_types_is_refused():
+    assert "mixes types" in error_of(pd.DataFrame({"id": [1, "x"]})).problems[0]
+
+
+@pytest.mark.parametrize("data", [[{"id": 1}], {"id": [1]}, 7, None])
+def test_what_is_no_data_is_refused_with_what_may_be_passed(data):
+    assert "datasets.Dataset" in error_of(data).problems[0]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_requests_are_records_and_subjects_once_each_without_empty_cells(tmp_path, suffix):
+    path = tmp_path / f"gone.{suffix}"
+    frame = pd.DataFrame({"record": ["007", "", "r2", "007"], "subject": ["", "p1", "", "p1"], "why": list("abcd")})
+    if suffix == "csv":
+        frame.to_csv(path, index=False)
+    elif suffix == "jsonl":
+        frame.to_json(path, orient="records", lines=True)
+    else:
+        frame.to_parquet(path)
+    assert read_requests(path) == (("007", "r2"), ("p1",))
+
+
+def test_requests_without_either_column_are_refused_with_the_columns_there_are(tmp_path):
+    with pytest.raises(DataError, match="needs a column 'record' or 'subject'; it has 'id'"):
+        read_requests(written(tmp_path, "x.csv", "id\n1\n"))
+
+
+def test_a_column_of_requests_that_occurs_twice_counts_twice(tmp_path):
+    assert read_requests(written(tmp_path, "x.csv", "record,record\nr1,r2\n")) == (("r1", "r2"), ())

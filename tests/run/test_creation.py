@@ -1,0 +1,71 @@
+"""Making a run is all or nothing."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import s3t
+from tests import tiny
+
+ROOT = Path(__file__).resolve().parents[2]
+
+KILL_INIT = """
+import os, signal, sys
+import pandas as pd
+import s3t
+from s3t.ledger import Ledger
+
+Ledger.create = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
+from tests import tiny
+s3t.Run.create(sys.argv[1], recipe=tiny.recipe(sys.argv[2]), data=tiny.text_table())
+"""
+
+
+def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_model, tmp_path):
+    path = tmp_path / "run"
+    done = subprocess.run(
+        [sys.executable, "-c", KILL_INIT, str(path), str(text_model)], capture_output=True, cwd=ROOT, text=True
+    )
+    assert done.returncode == -9, done.stderr
+    assert not path.exists()
+    assert [left.name[:10] for left in tmp_path.iterdir()] == [".run.init-"]
+    s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    assert [left.name for left in tmp_path.iterdir()] == ["run"]
+
+
+def test_the_unfinished_folder_of_a_running_init_is_left_alone(text_model, tmp_path):
+    other = tmp_path / f".run.init-{os.getppid()}"
+    other.mkdir()
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    assert other.is_dir()
+
+
+def test_every_auto_that_decides_bits_is_resolved_and_kept(text_model, tmp_path):
+    recipe = tiny.recipe(text_model)
+    recipe["training"] |= {"precision": "auto", "threads": "auto"}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        assert run.recipe.training.precision in ("float32", "bfloat16")
+        assert run.recipe.training.threads >= 1
+
+
+REPLAY = """
+import sys
+import s3t
+with s3t.Run.open(sys.argv[1]) as run:
+    report = run.audit(replay=4, seed=0)
+    print(report.to_json())
+    sys.exit(not report.ok)
+"""
+
+
+def test_a_run_replays_under_another_number_of_threads(trained):
+    """The number is the run's own, whatever the process is told."""
+    for threads in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", REPLAY, str(trained.path)],
+            capture_output=True,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
+        )
+        assert done.returncode == 0, done.stdout + done.stderr

@@ -1,0 +1,126 @@
+"""Keys: whatever decides a stage's tensors changes its key, and nothing else does."""
+
+import re
+
+import pytest
+
+from s3t.partition import Secret
+from s3t.recipe import recipe_from
+from s3t.stages import KeyInputs, Stage, stage_key, training_part
+
+DIGESTS = ("d0", "d1")
+
+
+def key(
+    *,
+    salt="salt",
+    base="base",
+    stage=Stage(1, (0, 2)),  # noqa: B008
+    digests=DIGESTS,
+    parent="parent",
+    **recipe,
+):
+    fields = {
+        "task": "text-classification",
+        "base_model": "some/model",
+        "columns": {"text": "text"},
+        "labels": ["a", "b"],
+        "partition": {"shards": 2, "slices": 3},
+        "sequences": {"budget": 2},
+    }
+    training = {"precision": "float32", "threads": 1} | recipe.pop("training", {})
+    fields |= recipe | {"training": training}
+    made = recipe_from({name: value for name, value in fields.items() if value is not ...})
+    part = training_part(made, labels=made.labels or ())
+    inputs = KeyInputs(secret=Secret(salt=salt), base_digest=base, training_part=part)
+    return stage_key(inputs, stage, slice_digests=digests, parent=parent)
+
+
+SAME = [
+    {"sequences": {"budget": 6}},
+    {"partition": {"shards": 9, "slices": 5}},
+    {"training": {"device": "cpu"}},
+    {"training": {"device": "cuda"}},
+    {"training": {"precision": "float32"}},
+    {"prediction": {"aggregation": "vote", "batch_size": 1}},
+    {"columns": {"text": "words", "id": "id", "subject": "person", "label": "answer"}},
+    {"image": {"mean": [0.1]}},
+    {"base_model": "the/same/weights/elsewhere"},
+    {},
+]
+OTHER = [
+    {"labels": ["b", "a"]},
+    {"labels": ["a", "b", "c"]},
+    {"task": "text-regression", "labels": ...},
+    {"adapter": {"rank": 8}},
+    {"adapter": {"alpha": 8}},
+    {"adapter": {"dropout": 0.1}},
+    {"adapter": {"use_rslora": True}},
+    {"adapter": {"use_dora": True}},
+    {"adapter": {"kind": "ia3"}},
+    {"adapter": {"target_modules": ["query"]}},
+    {"adapter": {"layers_per_slice": 2}},
+    {"adapter": {"init_lora_weights": "gaussian"}},
+    {"training": {"seed": 1}},
+    {"training": {"epochs": 5}},
+    {"training": {"batch_size": 8}},
+    {"training": {"learning_rate": 1e-3}},
+    {"training": {"schedule": "cosine"}},
+    {"training": {"warmup": 0.1}},
+    {"training": {"weight_decay": 0.1}},
+    {"training": {"max_grad_norm": None}},
+    {"text": {"max_length": 5}},
+    {"training": {"precision": "bfloat16"}},
+    {"training": {"threads": 2}},
+    {"base": "another base"},
+    {"salt": "another salt"},
+    {"stage": Stage(0, (0, 2))},
+    {"stage": Stage(1, (2, 0))},
+    {"stage": Stage(1, (0, 1))},
+    {"digests": ("d0", "d2")},
+    {"digests": ("d1", "d0")},
+    {"parent": "another parent"},
+    {"parent": None},
+]
+
+
+@pytest.mark.parametrize("change", SAME, ids=str)
+def test_what_does_not_change_the_tensors_does_not_change_the_key(change):
+    assert key(**change) == key()
+
+
+@pytest.mark.parametrize("change", OTHER, ids=str)
+def test_what_changes_the_tensors_changes_the_key(change):
+    assert key(**change) != key()
+
+
+def test_no_two_changes_give_one_key():
+    assert len({key(**change) for change in OTHER}) == len(OTHER)
+
+
+def made_with(**training):
+    fields = {"task": "text-classification", "base_model": "m", "columns": {"text": "t"}, "labels": ["a", "b"]}
+    return recipe_from(fields | {"training": training})
+
+
+def test_the_selector_is_not_in_the_key():
+    """There is one selector so far, so the training part is looked at instead."""
+    part = training_part(made_with(precision="float32", threads=1), labels=("a", "b"))
+    assert set(part) == {"task", "labels", "adapter", "training", "text"}
+    assert "device" not in part["training"]
+
+
+@pytest.mark.parametrize("training", [{}, {"precision": "float32"}, {"threads": 1}], ids=str)
+def test_an_auto_that_decides_bits_never_reaches_a_key(training):
+    with pytest.raises(ValueError, match="not resolved"):
+        training_part(made_with(**training), labels=("a", "b"))
+
+
+def test_a_key_is_64_hexadecimal_digits():
+    assert re.fullmatch("[0-9a-f]{64}", key())
+
+
+def test_image_recipes_hold_the_pixels_part_and_not_the_text_part():
+    fields = {"task": "image-classification", "columns": {"image": "i"}}
+    assert key(**fields) == key(**fields, text={"max_length": 5})
+    assert key(**fields) != key(**fields, image={"mean": [0.1]})

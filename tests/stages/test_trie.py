@@ -1,0 +1,64 @@
+"""Stages: one for each distinct prefix, parents first."""
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s3t.stages import Stage, block_layers, stages_of
+
+ORDERS = st.integers(1, 5).flatmap(
+    lambda slices: st.lists(
+        st.lists(st.permutations(range(slices)).map(tuple), min_size=1, max_size=6), min_size=1, max_size=3
+    )
+)
+
+
+@given(ORDERS)
+def test_there_is_one_stage_for_each_distinct_prefix(orders):
+    stages = stages_of(orders)
+    wanted = {(shard, order[:k]) for shard, own in enumerate(orders) for order in own for k in range(1, len(order) + 1)}
+    assert len(stages) == len(wanted)
+    assert set(stages) == wanted
+
+
+@given(ORDERS)
+def test_parents_come_before_their_children_and_shallow_stages_first(orders):
+    stages = stages_of(orders)
+    seen = set()
+    for stage in stages:
+        assert stage.parent is None or stage.parent in seen
+        seen.add(stage)
+    assert [stage.depth for stage in stages] == sorted(stage.depth for stage in stages)
+
+
+@given(ORDERS)
+def test_the_order_in_which_sequences_are_named_does_not_matter(orders):
+    assert stages_of(orders) == stages_of([own[::-1] for own in orders])
+
+
+def test_sequences_share_the_stages_they_begin_with():
+    assert len(stages_of([[(0, 1, 2), (0, 1, 2)]])) == 3
+    assert len(stages_of([[(0, 1, 2), (0, 2, 1)]])) == 5
+    assert len(stages_of([[(0, 1, 2), (1, 2, 0)]])) == 6
+
+
+@given(st.permutations(range(5)).map(tuple))
+def test_a_chain_goes_from_the_first_stage_to_its_own(prefix):
+    stage = Stage(2, prefix)
+    assert [link.prefix for link in stage.chain] == [prefix[:depth] for depth in range(1, 6)]
+    assert stage.chain[-1] == stage
+    assert all(child.parent == parent for parent, child in pairwise(stage.chain))
+    assert stage.chain[0].parent is None
+
+
+def test_a_stage_says_its_name_as_messages_do():
+    assert str(Stage(1, (0, 2))) == "stage (0, 2) of shard 1"
+
+
+@given(slices=st.integers(1, 12), per_slice=st.integers(1, 4), spare=st.integers(0, 5))
+def test_blocks_are_disjoint_and_go_from_the_top_down_leaving_the_bottom(slices, per_slice, spare):
+    layers = slices * per_slice + spare
+    blocks = [block_layers(k, layers=layers, layers_per_slice=per_slice) for k in range(1, slices + 1)]
+    assert sorted(layer for block in blocks for layer in block) == list(range(spare, layers))
+    assert all(min(upper) > max(lower) for upper, lower in pairwise(blocks))
