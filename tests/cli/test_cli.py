@@ -201,7 +201,7 @@ def test_answers_are_written_to_a_file(made, tmp_path, suffix):
     output = tmp_path / f"answers{suffix}"
     printed = document("predict", made / "run", "--input", made / "records.csv")["predictions"]
     summary = document("predict", made / "run", "--input", made / "records.csv", "--output", output)
-    assert (summary["output"], summary["predictions"]) == (str(output), 24)
+    assert (summary["output"], summary["count"]) == (str(output), 24)
     if suffix == ".jsonl":
         assert [json.loads(line) for line in output.read_text().splitlines()] == printed
     else:

@@ -218,3 +218,37 @@ def test_a_relative_model_folder_is_found_again_from_anywhere(tmp_path, monkeypa
     monkeypatch.chdir("/")
     with s3t.Run.open(tmp_path / "run") as reopened:
         assert len(reopened.predict(["w1"]).label) == 1
+
+
+def test_a_string_is_not_taken_for_a_list_of_letters(text_model, tmp_path):
+    """delete(records="42") would otherwise delete the records 4 and 2."""
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table().assign(id=range(24)))
+    for request in ({"records": "12"}, {"subjects": "12"}, {"records": [""]}):
+        with pytest.raises(s3t.InputError):
+            run.delete(**request)
+    assert run.status().generation == 0
+    assert run.delete(records=[7.0, "7"]).deleted == 1
+
+
+def test_one_text_alone_is_answered_with_a_hint(trained):
+    with pytest.raises(s3t.DataError, match="in a list"):
+        trained.predict("hello there")
+
+
+def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained):
+    from s3t.records import read_slice, write_slice
+
+    place = trained.delete(records=["r3"], dry_run=True).slices[0]
+    rows = read_slice(trained.path / "slices", place, trained._secret).rows
+    texts = rows.set_column(rows.column_names.index("text"), "text", [["w7"] * rows.num_rows])
+    write_slice(trained.path / "slices", place, texts, trained._secret, tmp=trained.path / "tmp")
+    with pytest.raises(s3t.IntegrityError, match="not the one that the ledger knows"):
+        trained.delete(records=["r3"])
+
+
+def test_another_handle_forgets_what_it_had_in_memory(trained):
+    with s3t.Run.open(trained.path) as other:
+        place = other.delete(records=["r3"]).slices[0]
+    assert place in trained._workshop()._encoded
+    trained.predict(["w1"])
+    assert place not in trained._workshop()._encoded

@@ -347,7 +347,7 @@ def test_nothing_that_answers_is_not_wrong_input_but_a_failure_with_the_remedy(s
     status, document, stderr = cli("predict", standing, "--input", tmp_path / "input.csv")
     assert status == 1
     assert document["error"]["kind"] == "NoLiveShardError"
-    assert "s3t repair" in stderr
+    assert "s3t train" in stderr
 
 
 def test_an_empty_slice_is_a_warning_and_not_wrong(tmp_path, text_model):

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import print_line
+from s3t.cli.display import counted, print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -34,8 +34,8 @@ def command(
             report = opened.audit(replay=replay, seed=seed, progress=ProgressBar())
 
         def render() -> None:
-            verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} mismatches"
-            print_line(f"{report.checked} stages checked, {len(report.replayed)} replayed: {verdict}")
+            verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} wrong"
+            print_line(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
             for mismatch in report.mismatches:
                 print_line(", ".join(f"{name} {value}" for name, value in mismatch.items()))
 

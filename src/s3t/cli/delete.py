@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import counted, print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -46,10 +46,11 @@ def command(
 
         def render() -> None:
             would = "would be " if report.dry_run else ""
-            print_line(f"{report.deleted} records {would}deleted, {report.stages_lost} stages {would}lost")
+            lost = counted(report.stages_lost, "stage")
+            print_line(f"{counted(report.deleted, 'record')} {would}deleted, {lost} {would}lost")
             for name, ids in (("gone already", report.already), ("unknown", report.unknown)):
                 if ids:
                     print_line(f"{name}: {', '.join(ids)}")
-            print_status(report.status)
+            print_status(report.status, run, planned=report.dry_run)
 
         show(report.to_json(), as_json, render)

@@ -8,6 +8,8 @@ from rich.console import Console
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from s3t.run.results import Status
 
 
@@ -16,11 +18,23 @@ def numbers(values: Any) -> str:
     return " ".join(str(value) for value in values)
 
 
-def print_status(status: Status) -> None:
-    """Every shard: its slices' records, its sequences with their live depth, and which serves."""
+def counted(count: int, noun: str) -> str:
+    """A number and its noun: 1 record, 2 records."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
+    """Every shard: its slices' records, its sequences with their live depth, and which serves.
+
+    Args:
+        status: what to show.
+        run: the run's folder, for the next command.
+        planned: the status is what would be, not what is.
+    """
     console = Console()
     document = status.to_json()
-    table = Table(title=f"generation {status.generation}, {status.records} records")
+    title = "would be: " if planned else ""
+    table = Table(title=f"{title}generation {status.generation}, {counted(status.records, 'record')}")
     for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
         table.add_column(column)
     for shard in document["shards"]:
@@ -35,7 +49,8 @@ def print_status(status: Status) -> None:
     console.print(table)
     if status.missing:
         command = "repair" if status.inventory.alive else "train"
-        console.print(f"{status.missing} stages are missing; train them with: s3t {command} RUN")
+        are = "is" if status.missing == 1 else "are"
+        print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: s3t {command} {run}")
     for warning in status.warnings:
         console.print(f"warning: {warning}")
     for gap in status.gaps:

@@ -33,4 +33,4 @@ def command(
 
         with s3t.Run.create(run, recipe=recipe, data=data) as made:
             status = made.status()
-        show(status.to_json(), as_json, lambda: print_status(status))
+        show(status.to_json(), as_json, lambda: print_status(status, run))

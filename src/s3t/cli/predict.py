@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import print_line, print_table
+from s3t.cli.display import counted, print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -42,11 +42,14 @@ def command(
         document = result.to_json()
         if output is not None:
             write_predictions(output, result.rows())
-            document = {**document, "output": str(output), "predictions": len(result.label)}
+            del document["predictions"]
+            document |= {"output": str(output), "count": len(result.label)}
 
         def render() -> None:
             if output is not None:
-                print_line(f"{len(result.label)} answers of generation {result.generation} written to {output}")
+                print_line(
+                    f"{counted(len(result.label), 'answer')} of generation {result.generation} written to {output}"
+                )
                 return
             rows = result.rows()
             for row in rows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import counted, print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -20,7 +20,7 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             report = opened.repair(progress=ProgressBar())
 
         def render() -> None:
-            print_line(f"{len(report.stages)} stages repaired in {report.seconds:.1f} s")
-            print_status(report.status)
+            print_line(f"{counted(len(report.stages), 'stage')} repaired in {report.seconds:.1f} s")
+            print_status(report.status, run)
 
         show(report.to_json(), as_json, render)

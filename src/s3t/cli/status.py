@@ -14,4 +14,4 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
 
         with s3t.Run.open(run) as opened:
             status = opened.status()
-        show(status.to_json(), as_json, lambda: print_status(status))
+        show(status.to_json(), as_json, lambda: print_status(status, run))

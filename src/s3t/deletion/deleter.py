@@ -22,7 +22,7 @@ from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, StorageError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, Located, RecordRow
+from s3t.ledger import Ledger, Located, RecordRow, SliceState
 from s3t.partition import Place, Secret
 from s3t.records import read_slice, without_records, write_slice
 from s3t.sequences import Order
@@ -114,7 +114,7 @@ class Deleter:
             self._forget(tokens.keys())
             self._store.erase(artifacts)
             digests = {
-                place: self._erase_from_slice(place, gone, left=slices[place].records) for place, gone in tokens.items()
+                place: self._erase_from_slice(place, gone, known=slices[place]) for place, gone in tokens.items()
             }
             with self._ledger.writing() as transaction:
                 transaction.erased(digests, artifacts)
@@ -135,17 +135,22 @@ class Deleter:
             if orphans := self._store.keys() - known:
                 self._store.erase(orphans)
 
-    def _erase_from_slice(self, place: Place, tokens: Collection[bytes], *, left: int) -> str:
-        """Rewrite a slice's file without the records, so that `left` are left; its new digest."""
+    def _erase_from_slice(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
+        """Rewrite a slice's file without the records; its new digest.
+
+        Raises:
+            IntegrityError: the file is neither the one that the ledger knows nor that one without the records.
+        """
         content = read_slice(self._slices, place, self._secret)
         kept = without_records(content.rows, tokens, self._secret)
-        if kept.num_rows != left:
+        rewritten = kept.num_rows == content.rows.num_rows  # and then a crash came
+        if kept.num_rows != known.records or not (rewritten or content.digest == known.digest):
             raise IntegrityError(
-                f"slice {place.slice} of shard {place.shard} would hold {kept.num_rows} records, and the ledger "
-                f"counts {left}; the deleted ones are out of use. Restore its file from a backup, and open the run"
+                f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
+                "deleted records are out of use. Restore the file from a backup, and open the run to finish"
             )
-        if kept.num_rows == content.rows.num_rows:
-            return content.digest  # a crash came after the file was rewritten
+        if rewritten:
+            return content.digest
         return write_slice(self._slices, place, kept, self._secret, tmp=self._tmp)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
 from sqlalchemy.exc import DatabaseError
 
+from s3t.disk import storage_errors
 from s3t.errors import StorageError
 from s3t.ledger import schema
 from s3t.ledger.state import Located, RecordRow, SliceState, Snapshot
@@ -34,6 +35,8 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused.
         """
+        with storage_errors("making the ledger"):
+            path.touch(mode=0o600)  # SQLite gives its log the same mode
         ledger = cls.open(path)
         try:
             with ledger._transaction(writing=True) as connection:

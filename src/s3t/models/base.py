@@ -53,12 +53,11 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             f"adapter.layers_per_slice: {recipe.partition.slices} slices x {recipe.adapter.layers_per_slice} layers "
             f"= {recipe.blocks_depth} layers, but the model has {layers.count}; lower one of them"
         )
-    else:
-        for block in range(1, recipe.partition.slices + 1):
-            try:
-                block_modules(model, layers, recipe.adapter, block)
-            except RecipeError as error:
-                problems += [problem for problem in error.problems if problem not in problems]
+    for block in range(1, min(recipe.partition.slices, layers.count // recipe.adapter.layers_per_slice) + 1):
+        try:
+            block_modules(model, layers, recipe.adapter, block)
+        except RecipeError as error:
+            problems += [problem for problem in error.problems if problem not in problems]
     positions = _positions(model)
     if recipe.task.is_text and positions is not None and recipe.text.max_length > positions:
         problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")

@@ -66,7 +66,8 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
     while True:
         wrong = {_field(detail) for detail in error.errors(include_url=False, include_input=False)} - known
         known |= wrong
-        if not any([_leave_out(left, field) for field in wrong]):
+        left_out = [_leave_out(left, field) for field in wrong]
+        if not any(left_out):
             return problems
         try:
             Recipe.model_validate(left)

@@ -20,6 +20,7 @@ from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_prob
 from s3t.sequences import SELECTORS
 
 MAX_SEED = 2**63 - 1
+DEFAULT_BUDGET = 4
 
 Value = TypeVar("Value")
 
@@ -91,8 +92,8 @@ class Partition(_Part):
 class Sequences(_Part):
     """The orders in which a shard's slices are trained."""
 
-    budget: int = Field(default=4, ge=1)
-    """B: orders a shard."""
+    budget: int | None = Field(default=None, ge=1)
+    """B: orders a shard. By default as many as there are slices, and at most 4."""
     selector: str = "cyclic"
     """How the B orders are chosen. cyclic: rotations of the slices, spaced L/B apart (paper, Algorithm 1)."""
 
@@ -284,7 +285,7 @@ class Recipe(_Part):
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
 
     def _budget_problems(self) -> list[str]:
-        slices, budget = self.partition.slices, self.sequences.budget
+        slices, budget = self.partition.slices, self.budget
         # 21! exceeds any budget that could be trained; no need for the big number.
         if slices <= 20 and budget > math.factorial(slices):
             return [
@@ -292,6 +293,11 @@ class Recipe(_Part):
                 f"{slices} slices; lower the budget"
             ]
         return []
+
+    @property
+    def budget(self) -> int:
+        """B, given or by default."""
+        return self.sequences.budget or min(DEFAULT_BUDGET, self.partition.slices)
 
     @property
     def blocks_depth(self) -> int:

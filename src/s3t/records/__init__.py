@@ -2,7 +2,7 @@
 
 from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
 from s3t.records.reading import Data, Inputs, Table, read_data
-from s3t.records.requests import read_requests
+from s3t.records.requests import read_requests, requested
 from s3t.records.slices import (
     SliceContent,
     read_slice,
@@ -25,6 +25,7 @@ __all__ = [
     "read_requests",
     "read_slice",
     "record_ids",
+    "requested",
     "slice_digest",
     "slice_path",
     "split_into_slices",

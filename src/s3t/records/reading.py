@@ -72,10 +72,14 @@ def inputs_as_data(inputs: Inputs, *, text_column: str | None) -> Data:
     Raises:
         DataError: the rows do not make a table.
     """
+    if isinstance(inputs, str) and text_column is not None and not Path(inputs).suffix:
+        raise DataError("the inputs", [f"are the one string {inputs!r}; pass a file, or the text in a list"])
     if not isinstance(inputs, list | tuple):
         return inputs  # type: ignore[return-value, unused-ignore]
     if text_column is not None and all(isinstance(item, str) for item in inputs):
         return pa.table({text_column: pa.array(inputs, pa.string())})
+    if not inputs:
+        raise DataError("the inputs", ["are an empty list; pass at least one row"])
     try:
         return pa.Table.from_pylist([dict(row) for row in inputs])
     except (TypeError, ValueError) as error:

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from s3t.errors import DataError
+from collections.abc import Sequence
+
+from s3t.errors import DataError, InputError
 from s3t.records.reading import Data, read_data
 from s3t.records.values import name_of
 
 COLUMNS = ("record", "subject")
+
+
+def requested(field: str, names: Sequence[str | int]) -> list[str]:
+    """Names in a request as the records keep them (7.0 is 7), each once.
+
+    Raises:
+        InputError: a string, which would be taken letter by letter, or a name that is empty.
+    """
+    if isinstance(names, str | bytes):
+        raise InputError(field, [f"is the string {names!r}, which would be taken letter by letter; pass [{names!r}]"])
+    found = [name_of(name) for name in names]
+    if None in found:
+        raise InputError(field, ["holds an empty name; leave it out"])
+    return list(dict.fromkeys(name for name in found if name is not None))
 
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:

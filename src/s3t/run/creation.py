@@ -46,7 +46,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices)
     # Drawn here and stored: from declared numbers, never from how many records a slice has.
     selector = SELECTORS[recipe.sequences.selector]
-    orders = tuple(selector(slices=slices, budget=recipe.sequences.budget) for _ in range(shards))
+    orders = tuple(selector(slices=slices, budget=recipe.budget) for _ in range(shards))
     description = Description(
         version=__version__,
         labels=records.labels,

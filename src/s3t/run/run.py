@@ -23,7 +23,7 @@ from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.progress import Progress, Silent, telling
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, Inputs, ingest_inputs
+from s3t.records import Data, Inputs, ingest_inputs, requested
 from s3t.records.ingest import ingest_labelled
 from s3t.run.creation import create_run
 from s3t.run.layout import Layout, read_layout
@@ -269,12 +269,13 @@ class Run:
             dry_run: say what would happen, and do nothing.
 
         Raises:
+            InputError: a string instead of a list, or an empty name; nothing has changed.
             StorageError: the disk refused. If the message says that the records are out of use, the deletion is
                 accepted and opening the run again finishes it; otherwise nothing has changed.
         """
         outcome = self._deleter.delete(
-            records=[str(name) for name in records],
-            subjects=[str(name) for name in subjects],
+            records=requested("records", records),
+            subjects=requested("subjects", subjects),
             dry_run=dry_run,
         )
         return DeletionReport(
@@ -322,7 +323,10 @@ class Run:
     def _snapshot(self) -> Snapshot:
         """The ledger now, without slices whose accepted deletion another process has not finished erasing."""
         self._deleter.finish()
-        return self._ledger.snapshot()
+        snapshot = self._ledger.snapshot()
+        if self._loaded is not None:
+            self._loaded.forget_stale(snapshot)
+        return snapshot
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
@@ -385,8 +389,11 @@ class Run:
         else:
             members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
         if not members:
+            remedy = "the run holds no records"
+            if sum(inventory.records.values()):
+                remedy = f"run `s3t {'repair' if inventory.alive or inventory.generation else 'train'} {self.path}`"
             raise NoLiveShardError(
                 f"none of the {len(inventory.orders)} shards of {self.path} has a live prefix that holds a record, so "
-                f"nothing can answer; {(inventory.missing() and 'run `s3t repair`') or 'the run holds no records'}"
+                f"nothing can answer; {remedy}"
             )
         return members

@@ -74,6 +74,10 @@ class Workshop:
         for place in places:
             self._encoded.pop(place, None)
 
+    def forget_stale(self, snapshot: Snapshot) -> None:
+        """Drop what is in memory of slices that lost a record by another process's hand."""
+        self.forget([place for place, known in self._encoded.items() if known[0] != snapshot.slices[place].digest])
+
     def train(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None] = lambda records: None
     ) -> tuple[str, bytes, Manifest]:
