@@ -153,7 +153,14 @@ def recipe(model_folder: Path) -> dict[str, Any]:
         "partition": {"shards": SHARDS, "slices": SLICES},
         "sequences": {"budget": BUDGET, "selector": "cyclic"},
         "adapter": {"rank": 8, "alpha": 16, "layers_per_slice": 1},
-        "training": {"epochs": 12, "batch_size": 16, "learning_rate": 5e-3, "precision": "float32", "threads": 1, "seed": SEED},
+        "training": {
+            "epochs": 12,
+            "batch_size": 16,
+            "learning_rate": 5e-3,
+            "precision": "float32",
+            "threads": 1,
+            "seed": SEED,
+        },
     }
 
 

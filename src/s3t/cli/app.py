@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Annotated
 
 import typer
@@ -45,6 +46,12 @@ def _options(
     pass
 
 
+def _stop(_number: int, _frame: object) -> None:
+    """End as on an error: what is half written is taken away on the way out."""
+    raise SystemExit(128 + signal.SIGTERM)
+
+
 def main() -> None:
     """Run the program; exits."""
+    signal.signal(signal.SIGTERM, _stop)
     app()
