@@ -42,7 +42,7 @@ ROOMS = [
     "cli",
 ]
 PURE = ["sequences", "partition", "stages", "inventory", "recipe", "engine"]
-PURE_FILES = ["deletion/plan.py", "deletion/places.py", "prediction/aggregate.py"]
+PURE_FILES = ["deletion/plan.py", "deletion/places.py", "prediction/aggregate.py", "prediction/members.py"]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
 
 

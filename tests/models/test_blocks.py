@@ -1,6 +1,7 @@
 """Blocks go on and come off a model without a trace."""
 
 import pytest
+import safetensors.torch
 import torch
 from peft.tuners.tuners_utils import BaseTunerLayer
 
@@ -64,6 +65,15 @@ def test_the_base_digest_is_the_same_with_and_without_blocks(text_model):
         assert base_digest(model.base) == bare
         model.base.model.get_parameter("bert.embeddings.word_embeddings.weight").data[0, 0] += 1
         assert base_digest(model.base) != bare
+
+
+def test_loaded_tensors_lie_in_aligned_memory(text_model):
+    """From a file's buffer they would lie anywhere, and a matrix product's bits may depend on where."""
+    model = loaded(text_model)
+    with model.mounted(chain_of(model, 2)):
+        assert all(value.data_ptr() % 64 == 0 for value in model.base.model.parameters())
+    raw = safetensors.torch.load_file(text_model / "model.safetensors")
+    assert any(value.data_ptr() % 64 for value in raw.values())
 
 
 def test_only_the_deepest_block_and_the_head_can_be_trained(text_model):

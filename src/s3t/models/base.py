@@ -99,6 +99,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     model.eval()
     model.requires_grad_(False)
+    _align(model)
     return Base(model=model, layers=layers, head=tuple(head))
 
 
@@ -131,6 +132,15 @@ def reset_head(base: Base, *, seed: int) -> None:
                     [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot draw anew"],
                 )
             parameter.data.copy_(drawn)
+
+
+def _align(model: nn.Module) -> None:
+    """Move every tensor to memory of torch's own, which is aligned: as loaded, it lies where the file's buffer was.
+
+    Matrix libraries promise the same bits from run to run for equally aligned data alone.
+    """
+    for tensor in (*model.parameters(), *model.buffers()):
+        tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
 def base_digest(base: Base) -> str:

@@ -15,12 +15,13 @@ from s3t.audit.audit import Auditor
 from s3t.deletion.deleter import Deleter
 from s3t.disk import storage_errors, sweep_tmp
 from s3t.engine import run_stages
-from s3t.errors import InputError, IsolationError, NoLiveShardError
+from s3t.errors import IsolationError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.models.source import model_digest, model_folder
 from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
+from s3t.prediction.members import choose_members
 from s3t.progress import Progress, Silent, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import Data, Inputs, ingest_inputs, requested
@@ -181,7 +182,7 @@ class Run:
         """
         features, ids = ingest_inputs(inputs, self._recipe)
         snapshot = self._snapshot()
-        members = self._members(self._inventory(snapshot), prefixes)
+        members = choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
         workshop = self._workshop()
         encoded = workshop.encode(features)
         progress = progress or Silent()
@@ -217,7 +218,7 @@ class Run:
         """
         records = ingest_labelled(data, self._recipe)
         snapshot = self._snapshot()
-        members = self._members(self._inventory(snapshot), None)
+        members = choose_members(self._inventory(snapshot), None, run=str(self.path))
         workshop = self._workshop()
         encoded = workshop.encode(records.rows)
         wanted = {link for stage in members for link in (stage.chain if per_depth else (stage,))}
@@ -378,22 +379,3 @@ class Run:
 
     def _stage_cost(self, inventory: Inventory, stage: Stage) -> int:
         return inventory.records_in(stage.shard, stage.prefix) * self._recipe.training.epochs
-
-    def _members(self, inventory: Inventory, prefixes: Mapping[int, Order] | None) -> list[Stage]:
-        """The deepest stage of every answering shard's prefix."""
-        if prefixes is not None:
-            members = [Stage(shard, tuple(prefix)) for shard, prefix in sorted(prefixes.items())]
-            dead = [stage for stage in members for link in stage.chain if link not in inventory.alive]
-            if dead:
-                raise InputError("prefixes", [f"{stage} is not alive" for stage in dict.fromkeys(dead)])
-        else:
-            members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
-        if not members:
-            remedy = "the run holds no records"
-            if sum(inventory.records.values()):
-                remedy = f"run `s3t {'repair' if inventory.alive or inventory.generation else 'train'} {self.path}`"
-            raise NoLiveShardError(
-                f"none of the {len(inventory.orders)} shards of {self.path} has a live prefix that holds a record, so "
-                f"nothing can answer; {remedy}"
-            )
-        return members
