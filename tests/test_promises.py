@@ -114,6 +114,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "Status",
         "StorageError",
         "TrainReport",
+        "TrainingError",
         "__version__",
         "load_recipe",
         "record_ids",

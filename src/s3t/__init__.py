@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         RunFolderError,
         S3TError,
         StorageError,
+        TrainingError,
     )
     from s3t.progress import Progress
     from s3t.progress_bar import ProgressBar
@@ -48,6 +49,7 @@ _HOMES = {
         "RunFolderError",
         "S3TError",
         "StorageError",
+        "TrainingError",
     ),
     "s3t.progress": ("Progress",),
     "s3t.progress_bar": ("ProgressBar",),
@@ -85,6 +87,7 @@ __all__ = [
     "Status",
     "StorageError",
     "TrainReport",
+    "TrainingError",
     "__version__",
     "load_recipe",
     "record_ids",

@@ -29,23 +29,34 @@ def storage_errors(doing: str) -> Iterator[None]:
         ) from error
 
 
-def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode: int = 0o600) -> None:
+def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode: int | None = 0o600) -> None:
     """Replace `path` by what `write` puts into a temporary file in `tmp` (same file system), atomically.
+
+    Its mode is `mode`; with None, what the user's mask gives.
 
     Raises:
         OSError: the disk refused; `path` is as it was and the temporary file is gone.
     """
-    tmp.mkdir(parents=True, exist_ok=True)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(tmp)
+    make_folder(path.parent)
     part = tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
         write(part)
-        part.chmod(mode)
+        if mode is not None:
+            part.chmod(mode)
         _sync(part)
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder and its parents, each name durable; one that is there is left alone."""
+    if not folder.is_dir():
+        make_folder(folder.parent)
+        folder.mkdir(exist_ok=True)
+        sync_folder(folder.parent)
 
 
 def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600) -> None:

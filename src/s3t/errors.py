@@ -7,6 +7,7 @@ S3TError
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
+├── TrainingError         training diverged                                           (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
 """
@@ -59,6 +60,10 @@ class IntegrityError(S3TError):
 
 class IsolationError(S3TError):
     """A stage changed, wrapped or thawed tensors that are not its own. Nothing of it is stored."""
+
+
+class TrainingError(S3TError):
+    """Training gave numbers that are not finite. Nothing of it is stored."""
 
 
 class StorageError(S3TError):

@@ -357,3 +357,21 @@ def test_a_command_that_is_spelt_wrong_ends_with_status_2(arguments):
     assert result.exit_code == 2
     assert re.search("Usage|Error", result.stderr)
     assert result.stdout == ""
+
+
+def test_labels_and_ids_that_look_like_markup_are_printed_as_they_are(tmp_path, text_model):
+    labels = {"a": "[/x]", "b": "[b]", "c": ":car:"}
+    table = tiny.text_table()
+    table["label"] = table.label.map(labels)
+    table.loc[0, "id"] = ":car:" + "x" * 120
+    table.to_csv(tmp_path / "records.csv", index=False)
+    recipe = tiny.recipe(text_model, labels=list(labels.values()), training={"epochs": 0})
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+    runner = CliRunner()
+    asked = runner.invoke(app, ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "records.csv")])
+    assert asked.exit_code == 0, asked.output
+    assert any(label in asked.stdout for label in labels.values())
+    ids = runner.invoke(app, ["ids", str(tmp_path / "records.csv"), "--recipe", str(tmp_path / "recipe.yaml")])
+    assert ids.stdout.splitlines() == list(table.id)

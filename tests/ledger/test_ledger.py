@@ -4,7 +4,7 @@ import sqlite3
 
 import pytest
 
-from s3t.errors import StorageError
+from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import Ledger, RecordRow, SliceState
 from s3t.partition import Place
 from s3t.stages import Stage
@@ -25,8 +25,8 @@ def ledger(tmp_path):
     ledger = Ledger.create(tmp_path / "ledger.sqlite", slices=states, records=rows)
     with ledger.writing() as transaction:
         for stage, key in STAGES.items():
-            losses = {Place(0, index): 0 for index in stage.prefix}
-            assert transaction.commit_stage(stage, key, losses=losses, put=lambda: None)
+            seen = {Place(0, index): states[Place(0, index)] for index in stage.prefix}
+            assert transaction.commit_stage(stage, key, seen=seen, put=lambda: None)
     yield ledger
     ledger.close()
 
@@ -36,7 +36,7 @@ def accept(ledger, rows, tainted):
     for found in rows:
         losses[found.place] = losses.get(found.place, 0) + 1
     with ledger.writing() as transaction:
-        return transaction.accept(rows, losses=losses, tainted=tainted)
+        return transaction.accept(rows, losses=losses, tainted={stage: STAGES[stage] for stage in tainted})
 
 
 def test_acceptance_changes_everything_in_one_transaction(ledger):
@@ -63,7 +63,7 @@ def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger):
 
     def fail():
         with ledger.writing() as transaction:
-            transaction.accept([row(3, PLACES[1])], losses={PLACES[1]: 1}, tainted=[Stage(0, (1,))])
+            transaction.accept([row(3, PLACES[1])], losses={PLACES[1]: 1}, tainted={Stage(0, (1,)): "k1"})
             raise KeyError
 
     with pytest.raises(KeyError):
@@ -87,11 +87,21 @@ def test_records_are_found_by_id_and_by_subject_and_remembered_when_gone(ledger)
 
 def test_a_stage_is_not_stored_if_its_slice_lost_a_record_meanwhile(ledger):
     put = []
+    before = ledger.snapshot().slices[PLACES[1]]
     accept(ledger, [row(3, PLACES[1])], [Stage(0, (1,)), Stage(0, (1, 0))])
     with ledger.writing() as transaction:
-        stored = transaction.commit_stage(Stage(0, (1,)), "new", losses={PLACES[1]: 0}, put=lambda: put.append(1))
+        stored = transaction.commit_stage(Stage(0, (1,)), "new", seen={PLACES[1]: before}, put=lambda: put.append(1))
     assert not stored
     assert put == []
+
+
+def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(ledger):
+    """The losses are counted at acceptance, but until erasure the file, and what trains from it, is the old one."""
+    accept(ledger, [row(3, PLACES[1])], [Stage(0, (1,)), Stage(0, (1, 0))])
+    between = ledger.snapshot().slices[PLACES[1]]
+    assert between.pending
+    with ledger.writing() as transaction:
+        assert not transaction.commit_stage(Stage(0, (1,)), "new", seen={PLACES[1]: between}, put=lambda: None)
     assert Stage(0, (1,)) not in ledger.snapshot().stages
 
 
@@ -101,7 +111,7 @@ def test_a_stage_whose_artifact_cannot_be_stored_is_not_noted(ledger):
 
     def commit():
         with ledger.writing() as transaction:
-            transaction.commit_stage(Stage(0, (0, 1)), "k01", losses={}, put=full)
+            transaction.commit_stage(Stage(0, (0, 1)), "k01", seen={}, put=full)
 
     with pytest.raises(OSError, match="No space"):
         commit()
@@ -115,6 +125,11 @@ def test_commits_are_on_the_disk_when_they_return(tmp_path, ledger):
             for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
         }
     assert pragmas == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+
+
+def test_a_missing_ledger_is_not_made_anew(tmp_path):
+    with pytest.raises(IntegrityError, match="missing"):
+        Ledger.open(tmp_path / "ledger.sqlite")
 
 
 def test_a_locked_or_damaged_database_is_a_storage_error(tmp_path):

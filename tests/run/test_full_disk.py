@@ -239,8 +239,8 @@ def test_a_ledger_that_refuses_after_acceptance_does_not_say_that_nothing_was_ch
         with pytest.raises(s3t.StorageError, match="out of use already") as caught:
             delete(folder)
         assert "nothing was changed" not in str(caught.value)
-        with pytest.raises(s3t.StorageError, match="out of use already"):
-            s3t.Run.open(folder)
+        with s3t.Run.open(folder) as reopened:  # what is alive serves on, and the status says what is left to do
+            assert any("out of use already" in warning for warning in reopened.status().warnings)
         ledger.execute("DROP TRIGGER full")
     assert accepted_or_untouched(folder, before, str(caught.value))
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,9 +54,9 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
         are = "is" if status.missing == 1 else "are"
         print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: s3t {command} {run}")
     for warning in status.warnings:
-        console.print(f"warning: {warning}")
+        print_line(f"warning: {warning}")
     for gap in status.gaps:
-        console.print(f"gap in exactness: {gap}")
+        print_line(f"gap in exactness: {gap}")
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
@@ -63,12 +65,13 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
         return
     table = Table(title=title)
     for name in rows[0]:
-        table.add_column(name)
+        table.add_column(Text(name))
     for row in rows:
-        table.add_row(*(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()))
+        # Text: a label like [b] is not markup.
+        table.add_row(*(Text(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
     Console().print(table)
 
 
 def print_line(text: str) -> None:
     """One line of plain text."""
-    Console().print(text, markup=False, highlight=False)
+    typer.echo(text)

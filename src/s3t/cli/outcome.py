@@ -27,7 +27,7 @@ class Result(Protocol):
 def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
     """Print the document, or what `render` makes of it."""
     if as_json:
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
     else:
         render()
 
@@ -58,4 +58,4 @@ def _report(error: Exception, content: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"s3t: {error}", err=True)
     if as_json:
         document = {"error": {"kind": type(error).__name__, **content}}
-        sys.stdout.write(json.dumps(document, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")

@@ -19,7 +19,7 @@ from pathlib import Path
 from filelock import BaseFileLock
 
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
-from s3t.disk import storage_errors
+from s3t.disk import storage_errors, sweep_tmp
 from s3t.errors import IntegrityError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Located, RecordRow, SliceState
@@ -77,14 +77,15 @@ class Deleter:
         """
         record_tokens = {self._secret.token("ledger", "record", name): name for name in records}
         subject_tokens = {self._secret.token("ledger", "subject", name): name for name in subjects}
-        with self._locked():
+        with self.holding_off():
             self._finish("erasing records that were deleted before (of the present request nothing has happened)")
             with self._ledger.writing() as transaction:
                 located = transaction.locate(records=record_tokens.keys(), subjects=subject_tokens.keys())
                 before = transaction.snapshot().inventory(self._orders)
                 plan = plan_deletion(before, _losses(located))
                 if located.rows and not dry_run:
-                    transaction.accept(located.rows, losses=plan.losses, tainted=plan.tainted)
+                    tainted = {stage: before.alive[stage] for stage in plan.tainted}
+                    transaction.accept(located.rows, losses=plan.losses, tainted=tainted)
             if located.rows and not dry_run:
                 self.finish()
         already, unknown = _absent(located, record_tokens, subject_tokens)
@@ -107,12 +108,13 @@ class Deleter:
     def _finish(self, doing: str) -> None:
         if not self._ledger.unfinished():
             return
-        with self._locked(), _erasure_errors(doing):
+        with self.holding_off(), _erasure_errors(doing):
             with self._ledger.writing() as transaction:
                 tokens, artifacts = transaction.to_erase()
                 slices = transaction.snapshot().slices
             self._forget(tokens.keys())
             self._store.erase(artifacts)
+            self.sweep()
             digests = {
                 place: self._erase_from_slice(place, gone, known=slices[place]) for place, gone in tokens.items()
             }
@@ -120,7 +122,8 @@ class Deleter:
                 transaction.erased(digests, artifacts)
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
+    def holding_off(self) -> Iterator[None]:
+        """While within, no other deletion begins, in any process."""
         with storage_errors("locking the run"):
             self._lock.acquire()
         try:
@@ -129,7 +132,9 @@ class Deleter:
             self._lock.release()
 
     def sweep(self) -> None:
-        """Remove artifacts that no committed stage names: a killed trainer's, or a killed erasure's."""
+        """Remove what killed processes left: temporary files, and artifacts that no committed stage names."""
+        with storage_errors("sweeping temporary files"):
+            sweep_tmp(self._tmp)
         with self._ledger.writing() as transaction, storage_errors("sweeping the artifact store"):
             known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
             if orphans := self._store.keys() - known:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, sele
 from sqlalchemy.exc import DatabaseError
 
 from s3t.disk import storage_errors
-from s3t.errors import StorageError
+from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.state import Located, RecordRow, SliceState, Snapshot
 from s3t.partition import Place
@@ -54,7 +54,13 @@ class Ledger:
 
     @classmethod
     def open(cls, path: Path) -> Ledger:
-        """The ledger in a file."""
+        """The ledger in a file.
+
+        Raises:
+            IntegrityError: there is no such file.
+        """
+        if not path.is_file():
+            raise IntegrityError(f"{path}: the run's ledger is missing; restore the run from a backup")
         return cls(schema.sqlite_engine(path))
 
     def close(self) -> None:
@@ -98,10 +104,10 @@ class Ledger:
             ):
                 yield connection
         except DatabaseError as error:
-            raise StorageError(
-                f"the ledger refused ({error.orig}); nothing was changed. Free space or mend the disk, then run the "
-                "same command again"
-            ) from error
+            remedy = "Free space or mend the disk, then run the same command again"
+            if "locked" in str(error.orig):
+                remedy = "Another process holds it; run the same command again later"
+            raise StorageError(f"the ledger refused ({error.orig}); nothing was changed. {remedy}") from error
 
 
 class Transaction:
@@ -145,7 +151,7 @@ class Transaction:
             already=frozenset(row.token for row in gone),
         )
 
-    def accept(self, rows: Sequence[RecordRow], *, losses: Mapping[Place, int], tainted: Iterable[Stage]) -> int:
+    def accept(self, rows: Sequence[RecordRow], *, losses: Mapping[Place, int], tainted: Mapping[Stage, str]) -> int:
         """Take records and the stages above them out of everything that serves or trains; the new generation.
 
         Their bytes are still there; what has to be erased is noted in the same transaction.
@@ -153,7 +159,7 @@ class Transaction:
         Args:
             rows: the records.
             losses: how many records each slice loses.
-            tainted: the live stages trained on those slices.
+            tainted: the live stages trained on those slices, and their keys.
         """
         run = self._connection.execute
         generation = _generation(self._connection) + 1
@@ -176,9 +182,9 @@ class Transaction:
                 .where(*_at(schema.slices, place))
                 .values(records=schema.slices.c.records - lost, losses=schema.slices.c.losses + 1)
             )
-        keys = self.snapshot().stages
         hit = [
-            {"stage_shard": stage.shard, "stage_prefix": _prefix_text(stage), "key": keys[stage]} for stage in tainted
+            {"stage_shard": stage.shard, "stage_prefix": _prefix_text(stage), "key": key}
+            for stage, key in tainted.items()
         ]
         if hit:
             table = schema.stages
@@ -208,21 +214,27 @@ class Transaction:
             run(delete(table).where(table.c.shard == shard, table.c.key == key))
         run(update(schema.generations).where(schema.generations.c.erased_at.is_(None)).values(erased_at=time.time()))
 
-    def commit_stage(self, stage: Stage, key: str, *, losses: Mapping[Place, int], put: Callable[[], None]) -> bool:
-        """Store a trained stage, unless a slice under it has lost a record since `losses` were read.
+    def commit_stage(
+        self, stage: Stage, key: str, *, seen: Mapping[Place, SliceState], put: Callable[[], None]
+    ) -> bool:
+        """Store a trained stage, unless a slice under it has lost a record since it was `seen`, or was losing one.
 
         Args:
             stage: the stage.
             key: of its artifact.
-            losses: of every slice in its prefix, as they were before its training began.
+            seen: every slice in its prefix, as it was before its training began.
             put: stores the artifact. Called within the transaction, so no deletion comes between.
 
         Returns:
             Whether it was stored.
         """
         run = self._connection.execute
-        for place, count in losses.items():
-            if run(select(schema.slices.c.losses).where(*_at(schema.slices, place))).scalar_one() != count:
+        table, erasing = schema.slices, schema.erasing_records
+        for place, state in seen.items():
+            now = run(select(table.c.losses, table.c.digest).where(*_at(table, place))).one()
+            # Between an acceptance and the end of its erasure the losses are new, but the file is the old one.
+            pending = run(select(erasing.c.shard).where(*_at(erasing, place)).limit(1)).first() is not None
+            if pending or state.pending or (now.losses, now.digest) != (state.losses, state.digest):
                 return False
         put()
         row = {"shard": stage.shard, "prefix": _prefix_text(stage), "key": key}

@@ -57,10 +57,10 @@ class Snapshot:
         """The digests of a stage's slices, in its order."""
         return tuple(self.slices[Place(stage.shard, index)].digest for index in stage.prefix)
 
-    def losses(self, stage: Stage) -> dict[Place, int]:
-        """The losses of a stage's slices."""
+    def seen(self, stage: Stage) -> dict[Place, SliceState]:
+        """A stage's slices."""
         places = (Place(stage.shard, index) for index in stage.prefix)
-        return {place: self.slices[place].losses for place in places}
+        return {place: self.slices[place] for place in places}
 
 
 @dataclass(frozen=True, kw_only=True)

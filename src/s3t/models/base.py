@@ -86,13 +86,15 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     layers = find_layers(model, config.num_hidden_layers)
     backbone = f"{model.base_model_prefix}."
     unloaded = {str(key) for key in info["missing_keys"]}
-    unloaded |= {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
+    # A head of another label set is dropped; anything else of another shape is another model's.
     lacking = sorted(key for key in unloaded if key.startswith(f"{layers.path}."))
+    lacking += sorted(key for key in mismatched if key.startswith(backbone))
     if lacking:
         raise RecipeError(
             "the recipe",
             [
-                f"base_model: {folder} lacks {len(lacking)} tensors of the transformer layers, such as {lacking[0]}; "
+                f"base_model: {folder} lacks {len(lacking)} tensors of its backbone, such as {lacking[0]}; "
                 "it is not a checkpoint of this architecture"
             ],
         )
@@ -121,11 +123,11 @@ def reset_head(base: Base, *, seed: int) -> None:
         for leaf in leaves:
             parameter = module.get_parameter(leaf)
             if leaf == "bias":
-                drawn = torch.zeros(parameter.shape)
+                drawn = torch.zeros_like(parameter, device="cpu")
             elif isinstance(module, nn.LayerNorm):
-                drawn = torch.ones(parameter.shape)
+                drawn = torch.ones_like(parameter, device="cpu")
             elif isinstance(module, nn.Linear):
-                drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator)
+                drawn = torch.normal(0.0, deviation, tuple(parameter.shape), generator=generator, dtype=torch.float32)
             else:
                 raise RecipeError(
                     "the recipe",

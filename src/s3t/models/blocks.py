@@ -111,7 +111,7 @@ class MountedModel:
         for block, parent in enumerate(parents, start=1):
             held = dict(self._block_parameters(block))
             if held.keys() != parent.block.keys() or not all(
-                torch.equal(held[name].detach().cpu(), tensor) for name, tensor in parent.block.items()
+                _same_bytes(held[name], tensor) for name, tensor in parent.block.items()
             ):
                 raise IsolationError(f"block {block}, which was trained before, is not what it was; nothing is stored")
 
@@ -134,6 +134,7 @@ class BlockModel:
         self.base = base
         self._adapter = adapter
         self._pristine = base_digest(base)
+        self._bare_head = {name: base.model.get_parameter(name).detach().clone() for name in base.head}
         self._mounted = False
 
     @contextmanager
@@ -141,7 +142,7 @@ class BlockModel:
         """The model with the blocks of `chain` on, top block first, and the head of its last stage.
 
         With an empty chain: the bare model, its head as it is. On leaving, every wrapped module is the base's own
-        again, and nothing is trainable.
+        again, the head is the one from loading (no trained head stays behind), and nothing is trainable.
         """
         if self._mounted:
             raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
@@ -164,6 +165,8 @@ class BlockModel:
             if hasattr(model, "peft_config"):
                 del model.peft_config
             model.requires_grad_(False)
+            for name, value in self._bare_head.items():
+                model.get_parameter(name).data.copy_(value)
             self._mounted = False
 
     def reset_head(self, *, seed: int) -> None:
@@ -202,6 +205,12 @@ def _copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, 
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])
+
+
+def _same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Not torch.equal: it takes -0.0 for 0.0, and nothing for NaN."""
+    here, there = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    return torch.equal(here, there)
 
 
 def _copied(parameter: nn.Parameter) -> Tensor:

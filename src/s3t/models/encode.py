@@ -57,6 +57,11 @@ class TextEncoder:
         self._max_length = max_length
         self._collator = DataCollatorWithPadding(self._tokenizer, return_tensors="pt")
 
+    @property
+    def pad_token_id(self) -> int:
+        """Of the token that fills batches."""
+        return int(self._tokenizer.pad_token_id)
+
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding."""
         if rows.num_rows == 0:

@@ -67,6 +67,11 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
             if targets:
                 matched.update(targets)
                 chosen.append(f"{layer}.{tail}")
+    if not available:
+        raise RecipeError(
+            "the recipe",
+            [f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them"],
+        )
     if adapter.target_modules != "all-linear":
         stray = [target for target in adapter.target_modules if target not in matched]
         if stray:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Literal
 
-Purpose = Literal["partition", "order", "digest", "ledger", "stage"]
+Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +30,10 @@ class Secret:
     def key(self, purpose: Purpose) -> bytes:
         """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other."""
         return _derived(self.salt, purpose)
+
+    def check(self) -> str:
+        """What tells this secret from another, and nothing else of it (hexadecimal)."""
+        return self.token("check", "secret", "").hex()
 
     def token(self, purpose: Purpose, kind: str, name: str) -> bytes:
         """HMAC-SHA256 of a name of one kind ("record", "subject") under the key of a purpose (32 bytes)."""

@@ -40,7 +40,7 @@ def member_logits(
     """
     device = next(model.base.model.parameters()).device
     parts = []
-    with model.mounted(chain) as mount, torch.inference_mode(), exact_numerics(device, training):
+    with exact_numerics(device, training), model.mounted(chain) as mount, torch.inference_mode():
         for start in range(0, len(inputs), batch_size):
             part = inputs[start : start + batch_size]
             batch = {name: tensor.to(device) for name, tensor in encoder.collate(part).items()}

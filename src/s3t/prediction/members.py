@@ -22,6 +22,8 @@ def choose_members(inventory: Inventory, prefixes: Mapping[int, Order] | None, *
         InputError: a prefix is not alive.
         NoLiveShardError: no shard can answer.
     """
+    if prefixes is not None and not prefixes:
+        raise InputError("prefixes", ["names no shard; leave it out to have all answer that can"])
     if prefixes is not None:
         members = [Stage(shard, tuple(prefix)) for shard, prefix in sorted(prefixes.items())]
         dead = [

@@ -25,6 +25,8 @@ def check_output(path: Path) -> None:
     problems = []
     if path.suffix.lower() not in SUFFIXES:
         problems.append(f"has the suffix {path.suffix!r}; use {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        problems.append("is a folder; name a file")
     if not path.parent.is_dir():
         problems.append(f"its folder {path.parent} does not exist; make it first")
     if problems:
@@ -50,7 +52,7 @@ def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
             pa.parquet.write_table(table, part)
 
     with storage_errors(f"writing {path}"):
-        write_durably(path, write, tmp=path.parent, mode=0o644)
+        write_durably(path, write, tmp=path.parent, mode=None)
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:

@@ -100,7 +100,9 @@ def _from_memory(data: Any) -> pa.Table | None:
         table = data.with_format("arrow")[:]
         for name, feature in data.features.items():
             if isinstance(feature, datasets.ClassLabel):
-                names = [None if code is None else feature.int2str(code) for code in table[name].to_pylist()]
+                # -1 is how unlabelled splits say that there is no label.
+                codes = table[name].to_pylist()
+                names = [None if code is None or code < 0 else feature.int2str(code) for code in codes]
                 table = table.set_column(table.column_names.index(name), name, pa.array(names, pa.string()))
         return table
     return None

@@ -22,7 +22,18 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
     found = [name_of(name) for name in names]
     if None in found:
         raise InputError(field, ["holds an empty name; leave it out"])
+    unreadable = [name for name in found if name is not None and not name.isprintable() and not _is_text(name)]
+    if unreadable:
+        raise InputError(field, [f"{name!r} is not UTF-8 text; correct it" for name in unreadable])
     return list(dict.fromkeys(name for name in found if name is not None))
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import secrets
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,18 +53,19 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         labels=records.labels,
         orders=orders,
         base_digest=base_digest,
+        secret_check=secret.check(),
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=tuple(_warnings(contents)),
     )
     unfinished = f".{path.name}.init-"
-    part = path.with_name(f"{unfinished}{os.getpid()}")
+    part = path.with_name(f"{unfinished}{os.getpid()}-{secrets.token_hex(4)}")
     with storage_errors(f"writing the run {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{glob.escape(unfinished)}*"):
-            if not is_running(left.name.removeprefix(unfinished)):
+            if not is_running(left.name.removeprefix(unfinished).partition("-")[0]):
                 shutil.rmtree(left)  # a killed init's, with records in it
+        part.mkdir(mode=0o700)
         try:
-            part.mkdir(mode=0o700)
             _write(Layout(part), recipe, description, secret, contents)
             part.rename(path)
         finally:
@@ -93,20 +95,12 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe,
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     """The base model's digest, and the recipe with every `auto` resolved that decides bits."""
     # Here: they import torch and transformers, which opening a run does not need.
-    from s3t.models.base import check_model
-    from s3t.models.encode import encoder_for
+    from s3t.models.assembly import check_assembly
     from s3t.models.source import model_digest, model_folder
     from s3t.training.numerics import resolved
 
     folder = model_folder(recipe.base_model, revision=recipe.revision)
-    problems: list[str] = []
-    for check in (check_model, encoder_for):
-        try:
-            check(folder, recipe)
-        except RecipeError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
-    if problems:
-        raise RecipeError("the recipe", problems)
+    check_assembly(folder, recipe)
     return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training)})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +82,8 @@ class Description(BaseModel):
     """For each shard its sequences, drawn from declared inputs."""
     base_digest: str
     """Of the base model's files."""
+    secret_check: str
+    """A keyed hash of nothing: another secret gives another, and is refused."""
     gaps: tuple[str, ...]
     """Where exactness does not hold, in words."""
     warnings: tuple[str, ...]
@@ -124,7 +127,9 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
     try:
         description = Description.model_validate(content)
         recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
-        secret = Secret(salt=layout.secret.read_text(encoding="utf-8"))
-    except (OSError, ValidationError, yaml.YAMLError) as error:
+        secret = Secret(salt=layout.secret.read_bytes().decode())
+    except (OSError, UnicodeDecodeError, ValidationError, yaml.YAMLError) as error:
         raise IntegrityError(f"{where}: a describing file is damaged ({error}); restore it from a backup") from error
+    if not hmac.compare_digest(description.secret_check, secret.check()):
+        raise IntegrityError(f"{layout.secret} is not the secret that the run was made with; put the old one back")
     return recipe, description, secret

@@ -3,38 +3,39 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-import numpy as np
 from filelock import FileLock
 
 from s3t.audit.audit import Auditor
 from s3t.deletion.deleter import Deleter
-from s3t.disk import storage_errors, sweep_tmp
+from s3t.disk import storage_errors
 from s3t.engine import run_stages
-from s3t.errors import IsolationError
+from s3t.errors import IntegrityError, IsolationError, S3TError, StorageError, TrainingError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.models.source import model_digest, model_folder
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
 from s3t.progress import Progress, Silent, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import Data, Inputs, ingest_inputs, requested
 from s3t.records.ingest import ingest_labelled
+from s3t.run.answering import evaluate, predict
 from s3t.run.creation import create_run
 from s3t.run.layout import Layout, read_layout
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
 from s3t.sequences import Order
 from s3t.stages import KeyInputs, Stage, training_part
-from s3t.store import LocalStore
+from s3t.store import LocalStore, Manifest
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
+
+Answer = TypeVar("Answer")
 
 
 class Run:
@@ -55,6 +56,7 @@ class Run:
         self._ledger = Ledger.open(self._layout.ledger)
         self._store = LocalStore(self._layout.artifacts, tmp=self._layout.tmp)
         self._loaded: Workshop | None = None
+        self._overdue: S3TError | None = None  # why an accepted deletion is not erased yet
         self._deleter = Deleter(
             ledger=self._ledger,
             store=self._store,
@@ -92,9 +94,7 @@ class Run:
         """
         run = cls(Path(path))
         try:
-            with storage_errors(f"opening the run {path}"):
-                sweep_tmp(run._layout.tmp)
-            run._deleter.finish()
+            run._snapshot()
             run._deleter.sweep()
         except BaseException:
             run.close()
@@ -181,28 +181,14 @@ class Run:
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
         features, ids = ingest_inputs(inputs, self._recipe)
-        snapshot = self._snapshot()
-        members = choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
-        workshop = self._workshop()
-        encoded = workshop.encode(features)
-        progress = progress or Silent()
-        with telling(progress, "predicting", len(encoded) * len(members)):
-            logits_MNC = np.stack(  # noqa: N806
-                [
-                    workshop.logits(workshop.chain(stage, snapshot), encoded, on_batch=progress.advance)
-                    for stage in members
-                ]
+
+        def compute(snapshot: Snapshot) -> Predictions:
+            members = self._members(snapshot, prefixes)
+            return predict(
+                self._workshop(), self._answers, snapshot, members, features, ids=ids, progress=progress or Silent()
             )
-        label, probabilities = self._answers.answer(logits_MNC)
-        return Predictions(
-            generation=snapshot.generation,
-            members={stage.shard: stage.prefix for stage in members},
-            labels=self.labels,
-            label=label,
-            probabilities=probabilities,
-            logits=logits_MNC,
-            ids=None if ids is None else tuple(ids),
-        )
+
+        return self._at_one_generation(compute)
 
     def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
         """How good the ensemble, each member, and the ensemble cut to each depth are on labelled data.
@@ -217,41 +203,20 @@ class Run:
             DataError: the data does not fit the recipe.
         """
         records = ingest_labelled(data, self._recipe)
-        snapshot = self._snapshot()
-        members = choose_members(self._inventory(snapshot), None, run=str(self.path))
-        workshop = self._workshop()
-        encoded = workshop.encode(records.rows)
-        wanted = {link for stage in members for link in (stage.chain if per_depth else (stage,))}
-        progress = progress or Silent()
-        logits: dict[Stage, Scores] = {}
-        with telling(progress, "evaluating", len(encoded) * len(wanted)):
-            for stage in sorted(wanted):
-                chain = workshop.chain(stage, snapshot)
-                logits[stage] = workshop.logits(chain, encoded, on_batch=progress.advance)
-        expected = records.rows["label"].to_pylist()
-        depths = range(1, max(stage.depth for stage in members) + 1) if per_depth else ()
-        return Evaluation(
-            generation=snapshot.generation,
-            n=len(expected),
-            metrics=self._answers.metrics([logits[stage] for stage in members], expected),
-            per_shard=tuple(
-                {
-                    "shard": stage.shard,
-                    "depth": stage.depth,
-                    **self._answers.metrics([logits[stage]], expected),
-                }
-                for stage in members
-            ),
-            per_depth=tuple(
-                {
-                    "depth": depth,
-                    **self._answers.metrics(
-                        [logits[stage.chain[min(depth, stage.depth) - 1]] for stage in members], expected
-                    ),
-                }
-                for depth in depths
-            ),
-        )
+
+        def compute(snapshot: Snapshot) -> Evaluation:
+            members = self._members(snapshot, None)
+            return evaluate(
+                self._workshop(),
+                self._answers,
+                snapshot,
+                members,
+                records.rows,
+                per_depth=per_depth,
+                progress=progress or Silent(),
+            )
+
+        return self._at_one_generation(compute)
 
     def delete(
         self,
@@ -286,7 +251,7 @@ class Run:
             unknown=outcome.unknown,
             slices=tuple(sorted(outcome.plan.losses)),
             stages_lost=len(outcome.plan.tainted),
-            status=self._status(outcome.inventory),
+            status=self._status(outcome.inventory.keeping(self._store.present())),
         )
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> AuditReport:
@@ -304,10 +269,14 @@ class Run:
             store=self._store,
             inputs=self._key_inputs,
             base_digest=lambda: model_digest(model_folder(self._recipe.base_model, revision=self._recipe.revision)),
-            retrain=lambda stage, snapshot, on_step: self._workshop().train(stage, snapshot, on_step=on_step),
+            retrain=self._train_again,
         )
         snapshot = self._snapshot()
         mismatches = auditor.check(snapshot)
+        if mismatches:  # perhaps a deletion or a trainer was at work: once more, while neither is
+            with self._deleter.holding_off(), self._ledger.writing() as transaction:
+                snapshot = transaction.snapshot()
+                mismatches = auditor.check(snapshot)
         stages = auditor.sample(snapshot, replay, seed)
         cost = sum(self._stage_cost(self._inventory(snapshot), stage) for stage in stages)
         with telling(progress, "replaying", cost):
@@ -321,23 +290,48 @@ class Run:
             mismatches=tuple(mismatches),
         )
 
+    def _at_one_generation(self, compute: Callable[[Snapshot], Answer]) -> Answer:
+        """What `compute` makes of a snapshot that no deletion has overtaken when it is done."""
+        for _ in range(3):
+            snapshot = self._snapshot()
+            try:
+                answer = compute(snapshot)
+            except IntegrityError:
+                if self._ledger.generation() == snapshot.generation:
+                    raise
+                continue  # an artifact was erased under our hands
+            if self._ledger.generation() == snapshot.generation:
+                return answer
+        with self._deleter.holding_off():
+            return compute(self._snapshot())
+
     def _snapshot(self) -> Snapshot:
-        """The ledger now, without slices whose accepted deletion another process has not finished erasing."""
-        self._deleter.finish()
+        """The ledger now, after what is accepted has been erased.
+
+        If it cannot be erased (a full disk), what is alive serves on without it: the status warns.
+        """
+        try:
+            self._deleter.finish()
+            self._overdue = None
+        except (StorageError, IntegrityError) as error:
+            self._overdue = error
         snapshot = self._ledger.snapshot()
         if self._loaded is not None:
             self._loaded.forget_stale(snapshot)
         return snapshot
 
+    def _members(self, snapshot: Snapshot, prefixes: Mapping[int, Order] | None) -> list[Stage]:
+        return choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
+
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
-        return snapshot.inventory(self._description.orders).keeping(self._store.keys())
+        return snapshot.inventory(self._description.orders).keeping(self._store.present())
 
     def _status(self, inventory: Inventory) -> Status:
         return Status(
             inventory=inventory,
             gaps=self._description.gaps,
-            warnings=self._description.warnings,
+            warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
             missing=len(inventory.missing()),
         )
 
@@ -354,24 +348,34 @@ class Run:
             )
         return self._loaded
 
-    def _train_stage(self, stage: Stage, progress: Progress) -> bool:
-        """Train and commit one stage; False if a deletion came between."""
+    def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
+        """Train and commit one stage; False if a deletion came between, None if another trainer was first."""
         snapshot = self._snapshot()
-        if stage.parent is not None and stage.parent not in self._inventory(snapshot).alive:
+        alive, seen = self._inventory(snapshot).alive, snapshot.seen(stage)
+        if self._overdue is not None and any(state.pending for state in seen.values()):
+            raise self._overdue
+        if stage in alive:
+            return None
+        if (stage.parent is not None and stage.parent not in alive) or any(state.pending for state in seen.values()):
             return False
         progress.note(str(stage))
-        try:
-            key, content, manifest = self._workshop().train(stage, snapshot, on_step=progress.advance)
-        except IsolationError:
-            self._loaded = None  # the model in memory is not the base model any more
-            raise
+        key, content, manifest = self._train_again(stage, snapshot, on_step=progress.advance)
         with storage_errors(f"storing {stage}"), self._ledger.writing() as transaction:
             return transaction.commit_stage(
                 stage,
                 key,
-                losses=snapshot.losses(stage),
+                seen=seen,
                 put=lambda: self._store.put(stage.shard, key, content, manifest),
             )
+
+    def _train_again(
+        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
+    ) -> tuple[str, bytes, Manifest]:
+        try:
+            return self._workshop().train(stage, snapshot, on_step=on_step)
+        except (IsolationError, TrainingError):
+            self._loaded = None  # the model in memory may not be the base model any more
+            raise
 
     def _training_cost(self) -> int:
         inventory = self._inventory(self._snapshot())

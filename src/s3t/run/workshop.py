@@ -15,9 +15,8 @@ import torch
 
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
-from s3t.models.base import load_base
-from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, encoder_for
+from s3t.models.assembly import assemble
+from s3t.models.encode import Encoded
 from s3t.models.source import model_digest, model_folder
 from s3t.models.tensors import StageTensors, pack, unpack
 from s3t.partition import Place
@@ -53,10 +52,8 @@ class Workshop:
         self._labels = labels
         self._inputs = inputs
         self._store = store
-        base = load_base(folder, recipe, labels=max(1, len(labels)))
-        base.model.to(resolve_device(recipe.training.device))
-        self._model = BlockModel(base, recipe.adapter)
-        self._encoder = encoder_for(folder, recipe)
+        self._model, self._encoder = assemble(folder, recipe, labels=max(1, len(labels)))
+        self._model.base.model.to(resolve_device(recipe.training.device))
         # Encoded slices with their digest: one that lost a record has another, and forget() drops the old.
         self._encoded: dict[Place, tuple[str, Sequence[Encoded], torch.Tensor]] = {}
 
@@ -76,7 +73,9 @@ class Workshop:
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of slices that lost a record by another process's hand."""
-        self.forget([place for place, known in self._encoded.items() if known[0] != snapshot.slices[place].digest])
+        self.forget(
+            [place for place, known in list(self._encoded.items()) if known[0] != snapshot.slices[place].digest]
+        )
 
     def train(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None] = lambda records: None
@@ -172,6 +171,7 @@ class Workshop:
                     "restore the run from a backup"
                 )
             known = digest, self._encoder.encode(content.rows), self._targets(content.rows)
+            self.forget([other for other in self._encoded if other.shard != place.shard])  # one shard in memory
             self._encoded[place] = known
         return known[1], known[2]
 

@@ -8,9 +8,9 @@ from s3t.stages.trie import Stage
 
 
 def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
-    """A seed below 2^63 for one purpose ("init", "batches 0", ...) of one stage.
+    """A seed below 2^63 for one purpose ("head", "block", "dropout", "batches 0", ...) of one stage.
 
-    >>> stage_seed(0, Stage(0, (1,)), "init") == stage_seed(0, Stage(0, (1,)), "init")
+    >>> stage_seed(0, Stage(0, (1,)), "head") == stage_seed(0, Stage(0, (1,)), "head")
     True
     """
     text = f"s3t seed {run_seed} shard {stage.shard} prefix {list(stage.prefix)} {purpose}"

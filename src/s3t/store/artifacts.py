@@ -38,6 +38,10 @@ class ArtifactStore(Protocol):
         """All (shard, key) of which any file is present."""
         ...
 
+    def present(self) -> set[tuple[int, str]]:
+        """All (shard, key) that are whole."""
+        ...
+
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
         """Remove durably; those that are not there are no error."""
         ...
@@ -57,8 +61,12 @@ class LocalStore:
     def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
         """Store durably, the manifest last: an artifact without one is not there."""
         path = self.path(shard, key)
-        write_bytes_durably(path, content, tmp=self._tmp)
-        write_bytes_durably(path.with_suffix(".json"), manifest.to_bytes(), tmp=self._tmp)
+        try:
+            write_bytes_durably(path, content, tmp=self._tmp)
+            write_bytes_durably(path.with_suffix(".json"), manifest.to_bytes(), tmp=self._tmp)
+        except OSError:
+            path.unlink(missing_ok=True)
+            raise
 
     def get(self, shard: int, key: str) -> Artifact:
         """Read an artifact and check its bytes against its manifest.
@@ -84,11 +92,15 @@ class LocalStore:
 
     def keys(self) -> set[tuple[int, str]]:
         """Every (shard, key) that has a tensor file or a manifest."""
-        return {
-            (int(path.parent.name.removeprefix("shard-")), path.stem)
-            for path in self._folder.glob("shard-*/*")
-            if path.suffix in (".safetensors", ".json")
-        }
+        return self._with_suffix(".safetensors") | self._with_suffix(".json")
+
+    def present(self) -> set[tuple[int, str]]:
+        """Every (shard, key) that has both."""
+        return self._with_suffix(".safetensors") & self._with_suffix(".json")
+
+    def _with_suffix(self, suffix: str) -> set[tuple[int, str]]:
+        found = self._folder.glob(f"shard-*/*{suffix}")
+        return {(int(path.parent.name.removeprefix("shard-")), path.stem) for path in found}
 
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
         """Remove tensor files and manifests, durably."""

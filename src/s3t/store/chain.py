@@ -41,4 +41,4 @@ def read_chain(
     return chain
 
 
-_REMEDY = "remove its files and run `s3t repair`"
+_REMEDY = "remove its files (artifacts/shard-*/KEY.*, with the key of `s3t audit`) and run `s3t repair`"

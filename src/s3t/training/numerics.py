@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import platform
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
@@ -22,6 +23,8 @@ from s3t.recipe import Training
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
 
 Environment = dict[str, str]
+
+_ONE_AT_A_TIME = threading.RLock()
 
 
 def resolve_device(device: str) -> torch.device:
@@ -67,23 +70,34 @@ def environment(device: torch.device) -> Environment:
 
 @contextmanager
 def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
-    """Deterministic kernels, the resolved precision and number of threads; everything is put back afterwards.
+    """Deterministic kernels, the resolved precision and number of threads, whatever torch was told elsewhere.
+
+    These are settings of the process, so one stage or prediction at a time is within; other threads wait. They are
+    put back afterwards (but for cuBLAS's workspace, which is read once).
 
     Raises:
         ValueError: an `auto` is left.
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")
-    deterministic, threads = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
-    if device.type == "cuda":
-        # cuBLAS asks for it, and reads it once; a value that the user chose stays.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-    torch.set_num_threads(training.threads)
-    reduced = training.precision == "bfloat16"
-    try:
-        with torch.autocast(device.type, torch.bfloat16, enabled=reduced, cache_enabled=False):
-            yield
-    finally:
-        torch.set_num_threads(threads)
-        torch.use_deterministic_algorithms(deterministic)
+    with _ONE_AT_A_TIME:
+        deterministic = torch.are_deterministic_algorithms_enabled()
+        warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
+        threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
+        matmul = torch.get_float32_matmul_precision()
+        if device.type == "cuda":
+            # cuBLAS asks for it, and reads it once; a value that the user chose stays.
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+        torch.set_num_threads(training.threads)
+        torch.set_float32_matmul_precision("highest")  # no TF32, no bfloat16 behind our back
+        torch.set_default_dtype(torch.float32)
+        reduced = training.precision == "bfloat16"
+        try:
+            with torch.autocast(device.type, torch.bfloat16, enabled=reduced, cache_enabled=False):
+                yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.set_float32_matmul_precision(matmul)
+            torch.set_num_threads(threads)
+            torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)

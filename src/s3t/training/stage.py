@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 from transformers import get_scheduler
 
+from s3t.errors import TrainingError
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.tensors import StageTensors
@@ -64,11 +65,12 @@ def train_stage(
         on_step: told the number of records of each step.
 
     Raises:
+        TrainingError: training diverged.
         IsolationError: a tensor that is not the stage's own is not what it was.
     """
     device = next(model.base.model.parameters()).device
     devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
+    with exact_numerics(device, training), torch.random.fork_rng(devices=devices):
         if not parents:
             model.reset_head(seed=seed("head"))
         with model.mounted(parents) as mount:
@@ -76,8 +78,12 @@ def train_stage(
             mount.add_block()
             own = mount.thaw()
             torch.manual_seed(seed("dropout"))
-            with exact_numerics(device, training):
-                steps = _fit(mount.base.model, own, examples, encoder, training, seed, on_step)
+            steps = _fit(mount.base.model, own, examples, encoder, training, seed, on_step)
+            if not all(bool(parameter.isfinite().all()) for parameter in own):
+                raise TrainingError(
+                    "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
+                    f"Lower training.learning_rate ({training.learning_rate}) in a new run"
+                )
             mount.check_isolation(parents)
             tensors = mount.own_tensors()
     return Trained(tensors=tensors, steps=steps)

@@ -1,0 +1,93 @@
+"""What an ensemble answers, and how good it is, at one snapshot of the ledger.
+
+Shapes: M members, N inputs, C labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from s3t.ledger import Snapshot
+from s3t.prediction.aggregate import Scores
+from s3t.prediction.answers import Answers
+from s3t.progress import Progress, telling
+from s3t.run.results import Evaluation, Predictions
+from s3t.stages import Stage
+
+if TYPE_CHECKING:
+    from s3t.run.workshop import Workshop
+
+
+def predict(
+    workshop: Workshop,
+    answers: Answers,
+    snapshot: Snapshot,
+    members: Sequence[Stage],
+    features: pa.Table,
+    *,
+    ids: Sequence[str] | None,
+    progress: Progress,
+) -> Predictions:
+    """The ensemble's answers to a table of features.
+
+    Raises:
+        IntegrityError: an artifact is not what its manifest, or its child's, says.
+    """
+    inputs = workshop.encode(features)
+    with telling(progress, "predicting", len(inputs) * len(members)):
+        logits_MNC = np.stack(  # noqa: N806
+            [workshop.logits(workshop.chain(stage, snapshot), inputs, on_batch=progress.advance) for stage in members]
+        )
+    label, probabilities = answers.answer(logits_MNC)
+    return Predictions(
+        generation=snapshot.generation,
+        members={stage.shard: stage.prefix for stage in members},
+        labels=answers.labels,
+        label=label,
+        probabilities=probabilities,
+        logits=logits_MNC,
+        ids=None if ids is None else tuple(ids),
+    )
+
+
+def evaluate(
+    workshop: Workshop,
+    answers: Answers,
+    snapshot: Snapshot,
+    members: Sequence[Stage],
+    rows: pa.Table,
+    *,
+    per_depth: bool,
+    progress: Progress,
+) -> Evaluation:
+    """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
+
+    Raises:
+        IntegrityError: as `predict`.
+    """
+    inputs = workshop.encode(rows)
+    wanted = {link for stage in members for link in (stage.chain if per_depth else (stage,))}
+    logits: dict[Stage, Scores] = {}
+    with telling(progress, "evaluating", len(inputs) * len(wanted)):
+        for stage in sorted(wanted):
+            logits[stage] = workshop.logits(workshop.chain(stage, snapshot), inputs, on_batch=progress.advance)
+    expected = rows["label"].to_pylist()
+    depths = range(1, max(stage.depth for stage in members) + 1) if per_depth else ()
+    cut = {depth: [stage.chain[min(depth, stage.depth) - 1] for stage in members] for depth in depths}
+    return Evaluation(
+        generation=snapshot.generation,
+        n=len(expected),
+        metrics=answers.metrics([logits[stage] for stage in members], expected),
+        per_shard=tuple(
+            {"shard": stage.shard, "depth": stage.depth, **answers.metrics([logits[stage]], expected)}
+            for stage in members
+        ),
+        per_depth=tuple(
+            {"depth": depth, **answers.metrics([logits[stage] for stage in stages], expected)}
+            for depth, stages in cut.items()
+        ),
+    )

@@ -1,0 +1,89 @@
+"""Models of many kinds, tiny and with random weights: the right ones are taken, the wrong ones named at init."""
+
+import shutil
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, ResNetConfig, ResNetForImageClassification
+
+import s3t
+from s3t.errors import RecipeError
+from s3t.models.assembly import check_assembly
+from s3t.recipe import recipe_from
+from tests import tiny
+
+SMALL = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
+TEXT = {
+    "roberta": SMALL | {"max_position_embeddings": 26, "pad_token_id": 0},
+    "distilbert": {"dim": 8, "n_layers": 3, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 24},
+    "electra": SMALL | {"embedding_size": 8, "max_position_embeddings": 24},
+    "deberta-v2": SMALL | {"max_position_embeddings": 24, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
+}
+
+
+def model_of_kind(kind, text_model, folder, auto=AutoModel, **settings):
+    shutil.copytree(text_model, folder)
+    (folder / "model.safetensors").unlink()
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        auto.from_config(AutoConfig.for_model(kind, vocab_size=44, **settings)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("kind", TEXT)
+def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, text_model, tmp_path):
+    model = model_of_kind(kind, text_model, tmp_path / "model", **TEXT[kind])
+    table = tiny.text_table().assign(other=lambda rows: rows.text)
+    recipe = tiny.recipe(model, columns={"text_pair": "other"}, partition={"shards": 1}, sequences={"budget": 2})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        run.delete(records=["r3"])
+        assert len(run.predict(table).label) == 24
+        run.repair()
+        assert run.audit(replay=2).ok
+
+
+def test_a_decoder_without_a_pad_id_takes_its_tokenizers(text_model, tmp_path):
+    settings = SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 24}
+    model = model_of_kind("llama", text_model, tmp_path / "model", **settings)
+    check_assembly(model, recipe_from(tiny.recipe(model)))
+
+
+def problems_of(model, **changes):
+    with pytest.raises(RecipeError) as caught:
+        check_assembly(model, recipe_from(tiny.recipe(model, **changes)))
+    return " | ".join(caught.value.problems)
+
+
+def test_a_model_of_another_modality_is_refused(text_model, image_model):
+    assert "cannot be used for image-classification" in problems_of(text_model, kind="image")
+    assert "cannot be used for text-classification" in problems_of(image_model)
+
+
+def test_a_model_without_transformer_layers_is_refused(tmp_path):
+    config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 4], depths=[1, 1], num_channels=1)
+    ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
+    assert "cannot be used" in problems_of(tmp_path / "resnet", kind="image")
+
+
+def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp_path):
+    settings = {"n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 24, "pad_token_id": 0}
+    model = model_of_kind("gpt2", text_model, tmp_path / "model", auto=AutoModelForCausalLM, **settings)
+    assert "no linear modules" in problems_of(model)
+
+
+def test_a_checkpoint_that_lacks_layers_or_has_another_shape_is_refused(text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    whole = load_file(folder / "model.safetensors")
+    save_file({name: value for name, value in whole.items() if "layer.1." not in name}, folder / "model.safetensors")
+    assert "lacks" in problems_of(folder)
+    name = next(name for name in whole if "position_embeddings" in name)
+    save_file(whole | {name: torch.zeros(9, 8)}, folder / "model.safetensors")
+    assert "lacks" in problems_of(folder)
+
+
+def test_a_text_as_long_as_the_positions_allow_passes_and_a_longer_one_is_refused(text_model, tmp_path):
+    model = model_of_kind("roberta", text_model, tmp_path / "model", **TEXT["roberta"])
+    check_assembly(model, recipe_from(tiny.recipe(model, text={"max_length": 25})))
+    assert "exceeds the model's 25 positions" in problems_of(model, text={"max_length": 26})

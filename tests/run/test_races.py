@@ -1,0 +1,205 @@
+"""Deletion while something else is going on: training, prediction, an audit, another thread, a full disk."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+import s3t
+from s3t.ledger import Ledger
+from s3t.run import answering
+from s3t.store import LocalStore
+from tests import tiny
+from tests.run.worlds import records_by_slice
+
+
+def place_of(recipe, record):
+    return next(place for place, records in records_by_slice(recipe, tiny.text_table()).items() if record in records)
+
+
+def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_old_file(
+    text_model, tmp_path, monkeypatch
+):
+    """The losses are counted already, the file still holds the record: such a stage must not be committed."""
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    finish, snapshot = type(run._deleter).finish, Ledger.snapshot
+    accepted = []
+
+    def accept_first(self):
+        if not accepted:
+            accepted.append(True)
+            monkeypatch.setattr(type(run._deleter), "_finish", lambda self, doing: None)  # not erased yet
+            run._deleter.delete(records=["r3"], subjects=[], dry_run=False)
+            between = snapshot(self)
+            monkeypatch.undo()
+            return between
+        return snapshot(self)
+
+    monkeypatch.setattr(Ledger, "snapshot", accept_first)
+    run.train()
+    assert accepted
+    assert finish is type(run._deleter).finish
+    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != "r3"])
+    never_knew.train()
+    assert run.audit().ok
+    assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
+
+
+def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypatch):
+    calls, predict = [], answering.predict
+
+    def overtaken(*args, **kwargs):
+        answer = predict(*args, **kwargs)
+        if not calls:
+            calls.append(answer)
+            with s3t.Run.open(trained.path) as other:
+                other.delete(records=["r3"])
+        return answer
+
+    monkeypatch.setattr("s3t.run.run.predict", overtaken)
+    answer = trained.predict(["w1 w30"])
+    assert calls[0].generation == 0
+    assert answer.generation == 1
+    assert answer.members != calls[0].members
+
+
+def test_a_prediction_whose_artifacts_vanish_under_its_hands_is_made_again(trained, monkeypatch):
+    calls, get = [], LocalStore.get
+
+    def erased_first(self, shard, key):
+        if not calls:
+            calls.append(key)
+            with s3t.Run.open(trained.path) as other:
+                other.delete(records=["r3", "r4", "r5"])
+        return get(self, shard, key)
+
+    monkeypatch.setattr(LocalStore, "get", erased_first)
+    assert trained.predict(["w1 w30"]).generation == 1
+
+
+def test_many_threads_may_predict_with_one_run(trained):
+    expected = trained.predict(["w1 w30"]).logits
+    answers, errors = [], []
+
+    def ask():
+        try:
+            for _ in range(5):
+                answers.append(trained.predict(["w1 w30"]).logits)
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert len(answers) == 20
+    assert all(np.array_equal(answer, expected) for answer in answers)
+
+
+def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
+    """A library user may never open the run again."""
+    left = trained.path / "artifacts" / "shard-000" / ("0" * 64 + ".safetensors")
+    left.write_bytes(b"trained on r3")
+    part = trained.path / "tmp" / "999999999-feed"
+    part.write_bytes(b"half an artifact")
+    trained.delete(records=["r3"])
+    assert not left.exists()
+    assert not part.exists()
+
+
+def test_no_trained_head_stays_in_memory_and_an_empty_prefix_does_not_answer(trained):
+    model = trained._workshop()._model
+    bare = {name: model.base.model.get_parameter(name).clone() for name in model.base.head}
+    trained.predict(["w1"])
+    assert all(torch.equal(model.base.model.get_parameter(name), value) for name, value in bare.items())
+    for prefixes in ({0: ()}, {}):
+        with pytest.raises(s3t.InputError):
+            trained.predict(["w1"], prefixes=prefixes)
+
+
+@pytest.mark.parametrize(
+    ("change", "restore"),
+    [
+        (lambda: torch.set_float32_matmul_precision("medium"), lambda: torch.set_float32_matmul_precision("highest")),
+        (lambda: torch.set_default_dtype(torch.float64), lambda: torch.set_default_dtype(torch.float32)),
+        (lambda: torch.set_num_threads(1), lambda: torch.set_num_threads(torch.get_num_threads())),
+        (lambda: torch.manual_seed(99), lambda: None),
+    ],
+    ids=["matmul precision", "default dtype", "threads", "seed"],
+)
+def test_what_torch_was_told_elsewhere_changes_no_stage(change, restore, trained):
+    change()
+    try:
+        assert trained.audit(replay=18).ok
+    finally:
+        restore()
+
+
+def test_two_trainers_do_not_train_a_stage_twice(text_model, tmp_path):
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+
+    class TrainAllElsewhere:
+        done = False
+
+        def start(self, what, total): ...
+
+        def finish(self): ...
+
+        def advance(self, count): ...
+
+        def note(self, what):
+            if not self.done:
+                self.done = True
+                with s3t.Run.open(tmp_path / "run") as other:
+                    assert len(other.train().stages) == 18
+
+    report = run.train(progress=TrainAllElsewhere())
+    assert len(report.stages) == 1  # the one that was begun already
+    assert run.audit(replay=3).ok
+
+
+def test_a_disk_that_refuses_the_erasure_does_not_stop_prediction(trained, monkeypatch):
+    def full(self, artifacts):
+        if artifacts:
+            raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(LocalStore, "erase", full)
+    with pytest.raises(s3t.StorageError, match="out of use already"):
+        trained.delete(records=["r3"])
+    answer = trained.predict(["w1"])
+    assert answer.generation == 1
+    assert any("No space" in warning for warning in trained.status().warnings)
+    monkeypatch.undo()
+    assert trained.status().warnings == ()
+    assert trained.audit().ok
+
+
+def test_training_that_diverges_stores_nothing_and_says_what_to_lower(text_model, tmp_path):
+    training = {"learning_rate": 1e30, "max_grad_norm": None, "epochs": 6}
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, training=training), data=tiny.text_table())
+    with pytest.raises(s3t.TrainingError, match="learning_rate"):
+        run.train()
+    assert tiny.artifacts(run.path) == {}
+
+
+def test_a_salt_with_line_ends_is_kept_as_it_is_and_another_is_refused(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, partition={"salt": "a\r\nb\n"})
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
+    assert run.delete(records=["r0"]).deleted == 1
+    run.close()
+    (tmp_path / "run" / "secret").write_text("another")
+    with pytest.raises(s3t.IntegrityError, match="not the secret"):
+        s3t.Run.open(tmp_path / "run")
+
+
+def test_half_an_artifact_is_missing_and_repaired(trained):
+    whole = tiny.artifacts(trained.path)
+    next(trained.path.glob("artifacts/**/*.safetensors")).unlink()
+    assert trained.status().missing == 1
+    assert trained.delete(records=["nobody"]).status.depths == trained.status().depths
+    trained.repair()
+    assert tiny.artifacts(trained.path) == whole
