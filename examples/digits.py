@@ -155,7 +155,7 @@ def recipe(model_folder: Path) -> dict[str, Any]:
         "adapter": {"rank": 8, "alpha": 16, "layers_per_slice": 1},
         "training": {
             "epochs": 12,
-            "batch_size": 16,
+            "batch_size": 32,
             "learning_rate": 5e-3,
             "precision": "float32",
             "threads": 1,

@@ -269,7 +269,7 @@ class Run:
             store=self._store,
             inputs=self._key_inputs,
             base_digest=lambda: model_digest(model_folder(self._recipe.base_model, revision=self._recipe.revision)),
-            retrain=self._train_again,
+            retrain=self._train_in_workshop,
         )
         snapshot = self._snapshot()
         mismatches = auditor.check(snapshot)
@@ -359,8 +359,15 @@ class Run:
         if (stage.parent is not None and stage.parent not in alive) or any(state.pending for state in seen.values()):
             return False
         progress.note(str(stage))
-        key, content, manifest = self._train_again(stage, snapshot, on_step=progress.advance)
+        try:
+            key, content, manifest = self._train_in_workshop(stage, snapshot, on_step=progress.advance)
+        except IntegrityError:
+            if self._ledger.generation() == snapshot.generation:
+                raise
+            return False  # a parent or a slice was erased under our hands
         with storage_errors(f"storing {stage}"), self._ledger.writing() as transaction:
+            if stage in self._inventory(transaction.snapshot()).alive:
+                return None  # its children may be trained already, on those very bytes
             return transaction.commit_stage(
                 stage,
                 key,
@@ -368,7 +375,7 @@ class Run:
                 put=lambda: self._store.put(stage.shard, key, content, manifest),
             )
 
-    def _train_again(
+    def _train_in_workshop(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
     ) -> tuple[str, bytes, Manifest]:
         try:
