@@ -203,3 +203,20 @@ def test_links_in_the_docs_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
             if "://" not in target:
                 assert (path.parent / target).exists(), f"{path.name}: {target}"
+
+
+def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
+    import zipfile
+
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "s3t/py.typed" in names
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    assert s3t.__version__ in wheel.name
+    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
