@@ -3,8 +3,8 @@
     python -m benchmarks.banking77 [--json] [--part slice_wise] [--results FOLDER]
 
 m=1, L=3, two layers a slice, LoRA r=16 alpha=32 on query, key, value, dense; learning rate 2e-3, linear with 6 %
-warm-up; 4 epochs, batch 32; 10,003 records to train on, 3,080 to test on. About a quarter of an hour. With OMP_NUM_THREADS=1 the two parts can run
-beside each other.
+warm-up; 4 epochs, batch 32; 10,003 records to train on, 3,080 to test on. About a
+quarter of an hour. With OMP_NUM_THREADS=1 the two parts can run beside each other.
 """
 
 from __future__ import annotations
