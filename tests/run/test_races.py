@@ -8,14 +8,11 @@ import torch
 
 import s3t
 from s3t.ledger import Ledger
+from s3t.partition import Place
 from s3t.run import answering
 from s3t.store import LocalStore
 from tests import tiny
 from tests.run.worlds import records_by_slice
-
-
-def place_of(recipe, record):
-    return next(place for place, records in records_by_slice(recipe, tiny.text_table()).items() if record in records)
 
 
 def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_old_file(
@@ -23,25 +20,25 @@ def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_
 ):
     """The losses are counted already, the file still holds the record: such a stage must not be committed."""
     recipe, table = tiny.recipe(text_model), tiny.text_table()
+    record = records_by_slice(recipe, table)[0, 0][0]  # the first stage trains on it
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    finish, snapshot = type(run._deleter).finish, Ledger.snapshot
-    accepted = []
+    snapshot, trained_from = Ledger.snapshot, []
 
     def accept_first(self):
-        if not accepted:
-            accepted.append(True)
-            monkeypatch.setattr(type(run._deleter), "_finish", lambda self, doing: None)  # not erased yet
-            run._deleter.delete(records=["r3"], subjects=[], dry_run=False)
-            between = snapshot(self)
-            monkeypatch.undo()
-            return between
-        return snapshot(self)
+        trained_from.append("a snapshot")
+        if len(trained_from) < 3:  # for the cost, for the list of stages, and then for the first stage
+            return snapshot(self)
+        monkeypatch.setattr(type(run._deleter), "_finish", lambda self, doing: None)  # not erased yet
+        run._deleter.delete(records=[record], subjects=[], dry_run=False)
+        between = snapshot(self)
+        assert between.slices[Place(0, 0)].pending
+        monkeypatch.undo()
+        return between
 
     monkeypatch.setattr(Ledger, "snapshot", accept_first)
     run.train()
-    assert accepted
-    assert finish is type(run._deleter).finish
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != "r3"])
+    assert len(trained_from) == 3
+    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
     never_knew.train()
     assert run.audit().ok
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)

@@ -40,3 +40,17 @@ def test_precision_and_determinism_hold_within_and_not_after(precision):
     assert not torch.are_deterministic_algorithms_enabled()
     assert not torch.is_autocast_enabled("cpu")
     assert torch.get_num_threads() == before
+
+
+def test_what_torch_was_told_elsewhere_does_not_hold_within_and_does_again_after():
+    torch.set_float32_matmul_precision("medium")
+    torch.set_default_dtype(torch.float64)
+    try:
+        with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
+            assert torch.get_float32_matmul_precision() == "highest"
+            assert torch.get_default_dtype() == torch.float32
+        assert torch.get_float32_matmul_precision() == "medium"
+        assert torch.get_default_dtype() == torch.float64
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        torch.set_default_dtype(torch.float32)
