@@ -117,7 +117,7 @@ def recipe(model: Path, *, kind: str = "text", **changes: Any) -> dict[str, Any]
         "columns": {"id": "id", kind: kind, "label": "label"},
         "labels": ["a", "b", "c"],
         "partition": {"shards": 2, "slices": 3, "salt": SALT},
-        "sequences": {"budget": 3},
+        "sequences": {"budget": 3, "selector": "cyclic"},
         "adapter": {"rank": 2, "alpha": 4},
         "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "precision": "float32"},
     }

@@ -4,6 +4,7 @@ S3TError
 ├── InputError            the caller's input is wrong; carries every problem found   (exit status 2)
 │   ├── RecipeError           a recipe
 │   ├── DataError             a table of records
+│   ├── SettingError          what sequences are chosen from: L, B, the prior
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
@@ -44,6 +45,13 @@ class RecipeError(InputError):
 
 class DataError(InputError):
     """A table of records that cannot be read or does not fit the recipe."""
+
+
+class SettingError(InputError):
+    """Slices, budget or prior that no orders can be chosen from."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("what the sequences are chosen from", problems)
 
 
 class RunFolderError(InputError):

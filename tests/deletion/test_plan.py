@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 from s3t.deletion.plan import after_deletion, plan_deletion
 from s3t.inventory import Inventory
 from s3t.partition import Place
-from s3t.sequences import cyclic
+from s3t.sequences import Setting, cyclic
 from s3t.stages import stages_of
 
 SHARDS, SLICES = 3, 4
 
 
 def inventory(alive=None):
-    orders = (cyclic(slices=SLICES, budget=6),) * SHARDS
+    orders = (cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS
     places = {Place(shard, index): 10 for shard in range(SHARDS) for index in range(SLICES)}
     stages = stages_of(orders) if alive is None else alive
     return Inventory(generation=7, orders=orders, records=places, alive={stage: str(stage) for stage in stages})
@@ -21,7 +21,7 @@ def inventory(alive=None):
 
 PLACES = st.builds(Place, st.integers(0, SHARDS - 1), st.integers(0, SLICES - 1))
 LOSSES = st.dictionaries(PLACES, st.integers(1, 10))
-ALIVE = st.sets(st.sampled_from(stages_of((cyclic(slices=SLICES, budget=6),) * SHARDS)))
+ALIVE = st.sets(st.sampled_from(stages_of((cyclic(Setting(slices=SLICES, budget=6)),) * SHARDS)))
 
 
 @given(LOSSES, ALIVE)

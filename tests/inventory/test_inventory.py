@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from s3t.deletion.plan import after_deletion, plan_deletion
 from s3t.inventory import Inventory, Serving
 from s3t.partition import Place
-from s3t.sequences import cyclic
+from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
 
 PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
@@ -41,7 +41,7 @@ def test_the_papers_example_without_slice_1_and_then_without_slice_2():
 
 
 def test_our_rotations_are_those_of_the_papers_example():
-    assert set(cyclic(slices=4, budget=4)) == set(PAPERS_ORDERS)
+    assert set(cyclic(Setting(slices=4, budget=4))) == set(PAPERS_ORDERS)
 
 
 @st.composite

@@ -92,7 +92,7 @@ def test_all_problems_are_reported_at_once_each_with_its_field():
         task="text-generation",
         labels=[True, "b"],
         partition={"shards": 0},
-        sequences={"selector": "random"},
+        sequences={"selector": "clever"},
         adapter={"rank": 0, "bias": "all"},
         training={"learning_rate": -1, "seed": -1},
         extra=1,
@@ -180,12 +180,12 @@ def test_the_budget_may_reach_the_number_of_orders_and_not_exceed_it(slices):
     orders = math.factorial(slices)
     assert recipe_from(content(partition={"slices": slices}, sequences={"budget": orders})).sequences.budget == orders
     problem = only_problem_of(partition={"slices": slices}, sequences={"budget": orders + 1})
-    assert problem.startswith(f"sequences.budget {orders + 1} exceeds {slices}! = {orders}")
-    assert problem.endswith("lower the budget")
+    assert problem.startswith(f"sequences: budget {orders + 1} is not between 1 and {slices}! = {orders}")
+    assert problem.endswith("choose one in between")
 
 
 def test_a_selector_that_does_not_exist_is_refused_with_those_that_do():
-    assert "choose one of cyclic" in only_problem_of(sequences={"selector": "clever"})
+    assert "choose one of bms, conditional, cyclic" in only_problem_of(sequences={"selector": "clever"})
 
 
 @pytest.mark.parametrize("init", ["pissa", "pissa_niter_16", "olora", "loftq", "PiSSA"])
@@ -285,6 +285,6 @@ def test_checks_across_fields_are_reported_beside_wrong_fields():
     with pytest.raises(RecipeError) as caught:
         recipe_from(content)
     text = " | ".join(caught.value.problems)
-    for part in ("columns.labl", "booleans", "bias", "rank", "zzz", "exceeds 2!", "columns.text", "columns.image"):
+    for part in ("columns.labl", "booleans", "bias", "rank", "zzz", "and 2! = 2", "columns.text", "columns.image"):
         assert part in text, part
     assert "declare the labels" not in text

@@ -4,6 +4,7 @@ Each test first sees the oracle pass without the leak (or a passing twin does so
 the leak in the real code with `monkeypatch` and sees the oracle fail, or the stage refused.
 """
 
+import dataclasses
 import inspect
 import random
 
@@ -21,7 +22,7 @@ from s3t.models.tensors import StageTensors, pack, unpack
 from s3t.records import slice_path
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
-from s3t.sequences import SELECTORS
+from s3t.sequences import SELECTORS, Setting
 from s3t.stages import Stage, stage_seed
 from s3t.store import LocalStore, Manifest
 from s3t.training import stage as stage_module
@@ -185,11 +186,13 @@ def test_changed_bytes_under_an_honest_manifest_are_caught(trained):
 
 
 def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_path, monkeypatch):
-    assert all(set(inspect.signature(selector).parameters) == {"slices", "budget"} for selector in SELECTORS.values())
+    assert all(set(inspect.signature(selector).parameters) == {"setting"} for selector in SELECTORS.values())
+    declared = {"slices", "budget", "prior", "deletions", "horizon", "values", "seed", "given"}
+    assert {field.name for field in dataclasses.fields(Setting)} == declared
     few = s3t.Run.create(tmp_path / "few", recipe=tiny.recipe(text_model), data=tiny.text_table(8))
     many = s3t.Run.create(tmp_path / "many", recipe=tiny.recipe(text_model), data=tiny.text_table(30))
     assert few.status().inventory.orders == many.status().inventory.orders
-    monkeypatch.setitem(SELECTORS, "cyclic", lambda *, slices, budget: 1 / 0)
+    monkeypatch.setitem(SELECTORS, "cyclic", lambda setting: 1 / 0)
     assert s3t.Run.open(tmp_path / "few").status().inventory.orders == few.status().inventory.orders
 
 

@@ -23,8 +23,8 @@ class Plan:
 def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Plan:
     """Every live stage whose prefix holds a slice that loses a record is tainted (paper, Algorithm 3).
 
-    >>> from s3t.sequences import cyclic
-    >>> orders = cyclic(slices=3, budget=3)
+    >>> from s3t.sequences import Setting, cyclic
+    >>> orders = cyclic(Setting(slices=3, budget=3))
     >>> stages = {Stage(0, o[:k]): "key" for o in orders for k in (1, 2, 3)}
     >>> before = Inventory(generation=0, orders=(orders,), records={Place(0, i): 9 for i in range(3)}, alive=stages)
     >>> plan = plan_deletion(before, {Place(0, 0): 1})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar
 
@@ -16,8 +17,10 @@ from pydantic import (
     model_validator,
 )
 
+from s3t.errors import SettingError
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
-from s3t.sequences import SELECTORS
+from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, prior_rows, selector_problem
+from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 MAX_SEED = 2**63 - 1
 DEFAULT_BUDGET = 4
@@ -93,9 +96,23 @@ class Sequences(_Part):
     """The orders in which a shard's slices are trained."""
 
     budget: int | None = Field(default=None, ge=1)
-    """B: orders a shard. By default as many as there are slices, and at most 4."""
-    selector: str = "cyclic"
-    """How the B orders are chosen. cyclic: rotations of the slices, spaced L/B apart (paper, Algorithm 1)."""
+    """B: orders a shard. By default as many as there are slices, and at most 4; with selector full, all L!."""
+    selector: str = DEFAULT_SELECTOR
+    """How the B orders are chosen. survival: what is served after deletions is as deep as can be; cyclic,
+    cyclic-adjacent, bms, conditional, sorted-cyclic, random, full: the paper's."""
+    prior: list[float] | list[list[float]] | None = None
+    """The probability that a deletion in a shard falls on each slice: L numbers, or m rows of L; each row adds up
+    to 1. Declared, not counted. By default uniform, or what partition.group declares."""
+    vary_by_shard: bool = False
+    """Give shards different orders of the same quality."""
+    horizon: list[Annotated[int, Field(ge=1, le=10_000)]] = Field(default=list(DEFAULT_HORIZON), min_length=1)
+    """survival: numbers of deletions in a shard over which the expected depth is averaged."""
+    values: list[float] | None = None
+    """survival: F(1)..F(L), what a shard with k live slices is worth, non-decreasing. By default k."""
+    deletions: int = Field(default=DEFAULT_DELETIONS, ge=1, le=10_000)
+    """bms: the t of its score."""
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    """Of the selectors that draw at random, of survival's samples, and of vary_by_shard."""
 
     @field_validator("selector")
     @classmethod
@@ -260,7 +277,7 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._task_problems(), *self._label_problems(), *self._budget_problems()]
+        problems = [*self._task_problems(), *self._label_problems(), *self._sequence_problems()]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -284,20 +301,49 @@ class Recipe(_Part):
         problems = [f"labels {repeated} are declared more than once"] if repeated else []
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
 
-    def _budget_problems(self) -> list[str]:
-        slices, budget = self.partition.slices, self.budget
-        # 21! exceeds any budget that could be trained; no need for the big number.
-        if slices <= 20 and budget > math.factorial(slices):
-            return [
-                f"sequences.budget {budget} exceeds {slices}! = {math.factorial(slices)}, the number of orders of "
-                f"{slices} slices; lower the budget"
-            ]
-        return []
+    def _sequence_problems(self) -> list[str]:
+        try:
+            settings = self.settings()
+        except SettingError as error:
+            return [f"sequences: {problem}" for problem in error.problems]
+        problem = selector_problem(self.sequences.selector, settings[0])
+        return [f"sequences: {problem}"] if problem else []
 
     @property
     def budget(self) -> int:
         """B, given or by default."""
-        return self.sequences.budget or min(DEFAULT_BUDGET, self.partition.slices)
+        if self.sequences.budget is not None:
+            return self.sequences.budget
+        slices = self.partition.slices
+        # Past 20 slices full is refused whatever its budget.
+        return math.factorial(min(slices, 20)) if self.sequences.selector == "full" else min(DEFAULT_BUDGET, slices)
+
+    def settings(self) -> tuple[Setting, ...]:
+        """For each shard, what its orders are chosen from.
+
+        Raises:
+            SettingError: with everything that is wrong.
+        """
+        asked = self.sequences
+        shared = Setting(
+            slices=self.partition.slices,
+            budget=self.budget,
+            deletions=asked.deletions,
+            horizon=tuple(asked.horizon),
+            values=None if asked.values is None else tuple(asked.values),
+            seed=asked.seed,
+        )
+        rows = prior_rows(asked.prior, shards=self.partition.shards)
+        settings: dict[tuple[float, ...] | None, Setting] = {}
+        problems: list[str] = []
+        for row in dict.fromkeys(rows):
+            try:
+                settings[row] = replace(shared, prior=row)
+            except SettingError as error:
+                problems += [problem for problem in error.problems if problem not in problems]
+        if problems:
+            raise SettingError(*problems)
+        return tuple(settings[row] for row in rows)
 
     @property
     def blocks_depth(self) -> int:

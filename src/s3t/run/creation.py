@@ -19,7 +19,7 @@ from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
 from s3t.run.layout import Description, Layout, write_layout
-from s3t.sequences import SELECTORS
+from s3t.sequences import orders_of_shards
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -45,9 +45,9 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
     shards, slices = recipe.partition.shards, recipe.partition.slices
     contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices)
-    # Drawn here and stored: from declared numbers, never from how many records a slice has.
-    selector = SELECTORS[recipe.sequences.selector]
-    orders = tuple(selector(slices=slices, budget=recipe.budget) for _ in range(shards))
+    # Drawn here and stored: from what is declared, never from how many records a slice has.
+    sequences = recipe.sequences
+    orders = orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard)
     description = Description(
         version=__version__,
         labels=records.labels,

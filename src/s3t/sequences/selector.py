@@ -1,17 +1,154 @@
-"""What a selector of slice sequences is."""
+"""What a selector of slice sequences is, and what it is told."""
 
 from __future__ import annotations
 
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Protocol
+
+from s3t.errors import SettingError
 
 Order = tuple[int, ...]
 """A permutation of 0..L-1: the slices of a shard in the order they are trained, top block first. A shorter one
 is a prefix."""
 
+MAX_SLICES = 10_000
+DEFAULT_DELETIONS = 8
+DEFAULT_HORIZON = (1, 2, 4, 8)
+_SUM_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """All that the orders of a shard are chosen from. Declared, never counted: no field tells how many records a slice
+    holds or which have left.
+
+    Raises:
+        SettingError: with everything that is wrong.
+    """
+
+    slices: int
+    """L, at least 1."""
+    budget: int
+    """B, from 1 to L!."""
+    prior: tuple[float, ...] | None = None
+    """L probabilities, that the next deletion falls on each slice; None: all are alike."""
+    deletions: int = DEFAULT_DELETIONS
+    """t of the paper's score (see `score`), at least 1."""
+    horizon: tuple[int, ...] = DEFAULT_HORIZON
+    """Numbers of deletions in the shard over which the expected depth is averaged, each at least 1."""
+    values: tuple[float, ...] | None = None
+    """F(1)..F(L), what a live prefix of k slices is worth: not negative, non-decreasing; None: F(k) = k. F(0) is 0."""
+    seed: int = 0
+    """Of selectors that draw at random."""
+    given: tuple[Order, ...] = ()
+    """Orders that are there already, and stay: the choice begins with them."""
+
+    def __post_init__(self) -> None:
+        problems = _size_problems(self.slices, self.budget)
+        if self.slices >= 1:
+            problems += [] if self.prior is None else prior_problems(self.prior, self.slices)
+            problems += _value_problems(self.values, self.slices)
+            if any(sorted(order) != list(range(self.slices)) for order in self.given):
+                problems.append(f"a given order is not a permutation of 0..{self.slices - 1}")
+        if len(set(self.given)) != len(self.given) or len(self.given) > max(self.budget, 0):
+            problems.append(f"the given orders are not distinct or exceed the budget {self.budget}")
+        if self.deletions < 1:
+            problems.append(f"{self.deletions} deletions: the score counts at least 1")
+        if not self.horizon or min(self.horizon) < 1:
+            problems.append(f"horizon {list(self.horizon)}: give numbers of deletions, each at least 1")
+        if self.seed < 0:
+            problems.append(f"seed {self.seed} is negative")
+        if problems:
+            raise SettingError(*problems)
+
+    @property
+    def probabilities(self) -> tuple[float, ...]:
+        """The prior, adding up to 1; uniform if none is given."""
+        if self.prior is None:
+            return (1 / self.slices,) * self.slices
+        total = math.fsum(self.prior)
+        return tuple(value / total for value in self.prior)
+
+    @property
+    def worth(self) -> tuple[float, ...]:
+        """F(0)..F(L)."""
+        return (0.0, *(range(1, self.slices + 1) if self.values is None else self.values))
+
 
 class Selector(Protocol):
-    """Chooses the orders of a shard from declared inputs, never from the number of records in a slice."""
+    """Chooses the orders of a shard."""
 
-    def __call__(self, *, slices: int, budget: int) -> tuple[Order, ...]:
-        """Exactly `budget` distinct orders of `slices` slices; 1 <= budget <= slices!."""
+    def __call__(self, setting: Setting) -> tuple[Order, ...]:
+        """Exactly `setting.budget` distinct orders.
+
+        Raises:
+            SettingError: this selector has no such orders.
+        """
         ...
+
+
+def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int) -> tuple[Order, ...]:
+    """The orders, and of the candidates those that are new until there are B, the tops least in use first.
+
+    Args:
+        orders: distinct.
+        candidates: at least B distinct ones, so that enough of them are new.
+        budget: B.
+    """
+    found = dict.fromkeys(orders)
+    waiting: dict[int, list[Order]] = {}
+    for candidate in reversed(candidates):
+        if candidate not in found:
+            waiting.setdefault(candidate[0], []).append(candidate)
+    uses = Counter(order[0] for order in orders)
+    while len(found) < budget:
+        top = min(waiting, key=lambda index: (uses[index], -len(waiting[index]), index))
+        found[waiting[top].pop()] = None
+        uses[top] += 1
+        if not waiting[top]:
+            del waiting[top]
+    return tuple(found)
+
+
+def orders_exist(slices: int, budget: int) -> bool:
+    """Whether 1 <= B <= L!. (21! exceeds any budget that could be asked for.)"""
+    return budget >= 1 and (slices > 20 or budget <= math.factorial(slices))
+
+
+def prior_problems(prior: tuple[float, ...], slices: int) -> list[str]:
+    """What is wrong with one row of a prior: its length, its numbers, or their sum."""
+    if len(prior) != slices:
+        return [f"the prior has {len(prior)} probabilities for {slices} slices; give one a slice"]
+    wrong = [value for value in prior if not (math.isfinite(value) and value >= 0)]
+    if wrong:
+        return [f"the prior holds {', '.join(map(str, wrong))}; probabilities are finite and not negative"]
+    total = math.fsum(prior)
+    if abs(total - 1) > _SUM_TOLERANCE:
+        return [f"the prior sums to {total:.6g}, not to 1; divide every probability by {total:.6g}"]
+    return []
+
+
+def _size_problems(slices: int, budget: int) -> list[str]:
+    if not 1 <= slices <= MAX_SLICES:
+        return [f"{slices} slices: a shard has 1 to {MAX_SLICES:,}"]
+    if not orders_exist(slices, budget):
+        count = f" = {math.factorial(slices)}" if slices <= 20 else ""
+        return [
+            f"budget {budget} is not between 1 and {slices}!{count}, the number of orders of {slices} slices; choose "
+            "one in between"
+        ]
+    return []
+
+
+def _value_problems(values: tuple[float, ...] | None, slices: int) -> list[str]:
+    if values is None:
+        return []
+    if len(values) != slices:
+        return [f"the table of values has {len(values)} numbers for {slices} slices; give F(1) to F({slices})"]
+    if not all(math.isfinite(value) and value >= 0 for value in values) or values[-1] == 0:
+        return ["the table of values holds a number that is negative or not finite, or nothing but zeros"]
+    falls = [k for k in range(1, slices) if values[k] < values[k - 1]]
+    return [f"the table of values falls at F({falls[0] + 1}); a deeper prefix is worth no less"] if falls else []

@@ -1,0 +1,121 @@
+"""From a recipe's declarations to the orders of every shard."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+
+from s3t.errors import SettingError
+from s3t.sequences.bms import bms, bms_problem
+from s3t.sequences.conditional import conditional
+from s3t.sequences.cyclic import cyclic, cyclic_adjacent
+from s3t.sequences.full import full, full_problem
+from s3t.sequences.random_orders import random_orders
+from s3t.sequences.selector import Order, Selector, Setting, completed
+from s3t.sequences.sorted_cyclic import sorted_cyclic
+from s3t.sequences.survival import survival, survival_problem
+
+SELECTORS: dict[str, Selector] = {
+    "survival": survival,
+    "cyclic": cyclic,
+    "cyclic-adjacent": cyclic_adjacent,
+    "bms": bms,
+    "conditional": conditional,
+    "sorted-cyclic": sorted_cyclic,
+    "random": random_orders,
+    "full": full,
+}
+"""Selectors by the name they have in a recipe, the default first."""
+
+DEFAULT_SELECTOR = "survival"
+
+_LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_problem}
+
+
+def selector_problem(selector: str, setting: Setting) -> str | None:
+    """Why the selector of that name has no orders for the setting, as far as can be told without looking for them."""
+    limit = _LIMITS.get(selector)
+    return None if limit is None else limit(setting)
+
+
+def select(selector: str, setting: Setting) -> tuple[Order, ...]:
+    """B orders by the selector of that name. Given orders come first; what is added has the tops least in use.
+
+    Raises:
+        SettingError: the selector is unknown or has no such orders.
+    """
+    if selector not in SELECTORS:
+        raise SettingError(f"no selector is called {selector!r}; choose one of {', '.join(sorted(SELECTORS))}")
+    chosen = SELECTORS[selector](setting)
+    return completed(setting.given, chosen, setting.budget) if setting.given else chosen
+
+
+def prior_rows(
+    prior: Sequence[float] | Sequence[Sequence[float]] | None, *, shards: int
+) -> tuple[tuple[float, ...] | None, ...]:
+    """For each shard its prior: None for a uniform one, the L numbers given, or its row of the m given.
+
+    Raises:
+        SettingError: rows that are not one a shard. (What the rows hold, `Setting` checks.)
+
+    >>> prior_rows([0.5, 0.5], shards=2)
+    ((0.5, 0.5), (0.5, 0.5))
+    """
+    if prior is None:
+        return (None,) * shards
+    rows = [tuple(row) for row in prior if isinstance(row, Sequence)]
+    if not rows:
+        return (tuple(value for value in prior if not isinstance(value, Sequence)),) * shards
+    if len(rows) != len(prior) or len(rows) != shards:
+        raise SettingError(
+            f"the prior has {len(prior)} rows for {shards} shards; give one row of probabilities, or one a shard"
+        )
+    return tuple(rows)
+
+
+def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) -> tuple[tuple[Order, ...], ...]:
+    """The orders of every shard.
+
+    Args:
+        selector: its name.
+        settings: one a shard; shards with equal settings share the work.
+        vary: give shards different orders of the same quality: slices that are equally likely to be deleted change
+            places, by a permutation that the seed and the shard decide (shard 0 keeps them). Where no two are equally
+            likely, the selector gets another seed.
+
+    Raises:
+        SettingError: the selector has no such orders.
+    """
+    known: dict[Setting, tuple[Order, ...]] = {}
+    chosen = []
+    for shard, setting in enumerate(settings):
+        renamed = _renaming(setting, shard) if vary else tuple(range(setting.slices))
+        back = tuple(renamed.index(index) for index in range(setting.slices))
+        plain = replace(setting, given=_renamed(setting.given, back))
+        if vary and len(set(setting.probabilities)) == setting.slices:
+            plain = replace(plain, seed=setting.seed + _SEEDS_APART * shard)
+        if plain not in known:
+            known[plain] = select(selector, plain)
+        chosen.append(_renamed(known[plain], renamed))
+    return tuple(chosen)
+
+
+_SEEDS_APART = 1_000_003
+
+
+def _renaming(setting: Setting, shard: int) -> Order:
+    """New names of the slices: a permutation among those of equal probability."""
+    names = list(range(setting.slices))
+    if shard == 0:
+        return tuple(names)
+    generator = random.Random(setting.seed + _SEEDS_APART * shard)  # noqa: S311 - nothing secret
+    for probability in sorted(set(setting.probabilities)):
+        alike = [index for index in range(setting.slices) if setting.probabilities[index] == probability]
+        for index, name in zip(alike, generator.sample(alike, len(alike)), strict=True):
+            names[index] = name
+    return tuple(names)
+
+
+def _renamed(orders: Sequence[Order], names: Order) -> tuple[Order, ...]:
+    return tuple(tuple(names[index] for index in order) for order in orders)

@@ -1,0 +1,128 @@
+"""Which slices of a shard have been hit after r deletions: all ways with their probabilities, or a sample of them.
+
+A deletion falls on slice i with probability p_i, each independently of the others (the data is large against the
+deletions). All numbers that the choice of orders hangs on are made of sums, products and comparisons in a fixed order
+and of raw bits of PCG64, so that they are the same on every machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from s3t.sequences.score import Floats, power
+from s3t.sequences.selector import Order
+
+Ints = npt.NDArray[np.int64]
+
+ENUMERATED_SLICES = 12
+"""Up to so many slices all 2^L sets of hit slices are listed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hits:
+    """Sets of hit slices and what each weighs.
+
+    Attributes:
+        slices: N x H, the distinct slices hit in each set; places that are not needed hold L.
+        counts: N, how many are hit.
+        weights: N, adding up to 1.
+    """
+
+    slices: Ints
+    counts: Ints
+    weights: Floats
+
+    def depths(self, order: Order) -> Ints:
+        """How many slices of the order are left before the first that was hit, in each set: N numbers, 0..L."""
+        positions = np.empty(len(order) + 1, dtype=np.int64)
+        positions[list(order)] = np.arange(len(order))
+        positions[-1] = len(order)
+        return np.asarray(positions[self.slices].min(axis=1))
+
+
+def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
+    """What has been hit after r deletions, r drawn from the horizon, each as likely as the others.
+
+    Args:
+        horizon: numbers of deletions.
+        probabilities: of L slices, adding up to 1.
+        samples: N for each r that is not listed in full. Listed are L <= 12, and r = 1 and 2 where that is less.
+        seed: of the samples.
+    """
+    slices = len(probabilities)
+    parts = [_hits_after(deletions, np.asarray(probabilities), samples, seed) for deletions in horizon]
+    width = max(part.slices.shape[1] for part in parts)
+    padded = [
+        np.pad(part.slices, ((0, 0), (0, width - part.slices.shape[1])), constant_values=slices) for part in parts
+    ]
+    whole = Hits(
+        slices=np.concatenate(padded),
+        counts=np.concatenate([part.counts for part in parts]),
+        weights=np.concatenate([part.weights / len(parts) for part in parts]),
+    )
+    return _merged(whole) if slices <= ENUMERATED_SLICES else whole
+
+
+def uniforms(count: int, seed: int) -> Floats:
+    """Numbers in [0, 1) from raw bits: the same whatever numpy's version."""
+    raw = np.random.PCG64(seed).random_raw(count)
+    return np.asarray((raw >> np.uint64(11)) * 2.0**-53)
+
+
+def drawn_slices(shape: tuple[int, int], probabilities: Floats, seed: int) -> Ints:
+    """Slices drawn from the prior, independently of each other."""
+    steps = np.cumsum(probabilities)
+    points = uniforms(shape[0] * shape[1], seed) * steps[-1]
+    return np.asarray(np.minimum(np.searchsorted(steps, points, side="right"), len(steps) - 1).reshape(shape))
+
+
+def _hits_after(deletions: int, probabilities: Floats, samples: int, seed: int) -> Hits:
+    slices = len(probabilities)
+    if slices <= ENUMERATED_SLICES:
+        return _listed(deletions, probabilities)
+    if deletions == 1:
+        return Hits(slices=np.arange(slices)[:, None], counts=np.ones(slices, dtype=np.int64), weights=probabilities)
+    if deletions == 2 and slices * (slices + 1) // 2 <= 4 * samples:
+        first, second = np.triu_indices(slices)
+        chances = probabilities[first] * probabilities[second]
+        same = first == second
+        pairs = np.stack([first, np.where(same, slices, second)], axis=1)
+        return Hits(slices=pairs, counts=np.where(same, 1, 2), weights=np.where(same, chances, 2 * chances))
+    draws = np.sort(drawn_slices((samples, deletions), probabilities, seed + deletions), axis=1)
+    repeated = np.zeros_like(draws, dtype=bool)
+    repeated[:, 1:] = draws[:, 1:] == draws[:, :-1]
+    distinct = np.sort(np.where(repeated, slices, draws), axis=1)[:, : min(deletions, slices)]
+    counts = (distinct < slices).sum(axis=1)
+    return Hits(slices=distinct, counts=counts, weights=np.full(samples, 1 / samples))
+
+
+def _listed(deletions: int, probabilities: Floats) -> Hits:
+    """All non-empty sets; P[the hit ones are S] is the inclusion-exclusion over S of P[all hits lie in T] = p(T)^r."""
+    slices = len(probabilities)
+    inside = np.zeros(1)
+    for chance in probabilities:
+        inside = np.concatenate([inside, inside + chance])
+    chances = power(inside, deletions).reshape((2,) * slices)
+    for axis in range(slices):
+        low, high = np.split(chances, 2, axis=axis)
+        chances = np.concatenate([low, high - low], axis=axis)
+    numbers = np.arange(1, 2**slices)
+    member = (numbers[:, None] >> np.arange(slices)) & 1 == 1
+    width = min(deletions, slices)
+    counts = member.sum(axis=1)
+    possible = counts <= width
+    named = np.sort(np.where(member, np.arange(slices), slices), axis=1)[:, :width]
+    weights = np.maximum(chances.reshape(-1)[1:], 0)
+    return Hits(slices=named[possible], counts=counts[possible], weights=weights[possible])
+
+
+def _merged(hits: Hits) -> Hits:
+    """Each set once."""
+    rows, first, group = np.unique(hits.slices, axis=0, return_index=True, return_inverse=True)
+    weights = np.zeros(len(rows))
+    np.add.at(weights, group.reshape(-1), hits.weights)
+    return Hits(slices=rows, counts=hits.counts[first], weights=weights)

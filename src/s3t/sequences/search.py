@@ -1,0 +1,128 @@
+"""Greedy construction of orders, then each built anew in turn while that helps. For `survival`."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+
+from s3t.sequences.beam import OrderSearch
+from s3t.sequences.cyclic import cyclic
+from s3t.sequences.hits import Ints, hits_over
+from s3t.sequences.selector import Order, Setting, completed
+
+MAX_EVALUATIONS = 160_000
+"""Prefixes whose continuations are judged, in all."""
+MAX_SWEEPS = 12
+SHAKING_EVALUATIONS = 4_000
+"""Of them, for building two or three orders anew at once: more than one order at a time cannot reach."""
+_WIDTH = 4
+_SAMPLES = 2**14
+
+
+class Search:
+    """One search for the orders of one setting."""
+
+    def __init__(self, setting: Setting) -> None:
+        self._setting = setting
+        size = setting.slices * setting.budget
+        samples = _SAMPLES if size <= 512 else _SAMPLES // 2 if size <= 2048 else _SAMPLES // 4
+        self._hits = hits_over(setting.horizon, setting.probabilities, samples=samples, seed=2 * setting.seed)
+        width = _WIDTH if _WIDTH * size <= MAX_EVALUATIONS // 2 else 1
+        self._beam = OrderSearch(self._hits, setting.worth, width=width)
+        self._tops = _tops(setting)
+        self._orders: list[Order] = list(setting.given)
+        self._depths: list[Ints] = [self._hits.depths(order) for order in setting.given]
+
+    def run(self) -> tuple[Order, ...]:
+        """B distinct orders, the given ones first."""
+        self._construct()
+        if len(self._orders) == self._setting.budget:
+            self._improve()
+            self._shake()
+        return self._filled()
+
+    def _construct(self) -> None:
+        best = self._best(self._depths)
+        while len(self._orders) < self._setting.budget and not self._spent():
+            order = self._beam.build(best, top=self._tops[len(self._orders)], taken=set(self._orders))
+            if order is None:
+                break  # nothing left to gain: the rest may be any
+            self._orders.append(order)
+            self._depths.append(self._hits.depths(order))
+            best = np.maximum(best, self._depths[-1])
+
+    def _improve(self) -> None:
+        free = range(len(self._setting.given), self._setting.budget)
+        for _ in range(MAX_SWEEPS):
+            changed = False
+            after = self._best_of_later()
+            before = self._best(self._depths[: free.start])
+            for index in free:
+                if self._spent():
+                    return
+                changed |= self._rebuild(index, np.maximum(before, after[index]))
+                before = np.maximum(before, self._depths[index])
+            if not changed:
+                return
+
+    def _shake(self) -> None:
+        free = range(len(self._setting.given), self._setting.budget)
+        generator = random.Random(self._setting.seed)  # noqa: S311 - nothing secret
+        end = min(self._beam.evaluations + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
+        best = self._beam.worth_of(self._best(self._depths))
+        while len(free) > 1 and self._beam.evaluations < end:
+            kept = list(self._orders), list(self._depths)
+            chosen = generator.sample(free, min(len(free), generator.choice((2, 3))))
+            for index in chosen:
+                self._depths[index] = self._best([])  # as if it were not there
+            for index in (*chosen, *chosen):
+                self._rebuild(index, self._best(self._depths[:index] + self._depths[index + 1 :]))
+            found = self._beam.worth_of(self._best(self._depths))
+            if found > best:
+                best = found
+            else:
+                self._orders, self._depths = kept
+
+    def _rebuild(self, index: int, rest: Ints) -> bool:
+        others = {*self._orders[:index], *self._orders[index + 1 :]}
+        order = self._beam.build(rest, top=self._tops[index], taken=others)
+        if order is None:
+            return False
+        depths = self._hits.depths(order)
+        gain = self._beam.worth_of(np.maximum(rest, depths)) - self._beam.worth_of(
+            np.maximum(rest, self._depths[index])
+        )
+        if gain <= 0:
+            return False
+        self._orders[index], self._depths[index] = order, depths
+        return True
+
+    def _best(self, depths: list[Ints]) -> Ints:
+        start: Ints = np.zeros(len(self._hits.counts), dtype=np.int64)
+        return np.asarray(np.maximum.reduce([start, *depths]))
+
+    def _best_of_later(self) -> list[Ints]:
+        """For each order, what those after it reach."""
+        reached: list[Ints] = [self._best([])]
+        for depths in reversed(self._depths[1:]):
+            reached.append(np.maximum(reached[-1], depths))
+        return reached[::-1]
+
+    def _spent(self) -> bool:
+        return self._beam.evaluations >= MAX_EVALUATIONS
+
+    def _filled(self) -> tuple[Order, ...]:
+        if len(self._orders) == self._setting.budget:
+            return tuple(self._orders)
+        return completed(self._orders, cyclic(self._setting), self._setting.budget)
+
+
+def _tops(setting: Setting) -> list[int | None]:
+    """The slice on top of each order: those with which nothing given begins, the least likely to be deleted first; once
+    all are used, any."""
+    probabilities = setting.probabilities
+    used = {order[0] for order in setting.given}
+    fresh = sorted(set(range(setting.slices)) - used, key=lambda index: (probabilities[index], index))
+    tops: list[int | None] = [order[0] for order in setting.given]
+    return (tops + [*fresh] + [None] * setting.budget)[: setting.budget]
