@@ -4,6 +4,7 @@ S3TError
 ├── InputError            the caller's input is wrong; carries every problem found   (exit status 2)
 │   ├── RecipeError           a recipe
 │   ├── DataError             a table of records
+│   ├── PlanningError         a plan: a prior, counts of records, top slices
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
@@ -44,6 +45,10 @@ class RecipeError(InputError):
 
 class DataError(InputError):
     """A table of records that cannot be read or does not fit the recipe."""
+
+
+class PlanningError(InputError):
+    """Numbers that no system can have: a prior, counts of records, top slices, or a question about them."""
 
 
 class RunFolderError(InputError):
