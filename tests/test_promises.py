@@ -24,6 +24,7 @@ ROOMS = [
     "progress",
     "disk",
     "sequences",
+    "planning",
     "recipe",
     "partition",
     "records",
@@ -41,7 +42,7 @@ ROOMS = [
     "progress_bar",
     "cli",
 ]
-PURE = ["sequences", "partition", "stages", "inventory", "recipe", "engine"]
+PURE = ["sequences", "planning", "partition", "stages", "inventory", "recipe", "engine"]
 PURE_FILES = ["deletion/plan.py", "deletion/places.py", "prediction/aggregate.py", "prediction/members.py"]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
 

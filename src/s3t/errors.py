@@ -5,6 +5,7 @@ S3TError
 │   ├── RecipeError           a recipe
 │   ├── DataError             a table of records
 │   ├── SettingError          what sequences are chosen from: L, B, the prior
+│   ├── PlanningError         a plan: a prior, counts of records, top slices
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
@@ -52,6 +53,10 @@ class SettingError(InputError):
 
     def __init__(self, *problems: str) -> None:
         super().__init__("what the sequences are chosen from", problems)
+
+
+class PlanningError(InputError):
+    """Numbers that no system can have: a prior, counts of records, top slices, or a question about them."""
 
 
 class RunFolderError(InputError):
