@@ -1,0 +1,60 @@
+"""When slices are first hit, and when prefixes fall: the raw material of every simulation. With replacement."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.sequences import Order
+
+Times = NDArray[np.int64]
+NEVER = np.iinfo(np.int64).max
+"""The time of what cannot happen."""
+
+
+def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np.random.Generator) -> Times:
+    """The number of the deletion that first hits each cell, counted from 1.
+
+    Deletions that hit nothing new are not drawn one by one: the order in which cells are first hit is that of
+    independent exponential clocks, and between two first hits passes a geometric number of deletions.
+
+    Args:
+        probabilities: of C cells; what they lack to 1 falls elsewhere.
+        trials: N.
+        generator: of the randomness.
+
+    Returns:
+        N x C; `NEVER` where the probability is 0.
+    """
+    cells = np.flatnonzero(probabilities)
+    chances = probabilities[cells]
+    clocks = generator.standard_exponential((trials, len(cells))) / chances
+    order = np.argsort(clocks, axis=1)
+    # What is left to be hit, summed from its far end, where it is small.
+    left = np.cumsum(chances[order][:, ::-1], axis=1)[:, ::-1]
+    waits = generator.geometric(np.minimum(left, 1.0))
+    times = np.full((trials, len(probabilities)), NEVER, dtype=np.int64)
+    np.put_along_axis(times, cells[order], np.cumsum(waits, axis=1), axis=1)
+    return times
+
+
+def fall_times(orders: Sequence[Order], hits: Times) -> Times:
+    """When a shard's depth falls below k: at the first hit of the last of its prefixes of k slices.
+
+    Args:
+        orders: B orders of L slices.
+        hits: N x L, when each slice is first hit.
+
+    Returns:
+        N x L; column k-1 is the number of the deletion after which no prefix of k slices is left.
+    """
+    hit_rows = np.ascontiguousarray(hits.T)  # a row a slice: all histories of a step lie side by side
+    last = np.zeros_like(hit_rows)
+    for order in orders:
+        falls = np.full(len(hits), NEVER, dtype=np.int64)
+        for depth, index in enumerate(order):
+            np.minimum(falls, hit_rows[index], out=falls)
+            np.maximum(last[depth], falls, out=last[depth])
+    return last.T

@@ -1,0 +1,165 @@
+"""Monte Carlo of whole systems that are repaired: how often, at what cost, and how deep they are meanwhile.
+
+Cost is counted in slices trained: stage k of a sequence trains on k slices, and sequences share the stages of a common
+prefix. A full training goes once through the m L slices of all shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.errors import PlanningError
+from s3t.planning.deletions import Deletions
+from s3t.planning.simulation import Orders, check_system
+from s3t.sequences import Order
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """When shards are repaired; a repaired shard is as deep as at first."""
+
+    below: int = 1
+    """A shard is repaired as soon as fewer slices than this are left: 1, when it is dead; 0, never."""
+    every: int | None = None
+    """All shards are repaired after every so many deletions in the system; None: not."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RepairedSimulation:
+    """N simulated systems of m shards over R deletions.
+
+    Attributes:
+        repairs: N, how many times a shard was repaired (a shard that had lost nothing is not counted).
+        cost: N, what the repairs cost, in full trainings of all slices.
+        mean_depth: N, depth averaged over shards and over the moments after each deletion (and its repair).
+        depth_counts: (R + 1) x (L + 1), how many of the N m shards were how deep after r deletions.
+        training_cost: what the first training costs, in full trainings.
+    """
+
+    repairs: Ints
+    cost: Floats
+    mean_depth: Floats
+    depth_counts: Ints
+    training_cost: float
+
+
+def training_cost(orders: Orders) -> float:
+    """What training all stages costs, in full trainings: each of the m L slices once.
+
+    >>> training_cost([[(0, 1, 2)]])
+    2.0
+    """
+    slices = sum(len(chosen[0]) for chosen in orders)
+    return sum(float(_nodes(chosen)[1].sum()) for chosen in orders) / slices
+
+
+def simulate_repairs(
+    orders: Orders, deletions: Deletions, *, over: int, policy: Policy, trials: int = 1_000, seed: int = 0
+) -> RepairedSimulation:
+    """Simulate systems over a number of deletions, with replacement, under a policy of repair.
+
+    Args:
+        orders: for each shard, its orders of L slices.
+        deletions: where they fall.
+        over: R, deletions in the system.
+        policy: when shards are repaired.
+        trials: N.
+        seed: of the simulation.
+
+    Raises:
+        PlanningError: orders that do not fit the deletions, a policy or numbers out of range.
+    """
+    check_system(orders, deletions, trials=trials)
+    _check_policy(policy, over, deletions.slices)
+    system = _System(orders, trials)
+    generator = np.random.default_rng(seed)
+    steps = np.cumsum(deletions.probabilities.reshape(-1))
+    counts = np.zeros((over + 1, deletions.slices + 1), dtype=np.int64)
+    counts[0, -1] = trials * deletions.shards
+    total = np.zeros(trials)
+    for number in range(1, over + 1):
+        cells = np.searchsorted(steps, generator.random(trials) * steps[-1], side="right")
+        system.hit(*np.divmod(np.minimum(cells, len(steps) - 1), deletions.slices), below=policy.below)
+        if policy.every is not None and number % policy.every == 0:
+            system.repair_all()
+        depths = system.depths()
+        counts[number] = np.bincount(depths.reshape(-1), minlength=deletions.slices + 1)
+        total += depths.mean(axis=1)
+    full = deletions.shards * deletions.slices
+    return RepairedSimulation(
+        repairs=system.repairs,
+        cost=system.cost / full,
+        mean_depth=total / max(over, 1),
+        depth_counts=counts,
+        training_cost=training_cost(orders),
+    )
+
+
+class _System:
+    """The state of N systems."""
+
+    def __init__(self, orders: Orders, trials: int) -> None:
+        shards, slices = len(orders), len(orders[0][0])
+        self._rows = np.arange(trials)
+        self._slices = slices
+        # Shards may have different numbers of orders: the first is repeated, which changes nothing.
+        budget = max(len(chosen) for chosen in orders)
+        padded = [[*chosen, *[chosen[0]] * (budget - len(chosen))] for chosen in orders]
+        self._positions = np.argsort(np.asarray(padded), axis=2)  # [shard, order, slice]
+        self._nodes = [_nodes(chosen) for chosen in orders]
+        self._hit = np.zeros((trials, shards, slices), dtype=bool)
+        self._left = np.full((trials, shards, budget), slices, dtype=np.int64)  # depth of each order
+        self.repairs = np.zeros(trials, dtype=np.int64)
+        self.cost = np.zeros(trials)
+
+    def depths(self) -> Ints:
+        """N x m."""
+        return np.asarray(self._left.max(axis=2))
+
+    def hit(self, shards: Ints, slices: Ints, *, below: int) -> None:
+        """One deletion in every system, and the repair that it calls for."""
+        self._hit[self._rows, shards, slices] = True
+        left = np.minimum(self._left[self._rows, shards], self._positions[shards, :, slices])
+        self._left[self._rows, shards] = left
+        low = np.flatnonzero(left.max(axis=1) < below)
+        for shard in np.unique(shards[low]):
+            self._repair(int(shard), low[shards[low] == shard])
+
+    def repair_all(self) -> None:
+        """Repair every shard that has lost anything."""
+        for shard in range(self._hit.shape[1]):
+            self._repair(shard, np.flatnonzero(self._hit[:, shard].any(axis=1)))
+
+    def _repair(self, shard: int, systems: Ints) -> None:
+        member, cost = self._nodes[shard]
+        missing = self._hit[systems, shard].astype(np.float32) @ member.T > 0
+        self.cost[systems] += missing @ cost
+        self.repairs[systems] += 1
+        self._hit[systems, shard] = False
+        self._left[systems, shard] = self._slices
+
+
+def _nodes(orders: Sequence[Order]) -> tuple[NDArray[np.float32], Floats]:
+    """The stages of a shard: which slices each has seen (S x L), and what it costs in slices (S)."""
+    prefixes = sorted({order[:depth] for order in orders for depth in range(1, len(order) + 1)})
+    member = np.zeros((len(prefixes), len(orders[0])), dtype=np.float32)
+    for row, prefix in enumerate(prefixes):
+        member[row, list(prefix)] = 1
+    return member, np.asarray([len(prefix) for prefix in prefixes], dtype=np.float64)
+
+
+def _check_policy(policy: Policy, over: int, slices: int) -> None:
+    problems = [] if over >= 0 else [f"{over} deletions: give a number from 0"]
+    if not 0 <= policy.below <= slices:
+        problems.append(f"repair below {policy.below} slices: a shard has 0 to {slices}")
+    if policy.every is not None and policy.every < 1:
+        problems.append(f"repair after every {policy.every} deletions: give at least 1")
+    if problems:
+        raise PlanningError("the policy of repair", problems)

@@ -1,0 +1,98 @@
+"""Monte Carlo of whole systems without repair: when each shard's depth falls, until every shard is dead."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.errors import PlanningError
+from s3t.planning.deletions import Deletions
+from s3t.planning.first_hits import Times, fall_times, first_hits
+from s3t.sequences import Order
+
+_CHUNK = 5_000
+
+Orders = Sequence[Sequence[Order]]
+"""For each shard, its orders."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Simulation:
+    """N simulated systems of m shards of L slices.
+
+    Attributes:
+        falls: N x m x L; [n, s, k-1] is the number of the deletion, counted over the whole system, after which shard s
+            of system n is less than k slices deep; the largest integer where that cannot happen.
+    """
+
+    falls: Times
+
+    @property
+    def deletion_rate(self) -> Times:
+        """N numbers of deletions until every shard was dead; their mean is the paper's deletion rate."""
+        return np.asarray(self.falls[:, :, 0].max(axis=1))
+
+    @property
+    def first_failure(self) -> Times:
+        """N numbers of deletions until the first shard was dead."""
+        return np.asarray(self.falls[:, :, 0].min(axis=1))
+
+    def first_below(self, depth: int) -> Times:
+        """N numbers of deletions until the first shard was less than `depth` slices deep."""
+        return np.asarray(self.falls[:, :, depth - 1].min(axis=1))
+
+    def depths(self, deletions: int) -> NDArray[np.int64]:
+        """N x m, the depth of every shard after so many deletions in the system, 0..L."""
+        return np.asarray((self.falls > deletions).sum(axis=2))
+
+
+def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed: int = 0) -> Simulation:
+    """Simulate systems from full depth until every shard is dead. Deletions fall with replacement (N >> r).
+
+    >>> from s3t.sequences import Setting, cyclic
+    >>> system = simulate([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=20_000)
+    >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
+    True
+
+    Args:
+        orders: for each shard, its orders of L slices.
+        deletions: where they fall, in m shards of L slices.
+        trials: N.
+        seed: of the simulation.
+
+    Raises:
+        PlanningError: orders that do not fit the deletions, fewer than 1 trials.
+    """
+    check_system(orders, deletions, trials=trials)
+    shards, slices = deletions.probabilities.shape
+    generator = np.random.default_rng(seed)
+    falls = np.empty((trials, shards, slices), dtype=np.int64)
+    for start in range(0, trials, _CHUNK):
+        part = falls[start : start + _CHUNK]
+        hits = first_hits(deletions.probabilities.reshape(-1), trials=len(part), generator=generator)
+        for shard, chosen in enumerate(orders):
+            part[:, shard] = fall_times(chosen, hits[:, shard * slices : (shard + 1) * slices])
+    return Simulation(falls=falls)
+
+
+def check_system(orders: Orders, deletions: Deletions, *, trials: int) -> None:
+    """Whether orders and deletions are of one system, and can be simulated.
+
+    Raises:
+        PlanningError: with everything that is wrong.
+    """
+    shards, slices = deletions.probabilities.shape
+    problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
+    if deletions.records is not None:
+        problems.append("deletions without replacement are not simulated; see deletion_rate for exact numbers")
+    if len(orders) != shards:
+        problems.append(f"orders are given for {len(orders)} shards, deletions for {shards}")
+    expected = list(range(slices))
+    for shard, chosen in enumerate(orders):
+        if not chosen or any(sorted(order) != expected for order in chosen):
+            problems.append(f"shard {shard} has no orders, or one that is not a permutation of 0..{slices - 1}")
+    if problems:
+        raise PlanningError("the system to simulate", problems)
