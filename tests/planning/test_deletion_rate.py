@@ -218,6 +218,22 @@ def systems(draw, replacement):
     return tops, Deletions(probabilities=weights / weights.sum(), records=None if replacement else records), records
 
 
+@settings(deadline=None, max_examples=60)
+@given(
+    weights=st.lists(st.integers(1, 50), min_size=4, max_size=4),
+    records=st.none() | st.lists(st.integers(1, 3), min_size=4, max_size=4),
+    tops=st.lists(st.sets(st.integers(0, 1), min_size=1), min_size=2, max_size=2),
+)
+def test_any_small_system_is_that_of_brute_force(weights, records, tops):
+    rows = None if records is None else [records[:2], records[2:]]
+    deletions = deletions_of([weights[:2], weights[2:]], rows)
+    for waiting in (deletion_rate, first_failure):
+        upto = 12 if records is None else sum(records)
+        expected = exact.distribution(weights, records, targets_of(waiting, tops, 2), upto)
+        found = waiting(tops, deletions).distribution(np.arange(upto + 1))
+        np.testing.assert_allclose(found, [float(value) for value in expected], atol=1e-12)
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.booleans().flatmap(systems))
 def test_distributions_rise_from_zero_to_one_and_quantiles_invert_them(system):
