@@ -1,6 +1,7 @@
 """Deletion rate and first failure: against brute force, simulation, the paper's formula, and each other."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -143,6 +144,19 @@ def test_big_systems_are_as_exact(waiting):
         distribution = found.distribution(np.arange(most + 1))
         assert (1 - distribution).sum() == pytest.approx(found.mean, rel=1e-10)
         assert np.diff(distribution).min() > -1e-11
+
+
+@pytest.mark.parametrize("count", [320, 321, 900, 2031, 6000])
+def test_a_big_uniform_system_is_that_of_inclusion_and_exclusion(count):
+    cells, records = 320, 20
+    rate = deletion_rate([range(64)] * 5, Deletions.uniform(5, 64))
+    missed = sum((-1) ** j * math.comb(cells, j) * (cells - j) ** count for j in range(cells + 1))
+    assert float(rate.distribution(count)) == pytest.approx(float(Fraction(missed, cells**count)), abs=1e-11)
+
+    drained = deletion_rate([range(64)] * 5, Deletions.from_records(np.full((5, 64), records), replacement=False))
+    ways = sum((-1) ** j * math.comb(cells, j) * math.comb((cells - j) * records, count) for j in range(cells + 1))
+    chance = Fraction(ways, math.comb(cells * records, count))
+    assert float(drained.distribution(count)) == pytest.approx(float(chance), abs=1e-11)
 
 
 def test_equal_weights_are_the_same_however_they_are_computed():
