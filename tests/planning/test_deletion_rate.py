@@ -1,6 +1,7 @@
 """Deletion rate and first failure: against brute force, simulation, the paper's formula, and each other."""
 
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -145,6 +146,19 @@ def test_big_systems_are_as_exact(waiting):
         assert np.diff(distribution).min() > -1e-11
 
 
+@pytest.mark.parametrize("count", [320, 321, 900, 2031, 6000])
+def test_a_big_uniform_system_is_that_of_inclusion_and_exclusion(count):
+    cells, records = 320, 20
+    rate = deletion_rate([range(64)] * 5, Deletions.uniform(5, 64))
+    missed = sum((-1) ** j * math.comb(cells, j) * (cells - j) ** count for j in range(cells + 1))
+    assert float(rate.distribution(count)) == pytest.approx(float(Fraction(missed, cells**count)), abs=1e-11)
+
+    drained = deletion_rate([range(64)] * 5, Deletions.from_records(np.full((5, 64), records), replacement=False))
+    ways = sum((-1) ** j * math.comb(cells, j) * math.comb((cells - j) * records, count) for j in range(cells + 1))
+    chance = Fraction(ways, math.comb(cells * records, count))
+    assert float(drained.distribution(count)) == pytest.approx(float(chance), abs=1e-11)
+
+
 def test_equal_weights_are_the_same_however_they_are_computed():
     records = np.array([[2, 5, 3], [4, 1, 6]])
     tops = [{0, 1}, {0, 2}]
@@ -216,6 +230,22 @@ def systems(draw, replacement):
     records = draw(grid)
     weights = np.array(draw(grid)) * (1 if replacement else np.array(records))
     return tops, Deletions(probabilities=weights / weights.sum(), records=None if replacement else records), records
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    weights=st.lists(st.integers(1, 50), min_size=4, max_size=4),
+    records=st.none() | st.lists(st.integers(1, 3), min_size=4, max_size=4),
+    tops=st.lists(st.sets(st.integers(0, 1), min_size=1), min_size=2, max_size=2),
+)
+def test_any_small_system_is_that_of_brute_force(weights, records, tops):
+    rows = None if records is None else [records[:2], records[2:]]
+    deletions = deletions_of([weights[:2], weights[2:]], rows)
+    for waiting in (deletion_rate, first_failure):
+        upto = 12 if records is None else sum(records)
+        expected = exact.distribution(weights, records, targets_of(waiting, tops, 2), upto)
+        found = waiting(tops, deletions).distribution(np.arange(upto + 1))
+        np.testing.assert_allclose(found, [float(value) for value in expected], atol=1e-12)
 
 
 @settings(deadline=None, max_examples=40)
