@@ -1,7 +1,26 @@
-"""What a system survives, computed before anything is trained. Pure: declared numbers alone."""
+"""What a system survives: theory and simulation. Pure: numbers alone, no data."""
 
 from s3t.planning.deletion_rate import deletion_rate, first_failure, paper_bound, sisa_bound
 from s3t.planning.deletions import Deletions
+from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
+from s3t.planning.retention import Retention, papers_retention, retention
+from s3t.planning.simulation import Simulation, simulate
 from s3t.planning.waiting import Waiting
 
-__all__ = ["Deletions", "Waiting", "deletion_rate", "first_failure", "paper_bound", "sisa_bound"]
+__all__ = [
+    "Deletions",
+    "Policy",
+    "RepairedSimulation",
+    "Retention",
+    "Simulation",
+    "Waiting",
+    "deletion_rate",
+    "first_failure",
+    "paper_bound",
+    "papers_retention",
+    "retention",
+    "simulate",
+    "simulate_repairs",
+    "sisa_bound",
+    "training_cost",
+]
