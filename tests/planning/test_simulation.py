@@ -1,0 +1,160 @@
+"""Simulated systems against exact numbers and against a plain loop over deletions."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from s3t.errors import PlanningError
+from s3t.planning import (
+    Deletions,
+    Policy,
+    deletion_rate,
+    first_failure,
+    retention,
+    simulate,
+    simulate_repairs,
+    training_cost,
+)
+from s3t.planning.first_hits import NEVER, fall_times, first_hits
+from s3t.sequences import Setting, cyclic, random_orders, survival
+
+PRIOR = (0.4, 0.3, 0.2, 0.1)
+
+
+def tops(orders):
+    return [{order[0] for order in chosen} for chosen in orders]
+
+
+def plainly(orders, probabilities, over, policy, seed):
+    """One system, deletion after deletion: depths after each, number and cost of repairs."""
+    generator = random.Random(seed)
+    shards, slices = len(orders), len(orders[0][0])
+    cells = [(shard, index) for shard in range(shards) for index in range(slices)]
+    hit = [set() for _ in range(shards)]
+
+    def depth(shard):
+        return max(next((k for k, index in enumerate(order) if index in hit[shard]), slices) for order in orders[shard])
+
+    def repair(shard):
+        nodes = {order[:k] for order in orders[shard] for k in range(1, slices + 1)}
+        lost = sum(len(node) for node in nodes if hit[shard] & set(node))
+        hit[shard] = set()
+        return lost
+
+    depths, repairs, cost = [], 0, 0
+    for number in range(1, over + 1):
+        shard, index = generator.choices(cells, weights=probabilities)[0]
+        hit[shard].add(index)
+        if depth(shard) < policy.below:
+            cost, repairs = cost + repair(shard), repairs + 1
+        if policy.every and number % policy.every == 0:
+            for other in range(shards):
+                if hit[other]:
+                    cost, repairs = cost + repair(other), repairs + 1
+        depths.append([depth(shard) for shard in range(shards)])
+    return np.asarray(depths), repairs, cost / (shards * slices)
+
+
+@pytest.mark.parametrize("budget", [1, 2, 4, 6])
+def test_simulated_rates_are_within_2_percent_of_exact_ones(budget):
+    orders = [survival(Setting(slices=6, budget=budget))] * 5
+    deletions = Deletions.uniform(5, 6)
+    found = simulate(orders, deletions, trials=20_000)
+    assert found.deletion_rate.mean() == pytest.approx(deletion_rate(tops(orders), deletions).mean, rel=0.02)
+    assert found.first_failure.mean() == pytest.approx(first_failure(tops(orders), deletions).mean, rel=0.02)
+
+
+def test_spread_and_quantiles_are_those_of_the_exact_distribution():
+    orders = [cyclic(Setting(slices=4, budget=3))] * 2
+    deletions = Deletions.from_prior(PRIOR, shards=2)
+    found, exact = simulate(orders, deletions, trials=20_000), deletion_rate(tops(orders), deletions)
+    assert found.deletion_rate.std() == pytest.approx(exact.std, rel=0.05)
+    counts = np.arange(1, 40, 4)
+    empirical = (found.deletion_rate[:, None] <= counts).mean(axis=0)
+    assert empirical == pytest.approx(exact.distribution(counts), abs=0.02)
+
+
+def test_depths_are_those_of_retention():
+    orders = random_orders(Setting(slices=4, budget=5, seed=2))
+    found = simulate([orders], Deletions.from_prior(PRIOR, shards=1), trials=20_000)
+    exact = retention(orders, [0, 1, 3], prior=PRIOR)
+    for row, count in enumerate((0, 1, 3)):
+        assert found.depths(count).mean() == pytest.approx(exact.expected_depth[row], abs=0.05)
+    assert (found.first_below(4) <= found.first_below(1)).all()
+
+
+def test_shards_may_have_different_orders_and_priors():
+    orders = [((0, 1, 2),), ((2, 1, 0), (1, 0, 2))]
+    deletions = Deletions.from_prior([[0.5, 0.25, 0.25], [0.2, 0.2, 0.6]], shards=2)
+    found = simulate(orders, deletions, trials=40_000)
+    assert found.falls[:, 0, 0].mean() == pytest.approx(1 / 0.25, rel=0.03)
+    assert found.deletion_rate.mean() == pytest.approx(deletion_rate(tops(orders), deletions).mean, rel=0.02)
+
+
+def test_what_cannot_be_hit_never_falls():
+    found = simulate([((0, 1), (1, 0))], Deletions.from_prior([0.0, 1.0], shards=1), trials=50)
+    assert (found.deletion_rate == NEVER).all()
+    assert (found.first_below(2) == 1).all()
+    assert (found.depths(10**6) == 1).all()
+
+
+def test_first_hits_have_the_law_of_drawing_one_after_another():
+    probabilities = np.array([0.5, 0.3, 0.15, 0.05])
+    times = first_hits(probabilities, trials=40_000, generator=np.random.default_rng(1))
+    assert times.min(axis=1).max() == 1
+    assert times.mean(axis=0) == pytest.approx(1 / probabilities, rel=0.03)
+    assert all(len(set(row)) == 4 for row in times[:200].tolist())
+    both = (times[:, 0] <= 2) & (times[:, 1] <= 2)
+    assert both.mean() == pytest.approx(2 * 0.5 * 0.3, abs=0.01)
+
+
+def test_a_depth_falls_with_the_last_prefix_that_is_spared():
+    times = np.array([[3, 1, 7]])
+    assert fall_times([(0, 1, 2), (2, 0, 1)], times).tolist() == [[7, 3, 1]]
+
+
+@pytest.mark.parametrize(
+    "policy", [Policy(below=0), Policy(below=1), Policy(below=3), Policy(below=1, every=4), Policy(below=0, every=3)]
+)
+def test_repaired_systems_behave_as_in_a_plain_loop(policy):
+    orders = [random_orders(Setting(slices=4, budget=3, seed=1)), random_orders(Setting(slices=4, budget=2, seed=5))]
+    deletions = Deletions.from_prior([PRIOR, PRIOR[::-1]], shards=2)
+    found = simulate_repairs(orders, deletions, over=15, policy=policy, trials=4000)
+    plain = [plainly(orders, deletions.probabilities.reshape(-1), 15, policy, seed) for seed in range(1500)]
+    depths = np.asarray([row[0] for row in plain])
+    for name, mine, theirs in (
+        ("repairs", found.repairs, np.asarray([row[1] for row in plain])),
+        ("cost", found.cost, np.asarray([row[2] for row in plain])),
+        ("depth", found.mean_depth, depths.mean(axis=(1, 2))),
+    ):
+        error = 5 * math.hypot(mine.std() / math.sqrt(len(mine)), theirs.std() / math.sqrt(len(theirs)))
+        assert abs(mine.mean() - theirs.mean()) <= error + 1e-12, name
+    after = found.depth_counts[1:] @ np.arange(5) / (4000 * 2)
+    assert after == pytest.approx(depths.mean(axis=(0, 2)), abs=0.2)
+    assert (found.depth_counts.sum(axis=1) == 8000).all()
+
+
+def test_repair_below_a_depth_keeps_every_shard_at_it():
+    orders = [survival(Setting(slices=6, budget=3))] * 2
+    found = simulate_repairs(orders, Deletions.uniform(2, 6), over=60, policy=Policy(below=3), trials=50)
+    assert found.depth_counts[:, :3].sum() == 0
+    assert found.repairs.min() > 0
+
+
+def test_training_costs_every_stage_once_in_full_trainings():
+    assert training_cost([((0, 1, 2),)]) == pytest.approx(6 / 3)
+    assert training_cost([((0, 1, 2), (0, 2, 1))]) == pytest.approx((1 + 2 + 3 + 2 + 3) / 3)  # they share stage (0,)
+    assert training_cost([cyclic(Setting(slices=4, budget=2))] * 7) == pytest.approx(2 * 10 / 4)
+
+
+def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
+    with pytest.raises(PlanningError) as caught:
+        simulate([((0, 1),), ((0, 0),)], Deletions.uniform(3, 2), trials=0)
+    assert len(caught.value.problems) == 3
+    with pytest.raises(PlanningError, match="without replacement"):
+        simulate([((0,),)], Deletions.from_records([[3]], replacement=False))
+    with pytest.raises(PlanningError) as caught:
+        simulate_repairs([((0,),)], Deletions.uniform(1, 1), over=-1, policy=Policy(below=2, every=0))
+    assert len(caught.value.problems) == 3
