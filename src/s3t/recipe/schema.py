@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
+from s3t.recipe.group import Group
 from s3t.sequences import SELECTORS
 
 MAX_SEED = 2**63 - 1
@@ -79,7 +80,7 @@ class Columns(_Part):
 
 
 class Partition(_Part):
-    """How records are split. Depends on each record's id or subject alone."""
+    """How records are split. Depends on each record's id or subject, and its group, alone."""
 
     shards: int = Field(default=3, ge=1, le=100_000)
     """m: members of the ensemble, each trained on its own records."""
@@ -87,6 +88,8 @@ class Partition(_Part):
     """L: slices a shard; also the number of blocks."""
     salt: SecretStr | None = Field(default=None, min_length=1)
     """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
+    group: Group | None = None
+    """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
 
 
 class Sequences(_Part):
@@ -260,7 +263,12 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._task_problems(), *self._label_problems(), *self._budget_problems()]
+        problems = [
+            *self._task_problems(),
+            *self._label_problems(),
+            *self._budget_problems(),
+            *self._group_problems(),
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -294,10 +302,37 @@ class Recipe(_Part):
             ]
         return []
 
+    def _group_problems(self) -> list[str]:
+        group = self.partition.group
+        if group is None:
+            return []
+        problems = group.problems(self.partition.slices)
+        for role, column in self.columns.named().items():
+            if column == group.column and (role != "label" or self.task.is_regression):
+                problems.append(
+                    f"partition.group.column: {column!r} is columns.{role} already; a group is a column of its own, or "
+                    "the label of a classification"
+                )
+        if group.column == self.columns.label and isinstance(self.labels, list):
+            stray = sorted(set(self.labels) ^ group.slices.keys())
+            if stray:
+                problems.append(f"partition.group.slices: the groups are the labels, but {stray} are not in both")
+        return problems
+
     @property
     def budget(self) -> int:
         """B, given or by default."""
         return self.sequences.budget or min(DEFAULT_BUDGET, self.partition.slices)
+
+    @property
+    def slice_prior(self) -> tuple[float, ...] | None:
+        """For each slice of a shard, the declared probability that it is the one that a deletion hits.
+
+        The slices of one group are alike, and slices count as equally large (see `Group.prior`). None where no groups
+        are declared: all slices are then equally probable.
+        """
+        group = self.partition.group
+        return None if group is None else group.prior()
 
     @property
     def blocks_depth(self) -> int:
