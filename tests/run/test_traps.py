@@ -198,7 +198,7 @@ def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
     from s3t.records import slices
 
     def by_position(position):
-        def place(record, subject, *, secret, shards, slices):
+        def place(record, subject, *, secret, shards, slices, among):
             number = next(position)
             return Place(number % shards, number // shards % slices)
 

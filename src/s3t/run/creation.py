@@ -44,7 +44,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     salt = recipe.partition.salt
     secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
     shards, slices = recipe.partition.shards, recipe.partition.slices
-    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices)
+    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
     # Drawn here and stored: from declared numbers, never from how many records a slice has.
     selector = SELECTORS[recipe.sequences.selector]
     orders = tuple(selector(slices=slices, budget=recipe.budget) for _ in range(shards))
