@@ -25,6 +25,7 @@ from s3t.records.ingest import ingest_labelled
 from s3t.run.answering import evaluate, predict
 from s3t.run.creation import create_run
 from s3t.run.layout import Layout, read_layout
+from s3t.run.orders import Orders
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
 from s3t.run.training import Trainer
 from s3t.sequences import Order
@@ -51,6 +52,7 @@ class Run:
             base_digest=self._description.base_digest,
             training_part=training_part(self._recipe, labels=self._description.labels),
         )
+        self._orders = Orders(self._layout, self._description)
         self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
         self._ledger = Ledger.open(self._layout.ledger)
         self._store = LocalStore(self._layout.artifacts, tmp=self._layout.tmp)
@@ -63,7 +65,7 @@ class Run:
             slices=self._layout.slices,
             tmp=self._layout.tmp,
             lock=FileLock(self._layout.lock, mode=0o600),
-            orders=self._description.orders,
+            orders=self._orders.now,
             forget=lambda places: self._loaded.forget(places) if self._loaded else None,
         )
         self._trainer = Trainer(
@@ -129,8 +131,9 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe, without its salt."""
-        return self._recipe
+        """The recipe, without its salt, with the budget that the run has now."""
+        sequences = self._recipe.sequences.model_copy(update={"budget": len(self._orders.now()[0])})
+        return self._recipe.model_copy(update={"sequences": sequences})
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -163,6 +166,23 @@ class Run:
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
         """
+        return self.train(progress=progress)
+
+    def extend(self, *, budget: int, progress: Progress | None = None) -> TrainReport:
+        """Add orders to every shard, behind the old ones, and train every stage that is missing.
+
+        The new orders are on the disk before training begins: if that is killed, `train` goes on.
+
+        Args:
+            budget: B, orders a shard; more than now, at most L!.
+            progress: hears of training.
+
+        Raises:
+            InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
+            StorageError: the disk refused.
+        """
+        with self._deleter.holding_off():
+            self._orders.extend(budget)
         return self.train(progress=progress)
 
     def predict(
@@ -327,7 +347,7 @@ class Run:
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
-        return snapshot.inventory(self._description.orders).keeping(self._store.present())
+        return snapshot.inventory(self._orders.now()).keeping(self._store.present())
 
     def _status(self, inventory: Inventory) -> Status:
         return Status(

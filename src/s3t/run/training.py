@@ -26,14 +26,14 @@ class Trainer:
     snapshot: Callable[[], Snapshot]
     """The ledger now, after what is accepted for deletion has been erased."""
     inventory: Callable[[Snapshot], Inventory]
-    """What is alive at a snapshot."""
+    """What is alive at a snapshot, for the orders that there are now."""
     overdue: Callable[[], S3TError | None]
     """Why, at the last snapshot, a deletion that is accepted was not erased."""
     train: Retrain
     """Trains one stage; stores nothing."""
 
     def train_missing(self, progress: Progress) -> EngineReport:
-        """Train and commit every missing stage, parents first."""
+        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too."""
         inventory = self.inventory(self.snapshot())
         with telling(progress, "training", self.cost(inventory, inventory.missing())):
             return run_stages(
