@@ -17,7 +17,7 @@ import s3t
 from s3t.cli.app import app
 from tests import tiny
 
-COMMANDS = {"init", "train", "predict", "evaluate", "delete", "status", "repair", "audit", "ids"}
+COMMANDS = {"init", "train", "predict", "evaluate", "delete", "status", "repair", "extend", "audit", "ids"}
 
 
 def invoke(*arguments):
@@ -249,6 +249,46 @@ def test_inferred_labels_are_named_under_gaps(made, tmp_path):
     status = document("init", tmp_path / "run", "--data", data, "--recipe", tmp_path / "recipe.yaml")
     assert "labels: infer" in status["gaps"][0]
     assert "labels: infer" in invoke("status", tmp_path / "run").stdout
+
+
+def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
+    before = document("status", run)["shards"]
+    extended = document("extend", run, "--budget", 4)
+    assert extended["budget"] == 4
+    # Without sharing, a new order would cost a shard 3 stages: it shares its first with an old one.
+    assert extended["trained"] == 2 * 2
+    assert all(len(stage["prefix"]) > 1 for stage in extended["stages"])
+    status = extended["status"]
+    assert status == document("status", run)
+    assert status["missing_stages"] == 0
+    for old, new in zip(before, status["shards"], strict=True):
+        assert new["sequences"][:3] == old["sequences"]
+        assert (len(new["sequences"]), new["sequences"][3]["depth"]) == (4, 3)
+    assert document("audit", run, "--replay", 2)["ok"]
+
+
+@pytest.mark.parametrize(
+    ("budget", "problem"),
+    [
+        (2, "2 is not above the present budget of 3"),
+        (3, "train what is missing with `s3t train"),
+        (0, "0 is not above the present budget of 3"),
+        (7, "7 exceeds 3! = 6, the number of orders of 3 slices; lower the budget"),
+    ],
+)
+def test_a_budget_that_cannot_be_is_refused_with_status_2_and_changes_nothing(run, budget, problem):
+    before = tiny.all_files(run)["run.json"]
+    error = document("extend", run, "--budget", budget, status=2)["error"]
+    assert (error["kind"], error["where"], len(error["problems"])) == ("InputError", "the budget", 1)
+    assert problem in error["problems"][0]
+    assert tiny.all_files(run)["run.json"] == before
+
+
+def test_an_extension_is_told_in_a_sentence_and_with_a_bar(run):
+    result = invoke("extend", run, "--budget", 6)
+    assert result.exit_code == 0
+    assert "6 orders a shard now; 12 stages trained in" in result.stdout
+    assert "records" in result.stderr
 
 
 @pytest.mark.parametrize(

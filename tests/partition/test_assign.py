@@ -12,8 +12,11 @@ NAMES = st.text(min_size=1)
 SALTS = st.text(min_size=1)
 
 
-def place(record, subject=None, *, salt="salt", shards=3, slices=4):
-    return place_of(record, subject, secret=Secret(salt=salt), shards=shards, slices=slices)
+AMONG = st.lists(st.integers(0, 19), min_size=1, unique=True)
+
+
+def place(record, subject=None, *, salt="salt", shards=3, slices=4, among=None):
+    return place_of(record, subject, secret=Secret(salt=salt), shards=shards, slices=slices, among=among)
 
 
 @given(record=NAMES, subject=st.none() | NAMES, salt=SALTS, shards=st.integers(1, 50), slices=st.integers(1, 50))
@@ -29,12 +32,40 @@ def test_all_records_of_a_subject_share_a_place(records, subject):
 
 
 def test_a_place_depends_on_the_record_and_the_secret_alone():
-    assert set(inspect.signature(place_of).parameters) == {"record", "subject", "secret", "shards", "slices"}
+    """`among` is what the recipe declares for the record's own group."""
+    parameters = {"record", "subject", "secret", "shards", "slices", "among"}
+    assert set(inspect.signature(place_of).parameters) == parameters
 
 
 @given(record=NAMES, salt=SALTS)
 def test_a_place_is_the_same_when_asked_again(record, salt):
     assert place(record, salt=salt, shards=97, slices=89) == place(record, salt=salt, shards=97, slices=89)
+
+
+@given(record=NAMES, subject=st.none() | NAMES, among=AMONG)
+def test_a_record_of_a_group_lies_in_one_of_its_slices_and_in_the_shard_that_it_would_be_in_anyway(
+    record, subject, among
+):
+    found = place(record, subject, shards=7, slices=20, among=among)
+    assert found.slice in among
+    assert found.shard == place(record, subject, shards=7, slices=20).shard
+
+
+@given(record=NAMES, salt=SALTS, slices=st.integers(1, 50))
+def test_one_group_of_all_slices_is_the_same_as_no_groups(record, salt, slices):
+    assert place(record, salt=salt, slices=slices, among=range(slices)) == place(record, salt=salt, slices=slices)
+
+
+def test_places_do_not_change_from_version_to_version():
+    """Known answers: a run that is there must find its records' slices where they were."""
+    assert [place(f"n{number}") for number in range(6)] == [(2, 3), (2, 1), (1, 3), (2, 2), (1, 3), (2, 0)]
+    assert place("r", "somebody", salt="other", shards=11, slices=13) == (2, 3)
+
+
+def test_the_slices_of_a_group_are_taken_evenly():
+    counts = Counter(place(f"n{number}", among=[1, 3]) for number in range(12_000))
+    assert set(counts) == {(shard, index) for shard in range(3) for index in (1, 3)}
+    assert all(1850 < count < 2150 for count in counts.values())
 
 
 def test_a_subject_and_a_record_of_one_name_are_not_one_owner():

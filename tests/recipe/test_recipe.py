@@ -288,3 +288,49 @@ def test_checks_across_fields_are_reported_beside_wrong_fields():
     for part in ("columns.labl", "booleans", "bias", "rank", "zzz", "and 2! = 2", "columns.text", "columns.image"):
         assert part in text, part
     assert "declare the labels" not in text
+
+
+# What the orders are chosen from.
+
+
+def test_each_shard_is_told_its_own_prior():
+    rows = [[0.5, 0.5], [0.25, 0.75]]
+    told = recipe_from(content(partition={"shards": 2, "slices": 2}, sequences={"prior": rows})).settings()
+    assert [setting.prior for setting in told] == [(0.5, 0.5), (0.25, 0.75)]
+    same = recipe_from(content(partition={"shards": 2, "slices": 2}, sequences={"prior": rows[1]})).settings()
+    assert [setting.prior for setting in same] == [(0.25, 0.75)] * 2
+
+
+def test_a_declared_group_is_the_prior_of_every_shard():
+    group = {"column": "age", "slices": {"young": [0], "old": [1, 2]}, "deletion": {"young": 0.3, "old": 0.15}}
+    recipe = recipe_from(content(partition={"shards": 2, "slices": 3, "group": group}))
+    assert [setting.prior for setting in recipe.settings()] == [(0.5, 0.25, 0.25)] * 2
+    problem = only_problem_of(
+        partition={"shards": 2, "slices": 3, "group": group}, sequences={"prior": [0.2, 0.3, 0.5]}
+    )
+    assert problem.startswith("sequences.prior: the prior follows from partition.group.deletion")
+
+
+@pytest.mark.parametrize(
+    ("sequences", "problem"),
+    [
+        ({"prior": [0.5, 0.4]}, "sums to 0.9, not to 1"),
+        ({"prior": [1.5, -0.5]}, "holds -0.5"),
+        ({"prior": [0.5, 0.25, 0.25]}, "3 probabilities for 2 slices"),
+        ({"prior": [[0.5, 0.5]]}, "1 rows for 2 shards"),
+        ({"values": [2, 1]}, "falls at F(2)"),
+        ({"selector": "bms", "budget": 2, "prior": [0.0, 0.9]}, "sums to 0.9"),
+        ({"selector": "full", "budget": 1}, "set the budget to 2"),
+    ],
+)
+def test_what_no_orders_can_be_chosen_from_is_a_problem_of_the_recipe(sequences, problem):
+    assert problem in only_problem_of(partition={"shards": 2, "slices": 2}, sequences=sequences)
+
+
+def test_a_selector_with_too_small_limits_is_a_problem_of_the_recipe():
+    problem = only_problem_of(partition={"slices": 3}, sequences={"selector": "bms", "budget": 4})
+    assert "bms gives at most 3 orders of 3 slices, not 4" in problem
+
+
+def test_full_takes_every_order_unless_told_otherwise():
+    assert recipe_from(content(partition={"slices": 3}, sequences={"selector": "full"})).budget == 6

@@ -201,7 +201,7 @@ def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
     from s3t.records import slices
 
     def by_position(position):
-        def place(record, subject, *, secret, shards, slices):
+        def place(record, subject, *, secret, shards, slices, among):
             number = next(position)
             return Place(number % shards, number // shards % slices)
 
@@ -221,6 +221,59 @@ def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
     forgot.delete(records=["r3"])
     forgot.repair()
     assert tiny.artifacts(forgot.path) != tiny.artifacts(never_knew.path)
+
+
+def grouped(tmp_path, model, name):
+    """24 records, 12 of each group; without r3 the one group is smaller than the other."""
+    group = {"column": "band", "slices": {"x": [0, 1], "y": [2]}, "deletion": {"x": 0.3, "y": 0.1}}
+    table = tiny.text_table()
+    table["band"] = ["xy"[number % 4 // 2] for number in range(24)]
+    recipe = tiny.recipe(model, partition={"group": group}, sequences={"budget": 2, "selector": "sorted-cyclic"})
+    return make_worlds(tmp_path / name, recipe, table, [["r3"]])
+
+
+def test_slices_that_a_group_gets_by_its_size_are_caught(text_model, tmp_path, monkeypatch):
+    """The bigger group would get two slices: without r3 that is the other one."""
+    from collections import Counter
+
+    from s3t.records.groups import RowGroups
+
+    def by_size(self):
+        biggest = Counter(sorted(self._names, reverse=True)).most_common(1)[0][0]
+        return [(0, 1) if name == biggest else (2,) for name in self._names]
+
+    grouped(tmp_path, text_model, "honest").assert_exact()
+    monkeypatch.setattr(RowGroups, "among", by_size)
+    worlds = grouped(tmp_path, text_model, "leaking")
+    worlds.forgot.repair()
+    assert not worlds.identical()
+
+
+def test_a_prior_that_follows_counts_is_caught(text_model, tmp_path, monkeypatch):
+    """Orders that shun the slices of the bigger group would tell, and depend on, how many records it has."""
+    from s3t.recipe import Recipe
+
+    seen = {}
+    checked = creation.ingest
+
+    def watching(data, recipe):
+        records = checked(data, recipe)
+        seen["counts"] = [sum(index in among for among in records.among) for index in range(3)]
+        return records
+
+    monkeypatch.setattr(creation, "ingest", watching)
+    honest = grouped(tmp_path, text_model, "honest")
+    assert honest.forgot.status().inventory.orders == honest.never_knew.status().inventory.orders
+    honest.assert_exact()
+
+    def counted(recipe):
+        return tuple(count / sum(seen["counts"]) for count in seen["counts"])
+
+    monkeypatch.setattr(Recipe, "slice_prior", property(counted))
+    leaking = grouped(tmp_path, text_model, "leaking")
+    assert leaking.forgot.status().inventory.orders != leaking.never_knew.status().inventory.orders
+    leaking.forgot.repair()
+    assert not leaking.identical()
 
 
 def test_inferred_labels_are_a_gap_that_is_real_and_named(text_model, tmp_path):

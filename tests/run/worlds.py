@@ -76,8 +76,10 @@ def records_by_slice(recipe: dict[str, Any], table: pd.DataFrame) -> dict[tuple[
     from s3t.partition import Secret, place_of
 
     part = recipe["partition"]
+    secret, shards, slices, group = Secret(salt=part["salt"]), part["shards"], part["slices"], part.get("group")
     places: dict[tuple[int, int], list[str]] = {}
-    for record in table.id:
-        place = place_of(record, None, secret=Secret(salt=part["salt"]), shards=part["shards"], slices=part["slices"])
-        places.setdefault(tuple(place), []).append(record)
+    for row in table.to_dict("records"):
+        among = group["slices"][row[group["column"]]] if group else None
+        place = place_of(row["id"], None, secret=secret, shards=shards, slices=slices, among=among)
+        places.setdefault(tuple(place), []).append(row["id"])
     return places

@@ -56,7 +56,7 @@ class Deleter:
         slices: Path,
         tmp: Path,
         lock: BaseFileLock,
-        orders: tuple[tuple[Order, ...], ...],
+        orders: Callable[[], tuple[tuple[Order, ...], ...]],
         forget: Callable[[Collection[Place]], None],
     ) -> None:
         self._ledger = ledger
@@ -65,7 +65,7 @@ class Deleter:
         self._slices = slices
         self._tmp = tmp
         self._lock = lock
-        self._orders = orders
+        self._orders = orders  # for the report alone: what a deletion erases, the ledger's stages decide
         self._forget = forget  # drops what is in memory of slices
 
     def delete(self, *, records: Sequence[str], subjects: Sequence[str], dry_run: bool) -> Outcome:
@@ -79,9 +79,10 @@ class Deleter:
         subject_tokens = {self._secret.token("ledger", "subject", name): name for name in subjects}
         with self.holding_off():
             self._finish("erasing records that were deleted before (of the present request nothing has happened)")
+            orders = self._orders()
             with self._ledger.writing() as transaction:
                 located = transaction.locate(records=record_tokens.keys(), subjects=subject_tokens.keys())
-                before = transaction.snapshot().inventory(self._orders)
+                before = transaction.snapshot().inventory(orders)
                 plan = plan_deletion(before, _losses(located))
                 if located.rows and not dry_run:
                     tainted = {stage: before.alive[stage] for stage in plan.tainted}

@@ -1,5 +1,6 @@
 """Recipes: what to train, on which columns, split how. Parsing and validation; no torch."""
 
+from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.schema import (
     Adapter,
@@ -17,6 +18,7 @@ from s3t.recipe.schema import (
 __all__ = [
     "Adapter",
     "Columns",
+    "Group",
     "Image",
     "Partition",
     "Prediction",

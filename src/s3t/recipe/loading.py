@@ -55,6 +55,8 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
 
 # Takes the place of a wrong field, where leaving it out would be a problem of its own.
 _STAND_INS: dict[tuple[int | str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
+# Left out whole where a field of it is wrong: the rest of it would be a problem of its own.
+_WHOLE: tuple[int | str, ...] = ("partition", "group")
 
 
 def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -64,7 +66,7 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
     known: set[tuple[int | str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
-        wrong = {_field(detail) for detail in error.errors(include_url=False, include_input=False)} - known
+        wrong = {_left_out(detail) for detail in error.errors(include_url=False, include_input=False)} - known
         known |= wrong
         left_out = [_leave_out(left, field) for field in wrong]
         if not any(left_out):
@@ -73,7 +75,7 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
             Recipe.model_validate(left)
         except ValidationError as next_error:
             error = next_error
-            new = [detail for detail in error.errors(include_url=False) if _field(detail) not in known]
+            new = [detail for detail in error.errors(include_url=False) if _left_out(detail) not in known]
             problems += [problem for problem in _problems_of(new) if problem not in problems]
         else:
             return problems
@@ -98,6 +100,12 @@ def _field(detail: Any) -> tuple[int | str, ...]:
     # Unions (labels, target_modules, threads) add the type that was tried to the location.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
     return tuple(itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"]))
+
+
+def _left_out(detail: Any) -> tuple[int | str, ...]:
+    """What is left out so that the rest can be checked."""
+    field = _field(detail)
+    return _WHOLE if field[: len(_WHOLE)] == _WHOLE else field
 
 
 def _problems(error: ValidationError) -> list[str]:

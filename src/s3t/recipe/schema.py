@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self, TypeVar
@@ -19,6 +20,7 @@ from pydantic import (
 
 from s3t.errors import SettingError
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
+from s3t.recipe.group import Group
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, prior_rows, selector_problem
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
@@ -82,7 +84,7 @@ class Columns(_Part):
 
 
 class Partition(_Part):
-    """How records are split. Depends on each record's id or subject alone."""
+    """How records are split. Depends on each record's id or subject, and its group, alone."""
 
     shards: int = Field(default=3, ge=1, le=100_000)
     """m: members of the ensemble, each trained on its own records."""
@@ -90,6 +92,8 @@ class Partition(_Part):
     """L: slices a shard; also the number of blocks."""
     salt: SecretStr | None = Field(default=None, min_length=1)
     """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
+    group: Group | None = None
+    """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
 
 
 class Sequences(_Part):
@@ -277,7 +281,12 @@ class Recipe(_Part):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        problems = [*self._task_problems(), *self._label_problems(), *self._sequence_problems()]
+        problems = [
+            *self._task_problems(),
+            *self._label_problems(),
+            *self._sequence_problems(),
+            *self._group_problems(),
+        ]
         if problems:
             raise ValueError("\n".join(problems))
         return self
@@ -302,12 +311,32 @@ class Recipe(_Part):
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
 
     def _sequence_problems(self) -> list[str]:
+        if self.partition.group is not None and self.sequences.prior is not None:
+            return ["sequences.prior: the prior follows from partition.group.deletion; leave one of the two out"]
         try:
-            settings = self.settings()
+            # A group that is wrong has no prior; the rest can be checked all the same.
+            settings = self._settings(None) if self._group_problems() else self.settings()
         except SettingError as error:
             return [f"sequences: {problem}" for problem in error.problems]
         problem = selector_problem(self.sequences.selector, settings[0])
         return [f"sequences: {problem}"] if problem else []
+
+    def _group_problems(self) -> list[str]:
+        group = self.partition.group
+        if group is None:
+            return []
+        problems = group.problems(self.partition.slices)
+        for role, column in self.columns.named().items():
+            if column == group.column and (role != "label" or self.task.is_regression):
+                problems.append(
+                    f"partition.group.column: {column!r} is columns.{role} already; a group is a column of its own, or "
+                    "the label of a classification"
+                )
+        if group.column == self.columns.label and isinstance(self.labels, list):
+            stray = sorted(set(self.labels) ^ group.slices.keys())
+            if stray:
+                problems.append(f"partition.group.slices: the groups are the labels, but {stray} are not in both")
+        return problems
 
     @property
     def budget(self) -> int:
@@ -324,6 +353,9 @@ class Recipe(_Part):
         Raises:
             SettingError: with everything that is wrong.
         """
+        return self._settings(self.slice_prior if self.sequences.prior is None else self.sequences.prior)
+
+    def _settings(self, prior: Sequence[float] | Sequence[Sequence[float]] | None) -> tuple[Setting, ...]:
         asked = self.sequences
         shared = Setting(
             slices=self.partition.slices,
@@ -333,7 +365,7 @@ class Recipe(_Part):
             values=None if asked.values is None else tuple(asked.values),
             seed=asked.seed,
         )
-        rows = prior_rows(asked.prior, shards=self.partition.shards)
+        rows = prior_rows(prior, shards=self.partition.shards)
         settings: dict[tuple[float, ...] | None, Setting] = {}
         problems: list[str] = []
         for row in dict.fromkeys(rows):
@@ -344,6 +376,16 @@ class Recipe(_Part):
         if problems:
             raise SettingError(*problems)
         return tuple(settings[row] for row in rows)
+
+    @property
+    def slice_prior(self) -> tuple[float, ...] | None:
+        """For each slice of a shard, the declared probability that it is the one that a deletion hits.
+
+        The slices of one group are alike, and slices count as equally large (see `Group.prior`). None where no groups
+        are declared: all slices are then equally probable.
+        """
+        group = self.partition.group
+        return None if group is None else group.prior()
 
     @property
     def blocks_depth(self) -> int:

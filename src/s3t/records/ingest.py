@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from PIL import Image
 from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes
+from s3t.records.groups import RowGroups
 from s3t.records.problems import Problems
 from s3t.records.reading import Data, Inputs, Table, inputs_as_data, read_data
 from s3t.records.values import name_of, number_of
@@ -32,10 +33,13 @@ class Records:
     Attributes:
         rows: our columns (see the module).
         labels: the label set, declared or inferred; empty for regression.
+        among: for each row, the slices of its shard that its group is spread over; None without groups. The group
+            itself is not kept: the slice implies it.
     """
 
     rows: pa.Table
     labels: tuple[str, ...]
+    among: Sequence[tuple[int, ...]] | None
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
@@ -43,13 +47,14 @@ def ingest(data: Data, recipe: Recipe) -> Records:
 
     Raises:
         DataError: every problem found: columns that are missing, ids that are missing or repeated, labels that are
-            missing, outside the declared set or not numbers, texts and images that cannot be read.
+            missing, outside the declared set or not numbers, texts and images that cannot be read, groups that are
+            missing, outside those declared or not one for all records of a subject.
     """
     return _checked(_read(data, recipe), recipe, with_owners=True)
 
 
 def ingest_labelled(data: Data, recipe: Recipe) -> Records:
-    """Records to evaluate on: features and labels; ids and subjects are not looked at.
+    """Records to evaluate on: features and labels; ids, subjects and groups are not looked at.
 
     Raises:
         DataError: as `ingest`.
@@ -59,25 +64,38 @@ def ingest_labelled(data: Data, recipe: Recipe) -> Records:
 
 def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
     problems = Problems()
-    columns = recipe.columns
-    roles = {role: name for role, name in columns.named().items() if with_owners or role not in ("id", "subject")}
-    _check_columns(table, roles, problems)
+    roles = {
+        role: name for role, name in recipe.columns.named().items() if with_owners or role not in ("id", "subject")
+    }
+    group = recipe.partition.group if with_owners else None
+    fields = {f"columns.{role}": name for role, name in roles.items()}
+    if group is not None and group.column not in roles.values():
+        fields["partition.group.column"] = group.column
+    _check_columns(table, fields, problems)
     features = _features(table, recipe, problems)
     labels = _labels(table, recipe, problems)
     subjects = _subjects(table, roles.get("subject"))
     ids = _declared_ids(table, roles.get("id"), problems)
     declared = recipe.labels if isinstance(recipe.labels, list) else None
     names = _label_set(labels, declared, recipe, problems)
+    groups = None if group is None else RowGroups(group, _column(table, group.column) or [], problems)
+    if groups is not None:
+        groups.check_one_each("subject {!r}", subjects)
     if table.rows.num_rows == 0:
         problems.add("holds no records")
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     if ids is None:
         ids = _content_ids(subjects, labels, features)
+        if groups is not None:
+            groups.check_one_each("the same record", ids)
+    if problems.sentences():
+        raise DataError(table.where, problems.sentences())
     label_type = pa.float64() if recipe.task.is_regression else pa.string()
     arrays = {"record": pa.array(ids, pa.string()), "subject": pa.array(subjects, pa.string())}
     arrays["label"] = pa.array(labels, label_type)
-    return Records(rows=pa.table(arrays | features), labels=names)
+    among = None if groups is None else groups.among()
+    return Records(rows=pa.table(arrays | features), labels=names, among=among)
 
 
 def ingest_inputs(inputs: Inputs, recipe: Recipe) -> tuple[pa.Table, list[str] | None]:
@@ -89,7 +107,8 @@ def ingest_inputs(inputs: Inputs, recipe: Recipe) -> tuple[pa.Table, list[str] |
     columns = recipe.columns
     table = _read(inputs_as_data(inputs, text_column=columns.text), recipe)
     problems = Problems()
-    needed = {role: name for role, name in columns.named().items() if role in ("text", "text_pair", "image")}
+    features_of = ("text", "text_pair", "image")
+    needed = {f"columns.{role}": name for role, name in columns.named().items() if role in features_of}
     _check_columns(table, needed, problems)
     features = _features(table, recipe, problems)
     if problems.sentences():
@@ -111,17 +130,21 @@ def record_ids(data: Data, recipe: Recipe) -> list[str]:
 def _read(data: Data, recipe: Recipe) -> Table:
     names = recipe.columns.named()
     numeric = {"label"} if recipe.task.is_regression else set()
-    return read_data(data, text_columns=tuple(name for role, name in names.items() if role not in numeric))
+    text_columns = [name for role, name in names.items() if role not in numeric]
+    if recipe.partition.group is not None:
+        text_columns.append(recipe.partition.group.column)
+    return read_data(data, text_columns=tuple(text_columns))
 
 
-def _check_columns(table: Table, roles: dict[str, str], problems: Problems) -> None:
+def _check_columns(table: Table, fields: dict[str, str], problems: Problems) -> None:
+    """That every column is there, once; `fields` names columns by the recipe's field."""
     present = table.rows.column_names
-    for role, name in roles.items():
+    for field, name in fields.items():
         count = present.count(name)
         if count == 0:
             problems.add(
-                f"column {name!r} is missing (columns.{role}); the data has {', '.join(map(repr, present))}: "
-                "correct the recipe's columns or the file's header"
+                f"column {name!r} is missing ({field}); the data has {', '.join(map(repr, present))}: correct the "
+                "recipe's columns or the file's header"
             )
         elif count > 1:
             problems.add(f"column {name!r} occurs {count} times; name each column once")

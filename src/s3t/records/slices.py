@@ -8,7 +8,7 @@ the run shows whether a record is gone, and no page keeps a value that its rows 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -36,14 +36,25 @@ def slice_path(folder: Path, place: Place) -> Path:
     return folder / f"shard-{place.shard:03d}" / f"slice-{place.slice:03d}.parquet"
 
 
-def split_into_slices(rows: pa.Table, *, secret: Secret, shards: int, slices: int) -> dict[Place, pa.Table]:
-    """Every slice's rows, ordered; slices without records are there, empty."""
+def split_into_slices(
+    rows: pa.Table, *, secret: Secret, shards: int, slices: int, among: Sequence[Sequence[int]] | None = None
+) -> dict[Place, pa.Table]:
+    """Every slice's rows, ordered; slices without records are there, empty.
+
+    Args:
+        rows: records.
+        secret: decides the slice, and the order within it.
+        shards: m.
+        slices: L.
+        among: for each row, the slices that its group is spread over; None where there are no groups.
+    """
     ids, subjects = rows["record"].to_pylist(), rows["subject"].to_pylist()
     members: dict[Place, list[tuple[bytes, int]]] = {
         Place(shard, index): [] for shard in range(shards) for index in range(slices)
     }
-    for row, (record, subject) in enumerate(zip(ids, subjects, strict=True)):
-        place = place_of(record, subject, secret=secret, shards=shards, slices=slices)
+    spread = [None] * len(ids) if among is None else among
+    for row, (record, subject, allowed) in enumerate(zip(ids, subjects, spread, strict=True)):
+        place = place_of(record, subject, secret=secret, shards=shards, slices=slices, among=allowed)
         members[place].append((secret.token("order", "record", record), row))
     return {
         # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.

@@ -44,7 +44,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     salt = recipe.partition.salt
     secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
     shards, slices = recipe.partition.shards, recipe.partition.slices
-    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices)
+    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
     # Drawn here and stored: from what is declared, never from how many records a slice has.
     sequences = recipe.sequences
     orders = orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard)

@@ -29,12 +29,12 @@ class Layout:
 
     @property
     def description(self) -> Path:
-        """What init decided."""
+        """What init decided, and the orders that came later."""
         return self.root / "run.json"
 
     @property
     def recipe(self) -> Path:
-        """The recipe, every `auto` that decides bits resolved, without its salt."""
+        """The recipe as given at init, every `auto` that decides bits resolved, without its salt."""
         return self.root / "recipe.yaml"
 
     @property
@@ -64,12 +64,12 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held while a deletion goes on."""
+        """Held while a deletion goes on, or orders are added."""
         return self.root / "lock"
 
 
 class Description(BaseModel):
-    """What was decided when the run was made, once and for all."""
+    """What was decided when the run was made. Nothing of it changes, but that orders may be added."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -79,7 +79,7 @@ class Description(BaseModel):
     labels: tuple[str, ...]
     """In the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]
-    """For each shard its sequences, drawn from declared inputs."""
+    """For each shard its sequences, drawn from declared inputs; as many as the budget is now."""
     base_digest: str
     """Of the base model's files."""
     secret_check: str
@@ -96,16 +96,21 @@ def write_layout(layout: Layout, recipe: Recipe, description: Description, secre
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_bytes_durably(layout.recipe, text.encode(), tmp=layout.tmp)
     write_bytes_durably(layout.secret, secret.salt.encode(), tmp=layout.tmp, mode=0o600)
+    write_description(layout, description)
+
+
+def write_description(layout: Layout, description: Description) -> None:
+    """Write run.json, or replace it: durably, and whole or not at all."""
     described = description.model_dump_json(indent=2) + "\n"
     write_bytes_durably(layout.description, described.encode(), tmp=layout.tmp)
 
 
-def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
-    """Read the describing files.
+def read_description(layout: Layout) -> Description:
+    """Read run.json.
 
     Raises:
         RunFolderError: the folder is no run, or one of another format.
-        IntegrityError: a describing file is damaged.
+        IntegrityError: the file is damaged.
     """
     where = str(layout.root)
     try:
@@ -125,11 +130,28 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
             ],
         )
     try:
-        description = Description.model_validate(content)
+        return Description.model_validate(content)
+    except ValidationError as error:
+        raise _damaged(layout, error) from error
+
+
+def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
+    """Read the describing files.
+
+    Raises:
+        RunFolderError: the folder is no run, or one of another format.
+        IntegrityError: a describing file is damaged.
+    """
+    description = read_description(layout)
+    try:
         recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
         secret = Secret(salt=layout.secret.read_bytes().decode())
-    except (OSError, UnicodeDecodeError, ValidationError, yaml.YAMLError) as error:
-        raise IntegrityError(f"{where}: a describing file is damaged ({error}); restore it from a backup") from error
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise _damaged(layout, error) from error
     if not hmac.compare_digest(description.secret_check, secret.check()):
         raise IntegrityError(f"{layout.secret} is not the secret that the run was made with; put the old one back")
     return recipe, description, secret
+
+
+def _damaged(layout: Layout, error: Exception) -> IntegrityError:
+    return IntegrityError(f"{layout.root}: a describing file is damaged ({error}); restore it from a backup")

@@ -66,7 +66,7 @@ def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainReport:
-    """What `train` or `repair` did."""
+    """What `train`, `repair` or `extend` did."""
 
     stages: tuple[tuple[int, Order], ...]
     """(shard, prefix) of every stage trained."""
@@ -76,7 +76,7 @@ class TrainReport:
     status: Status
 
     def to_json(self) -> dict[str, Any]:
-        """The document of `s3t train --json` and `s3t repair --json`."""
+        """The document of `s3t train --json` and `s3t repair --json`, and in that of `s3t extend --json`."""
         return {
             "trained": len(self.stages),
             "stages": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.stages],

@@ -12,8 +12,6 @@ from filelock import FileLock
 
 from s3t.audit.audit import Auditor
 from s3t.deletion.deleter import Deleter
-from s3t.disk import storage_errors
-from s3t.engine import run_stages
 from s3t.errors import IntegrityError, IsolationError, S3TError, StorageError, TrainingError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
@@ -27,7 +25,9 @@ from s3t.records.ingest import ingest_labelled
 from s3t.run.answering import evaluate, predict
 from s3t.run.creation import create_run
 from s3t.run.layout import Layout, read_layout
+from s3t.run.orders import Orders
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
+from s3t.run.training import Trainer
 from s3t.sequences import Order
 from s3t.stages import KeyInputs, Stage, training_part
 from s3t.store import LocalStore, Manifest
@@ -52,6 +52,7 @@ class Run:
             base_digest=self._description.base_digest,
             training_part=training_part(self._recipe, labels=self._description.labels),
         )
+        self._orders = Orders(self._layout, self._description)
         self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
         self._ledger = Ledger.open(self._layout.ledger)
         self._store = LocalStore(self._layout.artifacts, tmp=self._layout.tmp)
@@ -64,8 +65,17 @@ class Run:
             slices=self._layout.slices,
             tmp=self._layout.tmp,
             lock=FileLock(self._layout.lock, mode=0o600),
-            orders=self._description.orders,
+            orders=self._orders.now,
             forget=lambda places: self._loaded.forget(places) if self._loaded else None,
+        )
+        self._trainer = Trainer(
+            ledger=self._ledger,
+            store=self._store,
+            epochs=self._recipe.training.epochs,
+            snapshot=self._snapshot,
+            inventory=self._inventory,
+            overdue=lambda: self._overdue,
+            train=self._train_in_workshop,
         )
 
     @classmethod
@@ -121,8 +131,9 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe, without its salt."""
-        return self._recipe
+        """The recipe, without its salt, with the budget that the run has now."""
+        sequences = self._recipe.sequences.model_copy(update={"budget": len(self._orders.now()[0])})
+        return self._recipe.model_copy(update={"sequences": sequences})
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -141,13 +152,8 @@ class Run:
             IntegrityError: the base model, a slice or an artifact is not what it should be.
             StorageError: the disk refused.
         """
-        progress = progress or Silent()
         started = time.monotonic()
-        with telling(progress, "training", self._training_cost()):
-            report = run_stages(
-                lambda: self._inventory(self._snapshot()).missing(),
-                lambda stage: self._train_stage(stage, progress),
-            )
+        report = self._trainer.train_missing(progress or Silent())
         return TrainReport(
             stages=tuple((stage.shard, stage.prefix) for stage in report.trained),
             discarded=report.discarded,
@@ -160,6 +166,23 @@ class Run:
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
         """
+        return self.train(progress=progress)
+
+    def extend(self, *, budget: int, progress: Progress | None = None) -> TrainReport:
+        """Add orders to every shard, behind the old ones, and train every stage that is missing.
+
+        The new orders are on the disk before training begins: if that is killed, `train` goes on.
+
+        Args:
+            budget: B, orders a shard; more than now, at most L!.
+            progress: hears of training.
+
+        Raises:
+            InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
+            StorageError: the disk refused.
+        """
+        with self._deleter.holding_off():
+            self._orders.extend(self._recipe, budget=budget)
         return self.train(progress=progress)
 
     def predict(
@@ -278,8 +301,7 @@ class Run:
                 snapshot = transaction.snapshot()
                 mismatches = auditor.check(snapshot)
         stages = auditor.sample(snapshot, replay, seed)
-        cost = sum(self._stage_cost(self._inventory(snapshot), stage) for stage in stages)
-        with telling(progress, "replaying", cost):
+        with telling(progress, "replaying", self._trainer.cost(self._inventory(snapshot), stages)):
             for stage in stages:
                 progress.note(f"replaying {stage}")
                 mismatches += auditor.replay(stage, snapshot, on_step=progress.advance)
@@ -325,7 +347,7 @@ class Run:
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
-        return snapshot.inventory(self._description.orders).keeping(self._store.present())
+        return snapshot.inventory(self._orders.now()).keeping(self._store.present())
 
     def _status(self, inventory: Inventory) -> Status:
         return Status(
@@ -348,33 +370,6 @@ class Run:
             )
         return self._loaded
 
-    def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
-        """Train and commit one stage; False if a deletion came between, None if another trainer was first."""
-        snapshot = self._snapshot()
-        alive, seen = self._inventory(snapshot).alive, snapshot.seen(stage)
-        if self._overdue is not None and any(state.pending for state in seen.values()):
-            raise self._overdue
-        if stage in alive:
-            return None
-        if (stage.parent is not None and stage.parent not in alive) or any(state.pending for state in seen.values()):
-            return False
-        progress.note(str(stage))
-        try:
-            key, content, manifest = self._train_in_workshop(stage, snapshot, on_step=progress.advance)
-        except IntegrityError:
-            if self._ledger.generation() == snapshot.generation:
-                raise
-            return False  # a parent or a slice was erased under our hands
-        with storage_errors(f"storing {stage}"), self._ledger.writing() as transaction:
-            if stage in self._inventory(transaction.snapshot()).alive:
-                return None  # its children may be trained already, on those very bytes
-            return transaction.commit_stage(
-                stage,
-                key,
-                seen=seen,
-                put=lambda: self._store.put(stage.shard, key, content, manifest),
-            )
-
     def _train_in_workshop(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
     ) -> tuple[str, bytes, Manifest]:
@@ -383,10 +378,3 @@ class Run:
         except (IsolationError, TrainingError):
             self._loaded = None  # the model in memory may not be the base model any more
             raise
-
-    def _training_cost(self) -> int:
-        inventory = self._inventory(self._snapshot())
-        return sum(self._stage_cost(inventory, stage) for stage in inventory.missing())
-
-    def _stage_cost(self, inventory: Inventory, stage: Stage) -> int:
-        return inventory.records_in(stage.shard, stage.prefix) * self._recipe.training.epochs

@@ -1,0 +1,118 @@
+"""Groups: a declared column sends records to declared slices, and declared probabilities say which lose records.
+
+A person's chance of asking for a deletion may be known to depend on a group (age, country, product). Whose slices are
+hit often is then declared, never counted: a prior that followed the records would be fitted on them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+SHOWN = 10
+FIELD = "partition.group"
+
+
+def _by_name(value: Any) -> Any:
+    """A mapping with the groups' names as text. YAML reads yes, no, on, off as booleans: refused, as in labels."""
+    if not isinstance(value, Mapping):
+        return value
+    booleans = [name for name in value if isinstance(name, bool)]
+    if booleans:
+        raise ValueError(f'{booleans} are booleans to YAML; put groups like yes and no in quotes ("yes")')
+    named = [str(name) if isinstance(name, int) else name for name in value]
+    repeated = [name for name, count in Counter(named).items() if count > 1]
+    if repeated:
+        raise ValueError(f"groups {repeated} are declared more than once")
+    return dict(zip(named, value.values(), strict=True))
+
+
+class Group(BaseModel):
+    """Which slices a record of which group may lie in. Checked by the recipe, which knows slices and columns."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    column: str = Field(min_length=1)
+    """The column of the data that names each record's group. Never a feature; it may be a classification's label."""
+    slices: Annotated[dict[str, tuple[int, ...]], BeforeValidator(_by_name)]
+    """For each group, the slices of a shard that its records are spread over. Every slice is in exactly one group."""
+    deletion: Annotated[dict[str, float], BeforeValidator(_by_name)]
+    """For each group, how probable it is that a given record of it is deleted. Only the ratios count."""
+
+    def among(self, name: str) -> tuple[int, ...]:
+        """The slices of a group, in the order of their numbers."""
+        return tuple(sorted(self.slices[name]))
+
+    def prior(self) -> tuple[float, ...]:
+        """For each slice of a shard, the probability that it is the one that a deletion hits.
+
+        A slice of group g weighs `deletion[g]`, and the weights are divided by their sum. So slices count as equally
+        large: how many records a group has is not declared, and must not be counted.
+
+        >>> Group(column="age", slices={"young": [0], "old": [1, 2]}, deletion={"young": 0.3, "old": 0.15}).prior()
+        (0.5, 0.25, 0.25)
+        """
+        weights = {index: self.deletion[name] for name, chosen in self.slices.items() for index in chosen}
+        largest = max(weights.values())  # of several huge weights the sum would not be finite
+        scaled = [weights[index] / largest for index in sorted(weights)]
+        total = math.fsum(scaled)
+        return tuple(weight / total for weight in scaled)
+
+    def problems(self, slices: int) -> list[str]:
+        """All that is wrong with it in shards of so many slices, each with its field and the remedy."""
+        return [*self._name_problems(), *self._slice_problems(slices), *self._deletion_problems()]
+
+    def _name_problems(self) -> list[str]:
+        problems = []
+        if "" in self.slices or "" in self.deletion:
+            problems.append(f"{FIELD}: a group has an empty name; an empty cell names no group, so give it another")
+        for name in self.slices.keys() - self.deletion.keys():
+            problems.append(f"{FIELD}.deletion: group {name!r} is not there; say how probable its deletions are")
+        for name in self.deletion.keys() - self.slices.keys():
+            problems.append(f"{FIELD}.slices: group {name!r} is not there; give it slices, or leave it out of deletion")
+        return sorted(problems)
+
+    def _slice_problems(self, slices: int) -> list[str]:
+        where = f"{FIELD}.slices"
+        given = Counter(index for chosen in self.slices.values() for index in chosen)
+        empty = [name for name, chosen in self.slices.items() if not chosen]
+        problems = [f"{where}: group {name!r} has no slice; give it one, or leave it out" for name in empty]
+        outside = {index for index in given if not 0 <= index < slices}
+        if outside:
+            problems.append(
+                f"{where}: {_listed(outside)} not among the slices 0 to {slices - 1}; correct it or partition.slices"
+            )
+        twice = {index for index, count in given.items() if count > 1} - outside
+        if twice:
+            problems.append(f"{where}: {_listed(twice)} given more than once; a slice is in exactly one group")
+        left = set(range(slices)) - set(given)
+        if left:
+            problems.append(f"{where}: {_listed(left)} in no group; a slice is in exactly one group")
+        return problems
+
+    def _deletion_problems(self) -> list[str]:
+        where = f"{FIELD}.deletion"
+        problems = [
+            f"{where}: {name!r} has {weight}; give a finite number, 0 or above"
+            for name, weight in self.deletion.items()
+            if not (math.isfinite(weight) and weight >= 0)
+        ]
+        if not any(self.deletion.values()):
+            problems.append(f"{where}: no group is above 0; without groups, all slices are equally probable")
+        return problems
+
+
+def _listed(indices: Iterable[int]) -> str:
+    """Slices with their verb: slice 3 is; slices 3, 4 are.
+
+    >>> _listed({3}), _listed({4, 3})
+    ('slice 3 is', 'slices 3, 4 are')
+    """
+    numbers = sorted(indices)
+    shown = ", ".join(map(str, numbers[:SHOWN]))
+    more = f" and {len(numbers) - SHOWN} more" if len(numbers) > SHOWN else ""
+    return f"slice {shown} is" if len(numbers) == 1 else f"slices {shown}{more} are"

@@ -1,0 +1,62 @@
+"""The groups of a table's rows, where the recipe declares groups.
+
+A record's group is its own cell's; nothing is counted. That the rows of one owner (a subject; without one, an id) have
+one group is a check between rows, but it decides no place: it refuses the table, so that no run comes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from s3t.recipe import Group
+from s3t.records.problems import Problems
+from s3t.records.values import name_of
+
+
+class RowGroups:
+    """The group of each row; a cell that has none of those declared is a problem.
+
+    Args:
+        group: which groups there are, and their slices.
+        cells: of the group's column; none if the column is missing, which is a problem already.
+        problems: hears of what is wrong.
+    """
+
+    def __init__(self, group: Group, cells: Sequence[Any], problems: Problems) -> None:
+        self._group = group
+        self._problems = problems
+        self._names = [name_of(cell) for cell in cells]
+        for row, name in enumerate(self._names):
+            if name is None:
+                problems.add_row(row, f"the group (column {group.column!r}) is empty; give every record one")
+            elif name not in group.slices:
+                problems.add_row(
+                    row,
+                    f"group {name!r} (column {group.column!r}) is outside the declared groups; declare it in "
+                    "partition.group or correct the row",
+                )
+
+    def check_one_each(self, owner_is: str, owners: Sequence[str | None]) -> None:
+        """All rows of an owner lie in one slice, so they must have one group.
+
+        Args:
+            owner_is: what an owner is called in messages; `{!r}` stands for its name.
+            owners: of each row; None where nobody owns it.
+        """
+        first: dict[str, int] = {}
+        for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):
+            if owner is None or name not in self._group.slices:
+                continue
+            known = first.setdefault(owner, row)
+            if self._names[known] != name:
+                self._problems.add_row(
+                    row,
+                    f"{owner_is.format(owner)} has group {name!r} here and {self._names[known]!r} in row {known}; what "
+                    "belongs together lies in one slice, so give it one group",
+                )
+
+    def among(self) -> list[tuple[int, ...]]:
+        """For each row, the slices that its group is spread over; KeyError if there was a problem."""
+        spread: dict[str | None, tuple[int, ...]] = {name: self._group.among(name) for name in self._group.slices}
+        return [spread[name] for name in self._names]

@@ -1,0 +1,104 @@
+"""The orders of a run: what run.json says of them now, and more of them.
+
+Orders are only ever added, behind those that are there, by replacing run.json whole. So a process that has the run open
+sees another file when there are more. Until it looks it is exact all the same: what a deletion erases, what an audit
+checks and what a trainer commits is decided by the ledger's stages, never by the orders. Orders say what to train, and
+among which prefixes to serve.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TypeAlias
+
+from s3t.disk import storage_errors
+from s3t.errors import InputError, IntegrityError
+from s3t.recipe import Recipe
+from s3t.run.layout import Description, Layout, read_description, write_description
+from s3t.sequences import Order, orders_of_shards
+
+Shards: TypeAlias = tuple[tuple[Order, ...], ...]
+"""For each shard its orders."""
+
+
+class Orders:
+    """The orders of one open run."""
+
+    def __init__(self, layout: Layout, opened: Description) -> None:
+        self._layout = layout
+        self._opened = opened
+        self._known: tuple[object, Shards] = (None, opened.orders)
+
+    def now(self) -> Shards:
+        """Every shard's orders as they are on the disk; the file is read only if it is another one than before.
+
+        Raises:
+            IntegrityError: the file is damaged, or more of it has changed than orders that were added.
+            RunFolderError: there is no such file any more.
+        """
+        found = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
+        if found is None or found != self._known[0]:
+            self._known = found, self._read().orders
+        return self._known[1]
+
+    def extend(self, recipe: Recipe, *, budget: int) -> None:
+        """Add orders to every shard until it has `budget`, durably. The caller holds the run's lock.
+
+        A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
+        that are there: never from what was deleted, from the number of records, or from a clock.
+
+        Raises:
+            InputError: the budget is not above the present one, or there are not so many orders; nothing has changed.
+            StorageError: the disk refused.
+        """
+        description = self._read()
+        slices, present = len(description.orders[0][0]), len(description.orders[0])
+        if budget <= present:
+            raise InputError(
+                "the budget",
+                [
+                    f"{budget} is not above the present budget of {present}; orders are only added: give a bigger one, "
+                    f"or train what is missing with `s3t train {self._layout.root}`"
+                ],
+            )
+        if budget > _all_orders(slices):
+            number = f"{slices}! = {_all_orders(slices)}, the number of orders of {slices} slices"
+            raise InputError("the budget", [f"{budget} exceeds {number}; lower the budget"])
+        orders = _extended(description.orders, recipe, budget=budget)
+        with storage_errors("adding orders to the run"):
+            write_description(self._layout, description.model_copy(update={"orders": orders}))
+
+    def _read(self) -> Description:
+        """The file as it is, after a look whether it is still this run's."""
+        found = read_description(self._layout)
+        opened = self._opened
+        behind = len(found.orders) == len(opened.orders) and all(
+            new[: len(old)] == old for old, new in zip(opened.orders, found.orders, strict=True)
+        )
+        if not behind or found.model_copy(update={"orders": opened.orders}) != opened:
+            raise IntegrityError(
+                f"{self._layout.description} has changed since the run was opened, and not by orders that were added; "
+                "open the run again, or restore the file from a backup"
+            )
+        return found
+
+    def _file(self) -> tuple[int, int, int] | None:
+        """What tells one run.json from the next: each is a file of its own, and longer than the one before."""
+        try:
+            found = self._layout.description.stat()
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _all_orders(slices: int) -> float:
+    """L!; infinite where nobody could train as many."""
+    return math.factorial(slices) if slices <= 20 else math.inf
+
+
+def _extended(orders: Shards, recipe: Recipe, *, budget: int) -> Shards:
+    """Every shard's orders, and behind them others up to `budget`, by the recipe's selector."""
+    declared = zip(recipe.settings(), orders, strict=True)
+    settings = [replace(setting, budget=budget, given=given) for setting, given in declared]
+    return orders_of_shards(recipe.sequences.selector, settings, vary=recipe.sequences.vary_by_shard)

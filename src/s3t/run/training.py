@@ -1,0 +1,73 @@
+"""Training what is missing: each stage from a snapshot of the ledger, committed only if no deletion came between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from s3t.audit.audit import Retrain
+from s3t.disk import storage_errors
+from s3t.engine import EngineReport, run_stages
+from s3t.errors import IntegrityError, S3TError
+from s3t.inventory import Inventory
+from s3t.ledger import Ledger, Snapshot
+from s3t.progress import Progress, telling
+from s3t.stages import Stage
+from s3t.store import ArtifactStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trainer:
+    """Trains the missing stages of one run."""
+
+    ledger: Ledger
+    store: ArtifactStore
+    epochs: int
+    snapshot: Callable[[], Snapshot]
+    """The ledger now, after what is accepted for deletion has been erased."""
+    inventory: Callable[[Snapshot], Inventory]
+    """What is alive at a snapshot, for the orders that there are now."""
+    overdue: Callable[[], S3TError | None]
+    """Why, at the last snapshot, a deletion that is accepted was not erased."""
+    train: Retrain
+    """Trains one stage; stores nothing."""
+
+    def train_missing(self, progress: Progress) -> EngineReport:
+        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too."""
+        inventory = self.inventory(self.snapshot())
+        with telling(progress, "training", self.cost(inventory, inventory.missing())):
+            return run_stages(
+                lambda: self.inventory(self.snapshot()).missing(),
+                lambda stage: self._train_stage(stage, progress),
+            )
+
+    def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
+        """Records to go through, in all epochs, to train stages."""
+        return self.epochs * sum(inventory.records_in(*stage) for stage in stages)
+
+    def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
+        """Train and commit one stage; False if a deletion came between, None if another trainer was first."""
+        snapshot, overdue = self.snapshot(), self.overdue()
+        alive, seen = self.inventory(snapshot).alive, snapshot.seen(stage)
+        if overdue is not None and any(state.pending for state in seen.values()):
+            raise overdue
+        if stage in alive:
+            return None
+        if (stage.parent is not None and stage.parent not in alive) or any(state.pending for state in seen.values()):
+            return False
+        progress.note(str(stage))
+        try:
+            key, content, manifest = self.train(stage, snapshot, on_step=progress.advance)
+        except IntegrityError:
+            if self.ledger.generation() == snapshot.generation:
+                raise
+            return False  # a parent or a slice was erased under our hands
+        with storage_errors(f"storing {stage}"), self.ledger.writing() as transaction:
+            if stage in self.inventory(transaction.snapshot()).alive:
+                return None  # its children may be trained already, on those very bytes
+            return transaction.commit_stage(
+                stage,
+                key,
+                seen=seen,
+                put=lambda: self.store.put(stage.shard, key, content, manifest),
+            )

@@ -1,0 +1,418 @@
+"""More orders later: exact, from declared inputs alone, whole or not at all, and safe beside other users of the run."""
+
+import inspect
+import json
+import math
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import s3t
+from s3t.deletion import deleter
+from s3t.inventory import Serving
+from s3t.recipe import recipe_from
+from s3t.run import layout, orders
+from s3t.sequences import Setting, cyclic, survival
+from s3t.stages import Stage, stages_of
+from tests import tiny
+from tests.run.worlds import Worlds, make_worlds, records_by_slice
+
+ROOT = Path(__file__).resolve().parents[2]
+TEXTS = ["w1 w30", "w2 w3"]
+
+
+def orders_of(run):
+    return run.status().inventory.orders
+
+
+def recipe_of(*, slices, budget, **sequences):
+    return recipe_from(
+        {
+            "task": "text-classification",
+            "base_model": "none",
+            "columns": {"text": "text"},
+            "labels": ["a", "b"],
+            "partition": {"shards": 2, "slices": slices},
+            "sequences": {"budget": budget} | sequences,
+        }
+    )
+
+
+def completed_in_turn(orders, ranked, budget):
+    return (*orders, *(order for order in ranked if order not in orders))[:budget]
+
+
+def never_knew(tmp_path, model, *gone, budget):
+    """A run that never saw some records, trained and then extended."""
+    table = tiny.text_table()
+    run = s3t.Run.create(tmp_path / "never-knew", recipe=tiny.recipe(model), data=table[~table.id.isin(gone)])
+    run.train()
+    run.extend(budget=budget)
+    return run
+
+
+@settings(deadline=None, max_examples=40)
+@given(data=st.data())
+def test_orders_are_added_behind_those_that_are_there(data):
+    slices = data.draw(st.integers(1, 5))
+    budget = data.draw(st.integers(1, math.factorial(slices)))
+    present = data.draw(st.integers(1, budget))
+    old = data.draw(st.permutations(cyclic(Setting(slices=slices, budget=present))).map(tuple))
+    selector, vary = data.draw(st.sampled_from(["survival", "cyclic", "random"])), data.draw(st.booleans())
+    recipe = recipe_of(slices=slices, budget=present, selector=selector, vary_by_shard=vary)
+    for new in orders._extended((old, old), recipe, budget=budget):
+        assert new[:present] == old
+        assert len(set(new)) == len(new) == budget
+        assert all(sorted(order) == list(range(slices)) for order in new)
+
+
+def test_added_orders_follow_from_declared_numbers_and_the_orders_that_are_there():
+    assert set(inspect.signature(orders._extended).parameters) == {"orders", "recipe", "budget"}
+    old = cyclic(Setting(slices=40, budget=3))
+    extended = orders._extended((old, old), recipe_of(slices=40, budget=3), budget=5)  # 40! is nobody's budget
+    assert [len(chosen) for chosen in extended] == [5, 5]
+
+
+def test_added_orders_begin_with_slices_that_none_begins_with():
+    old = survival(Setting(slices=6, budget=2))
+    for selector in ("survival", "cyclic", "bms"):
+        for chosen in orders._extended((old, old), recipe_of(slices=6, budget=2, selector=selector), budget=6):
+            assert len({order[0] for order in chosen}) == 6
+
+
+def test_an_extended_run_is_the_one_that_would_have_been_made_with_that_budget(trained, text_model, tmp_path):
+    """With all L! orders there is no choice: the same stages, under the same names, with the same bytes."""
+    old, files = orders_of(trained), tiny.artifacts(trained.path)
+    report = trained.extend(budget=6)
+    assert [chosen[:3] for chosen in orders_of(trained)] == list(old)
+    assert {Stage(*stage) for stage in report.stages} == set(stages_of(orders_of(trained))) - set(stages_of(old))
+    assert report.status.missing == 0
+    assert files.items() < tiny.artifacts(trained.path).items()
+    big = s3t.Run.create(
+        tmp_path / "big", recipe=tiny.recipe(text_model, sequences={"budget": 6}), data=tiny.text_table()
+    )
+    big.train()
+    assert tiny.artifacts(trained.path) == tiny.artifacts(big.path)
+    assert trained.audit(replay=4).ok
+
+
+def test_a_run_that_is_extended_again_keeps_all_orders_in_their_places(trained):
+    before = orders_of(trained)
+    for budget in (4, 6):
+        assert trained.extend(budget=budget).status.missing == 0
+        after = orders_of(trained)
+        assert all(new[: len(old)] == old for old, new in zip(before, after, strict=True))
+        assert {len(chosen) for chosen in after} == {budget}
+        before = after
+    assert trained.audit(replay=2).ok
+
+
+def test_an_extended_run_survives_more(trained):
+    trained.extend(budget=6)
+    report = trained.delete(records=["r3"])
+    place = report.slices[0]
+    alive = [order for order in orders_of(trained)[place.shard] if order[-1] == place.slice]
+    assert len(alive) == 2
+    assert report.status.inventory.serving(place.shard) == Serving(order=alive[0], depth=2)
+    assert len(trained.predict(TEXTS).label) == 2
+
+
+def test_the_budget_of_the_recipe_is_the_present_one_and_the_file_is_the_one_of_init(trained):
+    written = tiny.all_files(trained.path)["recipe.yaml"]
+    with s3t.Run.open(trained.path) as other:
+        assert trained.recipe.budget == other.recipe.budget == 3
+        trained.extend(budget=5)
+        assert trained.recipe.budget == other.recipe.budget == 5
+    with s3t.Run.open(trained.path) as reopened:
+        assert reopened.recipe.budget == 5
+        assert reopened.recipe == trained.recipe
+    assert tiny.all_files(trained.path)["recipe.yaml"] == written
+
+
+@pytest.mark.parametrize("budget", [-1, 2, 3, 7])
+def test_a_budget_that_cannot_be_changes_nothing(budget, trained):
+    described, artifacts = tiny.all_files(trained.path)["run.json"], tiny.artifacts(trained.path)
+    with pytest.raises(s3t.InputError, match=r"is not above|exceeds 3! = 6"):
+        trained.extend(budget=budget)
+    assert tiny.all_files(trained.path)["run.json"] == described
+    assert tiny.artifacts(trained.path) == artifacts
+    assert trained.status().missing == 0
+
+
+# The counterfactual.
+
+
+STEPS = {
+    "before": ["extend", "r3", "r23"],
+    "between": ["r3", "extend", "r23"],
+    "after": ["r3", "r23", "extend"],
+}
+
+
+@pytest.mark.parametrize("when", STEPS)
+def test_extending_before_between_or_after_deletions_is_exact(when, trained, text_model, tmp_path):
+    for step in STEPS[when]:
+        if step == "extend":
+            trained.extend(budget=5)
+        else:
+            trained.delete(records=[step])
+    twin = never_knew(tmp_path, text_model, "r3", "r23", budget=5)
+    assert orders_of(trained) == orders_of(twin)
+    Worlds(trained, twin, tiny.text_table()).assert_exact()
+
+
+def test_extending_a_run_with_a_dead_shard_is_exact(text_model, tmp_path):
+    """Stages that deletions cost train as well: new ones may grow from them."""
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    places = records_by_slice(recipe, table)
+    dead = [records[0] for (shard, _), records in places.items() if shard == 0]
+    worlds = make_worlds(tmp_path, recipe, table, [dead])
+    assert worlds.forgot.status().depths == (0, 3)
+    assert worlds.forgot.extend(budget=6).status.depths == (3, 3)
+    worlds.never_knew.extend(budget=6)
+    assert worlds.identical()
+    worlds.assert_exact()
+
+
+def test_orders_depend_neither_on_the_records_nor_on_what_was_deleted(text_model, tmp_path):
+    made = []
+    for name, count in (("few", 8), ("many", 30)):
+        run = s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model), data=tiny.text_table(count))
+        if name == "many":
+            run.delete(records=["r1", "r2", "r3", "r7"])
+        run._orders.extend(run.recipe, budget=5)
+        made.append(orders_of(run))
+    assert made[0] == made[1]
+
+
+def test_orders_that_shun_slices_which_lost_records_are_caught(text_model, tmp_path, monkeypatch):
+    """The leak is planted: what was deleted would show in the orders, and in the stages, for good."""
+    requests = [["r3"], ["r23"]]
+    honest = make_worlds(tmp_path / "honest", tiny.recipe(text_model), tiny.text_table(), requests)
+    for run in (honest.forgot, honest.never_knew):
+        run.extend(budget=4)
+    honest.assert_exact()
+    worlds = make_worlds(tmp_path / "leaking", tiny.recipe(text_model), tiny.text_table(), requests)
+
+    def shunning(old, recipe, *, budget):
+        losses = run._ledger.snapshot().slices
+        hit = [sum(state.losses for place, state in losses.items() if place.slice == index) for index in range(3)]
+        ranked = sorted(cyclic(Setting(slices=3, budget=6)), key=lambda order: [hit[index] for index in order])
+        return tuple(completed_in_turn(chosen, ranked, budget) for chosen in old)
+
+    monkeypatch.setattr(orders, "_extended", shunning)
+    for run in (worlds.forgot, worlds.never_knew):
+        run.extend(budget=4)
+    worlds.forgot.repair()
+    assert not worlds.identical()
+
+
+# Others that have the run open.
+
+
+def test_a_handle_with_the_old_orders_erases_what_it_does_not_know_of(trained, text_model, tmp_path, monkeypatch):
+    """It never looks at run.json again; the ledger's stages decide what a deletion takes."""
+    with s3t.Run.open(trained.path) as other:
+        other.extend(budget=6)
+        old = cyclic(Setting(slices=3, budget=3))
+        monkeypatch.setattr(trained._orders, "now", lambda: (old, old))
+        report = trained.delete(records=["r3"])
+        place = report.slices[0]
+        left = other.status().inventory.alive
+        assert not any(place.shard == stage.shard and place.slice in stage.prefix for stage in left)
+        twin = never_knew(tmp_path, text_model, "r3", budget=6)
+        surviving = tiny.artifacts(trained.path)
+        assert surviving.items() < tiny.artifacts(twin.path).items()
+        assert len(surviving) == 2 * len(left)
+        for run in (trained, other):
+            assert run.audit().ok
+            answer = run.predict(TEXTS)
+            assert (answer.logits == twin.predict(TEXTS, prefixes=answer.members).logits).all()
+        other.repair()
+        assert tiny.artifacts(trained.path) == tiny.artifacts(twin.path)
+
+
+def test_erasing_only_what_the_old_orders_name_is_caught(trained, monkeypatch):
+    """The leak is planted: stages of the added orders would go on with the record."""
+    old = set(stages_of(orders_of(trained)))
+    plan = deleter.plan_deletion
+
+    def of_known_orders(inventory, losses):
+        found = plan(inventory, losses)
+        return type(found)(losses=found.losses, tainted=tuple(stage for stage in found.tainted if stage in old))
+
+    trained.extend(budget=6)
+    assert trained.audit().ok
+    monkeypatch.setattr(deleter, "plan_deletion", of_known_orders)
+    trained.delete(records=["r3"])
+    assert not trained.audit().ok
+
+
+def test_every_open_handle_notices_added_orders(trained):
+    with s3t.Run.open(trained.path) as other:
+        other.extend(budget=6)
+        assert trained.status().to_json() == other.status().to_json()
+        assert {len(chosen) for chosen in orders_of(trained)} == {6}
+        report = trained.delete(records=["r3"])
+        assert report.status.to_json() == other.status().to_json()
+        assert trained.predict(TEXTS).members == other.predict(TEXTS).members
+        with pytest.raises(s3t.InputError, match="4 is not above the present budget of 6"):
+            trained.extend(budget=4)
+        trained.repair()
+        assert other.status().missing == 0
+
+
+def test_run_json_is_read_again_only_when_it_is_another_file(trained, monkeypatch):
+    reads = []
+    monkeypatch.setattr(orders, "read_description", lambda where: reads.append(where) or layout.read_description(where))
+    for _ in range(5):
+        trained.status()
+        trained.predict(TEXTS)
+    assert len(reads) <= 1
+    with s3t.Run.open(trained.path) as other:
+        other.extend(budget=4)
+    del reads[:]
+    for _ in range(5):
+        trained.status()
+    assert len(reads) == 1
+
+
+class Meanwhile:
+    """A progress listener that does something, once, when the first stage trains."""
+
+    def __init__(self, action):
+        self.action = action
+        self.done = False
+
+    def start(self, what, total): ...
+
+    def finish(self): ...
+
+    def note(self, what): ...
+
+    def advance(self, count):
+        if not self.done:
+            self.done = True
+            self.action()
+
+
+def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_model, tmp_path):
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+
+    def add_orders():
+        with s3t.Run.open(run.path) as other:
+            other._orders.extend(other.recipe, budget=6)
+
+    assert run.train(progress=Meanwhile(add_orders)).status.missing == 0
+    assert {len(chosen) for chosen in orders_of(run)} == {6}
+    assert run.audit(replay=2).ok
+
+
+def test_a_deletion_while_the_added_orders_train_is_exact(trained, text_model, tmp_path):
+    with s3t.Run.open(trained.path) as other:
+        status = other.status()  # with the old orders
+        assert status.missing == 0
+        report = trained.extend(budget=6, progress=Meanwhile(lambda: other.delete(records=["r3"])))
+    assert report.status.generation == 1
+    assert report.status.missing == 0
+    twin = never_knew(tmp_path, text_model, "r3", budget=6)
+    assert tiny.artifacts(trained.path) == tiny.artifacts(twin.path)
+
+
+def test_orders_are_added_under_the_lock_of_deletions(trained):
+    before = tiny.all_files(trained.path)["run.json"]
+    with s3t.Run.open(trained.path) as other:
+        adding = threading.Thread(target=lambda: other.extend(budget=4))
+        with trained._deleter.holding_off():
+            adding.start()
+            adding.join(timeout=0.3)
+            assert adding.is_alive()
+            assert tiny.all_files(trained.path)["run.json"] == before
+        adding.join()
+    assert trained.recipe.budget == 4
+
+
+# Crashes, full disks, and a run.json that is not what it should be.
+
+KILL = """
+import os, pathlib, signal, sys
+import s3t
+from s3t.run.run import Run
+
+def kill(*args, **kwargs):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+run = s3t.Run.open(sys.argv[2])
+if sys.argv[1] == "before the new file is in place":
+    pathlib.Path.replace = kill
+if sys.argv[1] == "before the training":
+    Run.train = kill
+run.extend(budget=6)
+"""
+
+
+@pytest.mark.parametrize("point", ["before the new file is in place", "before the training"])
+def test_killed_at_any_point_a_run_has_the_old_orders_or_the_new_ones(point, trained):
+    old, files = orders_of(trained), tiny.artifacts(trained.path)
+    done = subprocess.run([sys.executable, "-c", KILL, point, str(trained.path)], capture_output=True, cwd=ROOT)
+    assert done.returncode == -9, done.stderr
+    with s3t.Run.open(trained.path) as reopened:
+        assert list((trained.path / "tmp").iterdir()) == []
+        assert tiny.artifacts(trained.path) == files
+        if point == "before the new file is in place":
+            assert orders_of(reopened) == old
+            reopened.extend(budget=6)
+        else:
+            assert reopened.status().missing == 12
+            with pytest.raises(s3t.InputError, match="s3t train"):
+                reopened.extend(budget=6)
+            assert len(reopened.train().stages) == 12
+        assert reopened.recipe.budget == 6
+        assert reopened.audit(replay=1).ok
+        assert reopened.status().to_json() == trained.status().to_json()
+
+
+def test_a_disk_that_refuses_leaves_the_old_orders(trained):
+    tmp = trained.path / "tmp"
+    tmp.rmdir()
+    tmp.write_text("no folder, so no temporary file can be written")
+    with pytest.raises(s3t.StorageError, match="adding orders to the run failed"):
+        trained.extend(budget=6)
+    tmp.unlink()
+    assert trained.recipe.budget == 3
+    assert trained.extend(budget=6).status.missing == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda content: content | {"labels": ["a", "b"]}, "not by orders that were added"),
+        (lambda content: content | {"orders": [chosen[::-1] for chosen in content["orders"]]}, "not by orders"),
+        (lambda content: content | {"orders": content["orders"][:1]}, "not by orders that were added"),
+        (lambda content: content | {"orders": "none"}, "a describing file is damaged"),
+        (lambda _: None, "cannot be read"),
+    ],
+    ids=["another label set", "orders in other places", "a shard less", "no orders", "no JSON"],
+)
+def test_a_run_json_that_is_not_this_runs_stops_every_use_and_putting_it_back_ends_that(change, message, trained):
+    path = trained.path / "run.json"
+    whole = path.read_text()
+    changed = change(json.loads(whole))
+    path.write_text("{" if changed is None else json.dumps(changed))
+    uses = [
+        trained.status,
+        lambda: trained.predict(TEXTS),
+        lambda: trained.delete(records=["r3"]),
+        lambda: trained.extend(budget=4),
+    ]
+    for use in uses:
+        with pytest.raises(s3t.IntegrityError, match=message):
+            use()
+    path.write_text(whole)
+    assert trained.status().generation == 0
+    assert trained.delete(records=["r3"]).deleted == 1
