@@ -12,6 +12,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from s3t.planning import Forecast
     from s3t.run.results import Status
 
 
@@ -57,6 +58,26 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
         print_line(f"warning: {warning}")
     for gap in status.gaps:
         print_line(f"gap in exactness: {gap}")
+
+
+def print_forecast(forecast: Forecast) -> None:
+    """Expected numbers of deletions from now on, in two lines."""
+    if forecast.living_shards == 0:
+        return
+    parts = [("the next shard dies", forecast.next_shard_dies), ("the last one", forecast.all_shards_die)]
+    print_line("expected without repair: " + ", ".join(f"{what} {_after(value)}" for what, value in parts))
+    falls = sorted(forecast.depth_falls_below.items(), reverse=True)
+    if falls:
+        step = -(-len(falls) // MAX_DEPTHS)
+        shown = [f"below {depth} slices {_after(value)}" for depth, value in falls[::step]]
+        print_line(f"the first shard falls {', '.join(shown)}")
+
+
+MAX_DEPTHS = 6
+
+
+def _after(value: float | None) -> str:
+    return "never" if value is None else f"after {value:.1f} deletions"
 
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:

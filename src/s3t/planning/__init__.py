@@ -2,6 +2,7 @@
 
 from s3t.planning.deletion_rate import deletion_rate, first_failure, paper_bound, sisa_bound
 from s3t.planning.deletions import Deletions
+from s3t.planning.forecast import Forecast, forecast
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
 from s3t.planning.retention import Retention, papers_retention, retention
 from s3t.planning.simulation import Simulation, simulate
@@ -9,6 +10,7 @@ from s3t.planning.waiting import Waiting
 
 __all__ = [
     "Deletions",
+    "Forecast",
     "Policy",
     "RepairedSimulation",
     "Retention",
@@ -16,6 +18,7 @@ __all__ = [
     "Waiting",
     "deletion_rate",
     "first_failure",
+    "forecast",
     "paper_bound",
     "papers_retention",
     "retention",

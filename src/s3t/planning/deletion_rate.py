@@ -37,7 +37,7 @@ def deletion_rate(tops: Tops, deletions: Deletions) -> Waiting:
     Raises:
         PlanningError: the tops do not fit the shards and slices of `deletions`.
     """
-    return _waiting([[cell for cells in _cells(tops, deletions) for cell in cells]], deletions)
+    return waiting_for([[cell for cells in _cells(tops, deletions) for cell in cells]], deletions)
 
 
 def first_failure(tops: Tops, deletions: Deletions) -> Waiting:
@@ -53,7 +53,7 @@ def first_failure(tops: Tops, deletions: Deletions) -> Waiting:
     Raises:
         PlanningError: the tops do not fit the shards and slices of `deletions`.
     """
-    return _waiting(_cells(tops, deletions), deletions)
+    return waiting_for(_cells(tops, deletions), deletions)
 
 
 def paper_bound(shards: int, slices: int, budget: int) -> float:
@@ -101,16 +101,16 @@ def _cells(tops: Tops, deletions: Deletions) -> list[list[Cell]]:
     return [[(shard, index) for index in sorted(set(slices))] for shard, slices in enumerate(tops)]
 
 
-def _waiting(wanted: list[list[Cell]], deletions: Deletions) -> Waiting:
+def waiting_for(wanted: list[list[Cell]], deletions: Deletions) -> Waiting:
+    """The number of deletions until all cells of one of the lists have been hit; each list is one whole."""
     wanted = [cells for cells in wanted if all(deletions.probabilities[cell] > 0 for cell in cells)]
     if not wanted:
         return Waiting(law=None)
     targets = targets_of(wanted, deletions)
     if deletions.records is None:
         return Waiting(law=CouponCollector(targets=targets, population=math.inf))
-    population = float(deletions.records.sum())
-    if np.allclose(deletions.probabilities * population, deletions.records, rtol=1e-12, atol=0):
-        return Waiting(law=CouponCollector(targets=targets, population=population))
+    if deletions.is_uniform_over_records:
+        return Waiting(law=CouponCollector(targets=targets, population=float(deletions.records.sum())))
     needed = np.zeros(deletions.probabilities.shape, dtype=bool)
     for cell in (cell for cells in wanted for cell in cells):
         needed[cell] = True

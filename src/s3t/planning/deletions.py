@@ -63,6 +63,13 @@ class Deletions:
         """L."""
         return int(self.probabilities.shape[1])
 
+    @property
+    def is_uniform_over_records(self) -> bool:
+        """Whether every record is equally likely to be the next (none is more so than another)."""
+        if self.records is None:
+            return False
+        return bool(np.allclose(self.probabilities * self.records.sum(), self.records, rtol=1e-12, atol=0))
+
     @classmethod
     def uniform(cls, shards: int, slices: int) -> Deletions:
         """Every slice equally likely, with replacement (the paper's assumption).

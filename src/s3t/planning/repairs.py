@@ -40,6 +40,8 @@ class RepairedSimulation:
         cost: N, what the repairs cost, in full trainings of all slices.
         mean_depth: N, depth averaged over shards and over the moments after each deletion (and its repair).
         depth_counts: (R + 1) x (L + 1), how many of the N m shards were how deep after r deletions.
+        repairs_after: R + 1, the mean number of repairs up to r deletions.
+        cost_after: R + 1, what they cost in the mean, in full trainings.
         training_cost: what the first training costs, in full trainings.
     """
 
@@ -47,6 +49,8 @@ class RepairedSimulation:
     cost: Floats
     mean_depth: Floats
     depth_counts: Ints
+    repairs_after: Floats
+    cost_after: Floats
     training_cost: float
 
 
@@ -58,6 +62,15 @@ def training_cost(orders: Orders) -> float:
     """
     slices = sum(len(chosen[0]) for chosen in orders)
     return sum(float(_nodes(chosen)[1].sum()) for chosen in orders) / slices
+
+
+def stage_count(orders: Sequence[Order]) -> int:
+    """Stages of a shard, those of a common prefix once.
+
+    >>> stage_count([(0, 1, 2), (0, 2, 1)])
+    5
+    """
+    return len(_nodes(orders)[1])
 
 
 def simulate_repairs(
@@ -83,6 +96,7 @@ def simulate_repairs(
     steps = np.cumsum(deletions.probabilities.reshape(-1))
     counts = np.zeros((over + 1, deletions.slices + 1), dtype=np.int64)
     counts[0, -1] = trials * deletions.shards
+    spent = np.zeros((2, over + 1))
     total = np.zeros(trials)
     for number in range(1, over + 1):
         cells = np.searchsorted(steps, generator.random(trials) * steps[-1], side="right")
@@ -91,6 +105,7 @@ def simulate_repairs(
             system.repair_all()
         depths = system.depths()
         counts[number] = np.bincount(depths.reshape(-1), minlength=deletions.slices + 1)
+        spent[:, number] = system.repairs.mean(), system.cost.mean()
         total += depths.mean(axis=1)
     full = deletions.shards * deletions.slices
     return RepairedSimulation(
@@ -98,6 +113,8 @@ def simulate_repairs(
         cost=system.cost / full,
         mean_depth=total / max(over, 1),
         depth_counts=counts,
+        repairs_after=spent[0],
+        cost_after=spent[1] / full,
         training_cost=training_cost(orders),
     )
 

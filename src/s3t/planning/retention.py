@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
 from s3t.planning.first_hits import fall_times, first_hits
-from s3t.planning.unions import SignedUnions, signed_unions
+from s3t.planning.unions import SignedUnions, prefix_sets, signed_unions
 from s3t.sequences import Order, Setting
 
 Floats = NDArray[np.float64]
@@ -110,7 +110,7 @@ def _exact(orders: tuple[Order, ...], deletions: tuple[int, ...], probabilities:
     slices = len(probabilities)
     found = np.ones((len(deletions), slices + 1))
     for depth in range(slices, 0, -1):  # from the deepest: the largest sums come last, where a give-up has cost least
-        unions = signed_unions(_prefix_sets(orders, depth), probabilities, terms=terms)
+        unions = signed_unions(prefix_sets(orders, depth, slices), probabilities, terms=terms)
         if unions is None or not _filled(found, depth, deletions, unions):
             return None
     return np.minimum.accumulate(found, axis=1)  # rounding may leave a later one larger by 1e-16
@@ -124,12 +124,6 @@ def _filled(found: Floats, depth: int, deletions: tuple[int, ...], unions: Signe
         if error > _MAX_ERROR:
             return False
     return True
-
-
-def _prefix_sets(orders: tuple[Order, ...], depth: int) -> NDArray[np.bool_]:
-    member = np.zeros((len(orders), len(orders[0])), dtype=bool)
-    np.put_along_axis(member, np.asarray(orders)[:, :depth], True, axis=1)
-    return member
 
 
 def _simulated(

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+
+from s3t.sequences import Order
 
 Masks = NDArray[np.uint64]
 """N x W words: bit i of the L bits says whether slice i is in the set."""
@@ -23,6 +26,11 @@ class SignedUnions:
     masses: NDArray[np.float64]
     coefficients: NDArray[np.float64]
 
+    @property
+    def rounding(self) -> float:
+        """How much the sum of the terms can lose to rounding."""
+        return float(np.abs(self.coefficients).sum()) * 4 * float(np.finfo(np.float64).eps)
+
     def spared(self, deletions: int) -> tuple[float, float]:
         """The probability that some set is spared by so many deletions, and a bound on its rounding error."""
         terms = self.coefficients * np.maximum(1 - self.masses, 0.0) ** deletions
@@ -30,13 +38,24 @@ class SignedUnions:
         return float(np.clip(terms.sum(), 0.0, 1.0)), error
 
 
-def signed_unions(sets: NDArray[np.bool_], probabilities: NDArray[np.float64], *, terms: int) -> SignedUnions | None:
+def prefix_sets(orders: Sequence[Order], depth: int, slices: int) -> NDArray[np.bool_]:
+    """Which slices are among the first `depth` of each order, B x L."""
+    member = np.zeros((len(orders), slices), dtype=bool)
+    first = np.asarray([order[:depth] for order in orders], dtype=np.int64)
+    np.put_along_axis(member, first, True, axis=1)
+    return member
+
+
+def signed_unions(
+    sets: NDArray[np.bool_], probabilities: NDArray[np.float64], *, terms: int, keep_full: bool = False
+) -> SignedUnions | None:
     """Inclusion-exclusion with equal unions taken together, which leaves far fewer than 2^B of them.
 
     Args:
         sets: B x L, which slices are in each set; none empty.
         probabilities: of L slices.
         terms: how many unions at most.
+        keep_full: whether the union of all slices is told, which no deletion spares.
 
     Returns:
         The terms, or None if there are more.
@@ -48,7 +67,7 @@ def signed_unions(sets: NDArray[np.bool_], probabilities: NDArray[np.float64], *
         unions, coefficients = _merged(
             np.concatenate([unions, unions | mask]), np.concatenate([coefficients, -coefficients])
         )
-        kept = (coefficients != 0) & (unions != full).any(axis=1)  # the union of all is never spared
+        kept = (coefficients != 0) & (keep_full | (unions != full).any(axis=1))
         unions, coefficients = unions[kept], coefficients[kept]
         if len(unions) > terms + 1:
             return None

@@ -16,6 +16,7 @@ from s3t.errors import IntegrityError, IsolationError, S3TError, StorageError, T
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.models.source import model_digest, model_folder
+from s3t.planning import Forecast
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
 from s3t.progress import Progress, Silent, telling
@@ -24,6 +25,7 @@ from s3t.records import Data, Inputs, ingest_inputs, requested
 from s3t.records.ingest import ingest_labelled
 from s3t.run.answering import evaluate, predict
 from s3t.run.creation import create_run
+from s3t.run.forecasting import forecast_of
 from s3t.run.layout import Layout, read_layout
 from s3t.run.orders import Orders
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
@@ -143,6 +145,10 @@ class Run:
     def status(self) -> Status:
         """What is alive and what serves."""
         return self._status(self._inventory(self._snapshot()))
+
+    def forecast(self) -> Forecast:
+        """How many more deletions the run is expected to take, from its present state, without repair."""
+        return forecast_of(self._inventory(self._snapshot()), self._recipe)
 
     def train(self, *, progress: Progress | None = None) -> TrainReport:
         """Train every missing stage. May be killed and run again: what is stored is not trained twice.

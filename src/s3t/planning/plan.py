@@ -1,0 +1,258 @@
+"""From what is expected (deletions a month) and accepted (a depth, a bill) to shards, slices and sequences.
+
+A member of the ensemble that is k slices deep has learnt from k / (m L) of all records; what is accepted is the
+smallest such share. A shard that has less is repaired at once, and then only what it lacks is trained. Every repair is a
+time in which the shard answers worse than accepted, or not at all: so the best plan is the one with the fewest repairs
+that the bill allows. More shards are hit less often each, but have less depth to lose; more slices and sequences lose
+less, but cost more training.
+
+The cost model: stage k of a sequence trains on k slices, and sequences share the stages of a common prefix. Costs are
+in full trainings, once through the slices of all shards. (A stage trains one block alone: counted in records times
+layers, as the paper does, it is about an L-th of that.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.errors import PlanningError
+from s3t.planning.deletion_rate import deletion_rate, first_failure
+from s3t.planning.deletions import Deletions
+from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, stage_count
+from s3t.sequences import Order, Setting, select
+
+SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
+SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
+BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
+_MAX_SHARDS, _MAX_SLICES = 100, 32
+_TRIALS = 400
+_MOMENTS = 24
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demand:
+    """What a system has to live with.
+
+    Raises:
+        PlanningError: with everything that is out of range.
+    """
+
+    deletions_per_month: float
+    """Records."""
+    months: float
+    """How far to look ahead."""
+    share: float
+    """Smallest acceptable depth, as the share of all records that a member has learnt from, above 0 and up to 1."""
+    budget: float
+    """What training and repairs over those months may cost, in full trainings."""
+    max_shards: int = 20
+    """M, at most; up to 100."""
+    max_slices: int = 12
+    """L, at most; up to 32. No more than the model has layers."""
+    max_sequences: int = 12
+    """B, at most; up to L."""
+
+    def __post_init__(self) -> None:
+        positive = ("deletions_per_month", "months", "share", "budget")
+        problems = [
+            f"{name.replace('_', ' ')} is {value}, not a finite number above 0"
+            for name in positive
+            if not (math.isfinite(value := getattr(self, name)) and value > 0)
+        ]
+        if self.share > 1:
+            problems.append(f"share is {self.share}, a share of all records: give at most 1")
+        limits = (("max_shards", _MAX_SHARDS), ("max_slices", _MAX_SLICES), ("max_sequences", _MAX_SLICES))
+        problems += [
+            f"{name.replace('_', ' ')} is {getattr(self, name)}, not between 1 and {most}"
+            for name, most in limits
+            if not 1 <= getattr(self, name) <= most
+        ]
+        if problems:
+            raise PlanningError("the plan asked for", problems)
+
+    @property
+    def deletions(self) -> int:
+        """All that are expected over the months."""
+        return math.ceil(self.deletions_per_month * self.months)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A system, and what it is expected to cost and to serve."""
+
+    shards: int
+    slices: int
+    budget: int
+    """Sequences a shard."""
+    selector: str
+    depth: int
+    """Slices under which a shard is repaired."""
+    training: float
+    """Full trainings for the first training."""
+    repairs: float
+    """Expected repairs of a shard, all shards and months together."""
+    repair_cost: float
+    """What they cost, in full trainings."""
+    mean_depth: float
+    """Slices that serve, averaged over shards and months."""
+    stages: int
+    """Artifacts that are stored."""
+    deletion_rate: float
+    """Deletions until every shard would be dead without repair (paper, Lemma 1)."""
+    first_failure: float
+    """Deletions until the first shard would be."""
+
+    @property
+    def cost(self) -> float:
+        """Training and repairs, in full trainings."""
+        return self.training + self.repair_cost
+
+    @property
+    def data_share(self) -> float:
+        """Of all records, how much a member has learnt from in the mean."""
+        return self.mean_depth / (self.shards * self.slices)
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, with cost and data_share."""
+        return dict(vars(self)) | {"cost": self.cost, "data_share": self.data_share}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What to do."""
+
+    demand: Demand
+    proposal: Candidate | None
+    """Of the systems whose cost is within the budget the one with the fewest repairs; None if there are none."""
+    cheapest: Candidate
+    """The one that costs least."""
+    frontier: tuple[Candidate, ...]
+    """Systems than which none is both cheaper and repaired less, by cost."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `s3t plan --json` shows it."""
+        return {
+            "demand": dict(vars(self.demand)) | {"deletions": self.demand.deletions},
+            "proposal": None if self.proposal is None else self.proposal.to_json(),
+            "cheapest": self.cheapest.to_json(),
+            "frontier": [candidate.to_json() for candidate in self.frontier],
+        }
+
+
+def plan(demand: Demand, *, seed: int = 0) -> Plan:
+    """Propose m, L and B.
+
+    All systems on a grid are judged with spaced rotations and uniform deletions, one simulation for each L, B and
+    accepted depth; the proposal is judged again with the orders of `survival`, which are as good or better.
+
+    Args:
+        demand: what is expected and accepted.
+        seed: of the simulations.
+    """
+    shards = [count for count in SHARDS if count <= demand.max_shards]
+    candidates = [
+        candidate
+        for slices in SLICES
+        if slices <= demand.max_slices
+        for budget in BUDGETS
+        if budget <= min(slices, demand.max_sequences)
+        for candidate in _judged(demand, slices, budget, "cyclic", shards, seed)
+    ]
+    cheapest = min(candidates, key=lambda candidate: (candidate.cost, candidate.repairs))
+    affordable = [candidate for candidate in candidates if candidate.cost <= demand.budget]
+    best = min(affordable, key=lambda candidate: (candidate.repairs, candidate.cost), default=None)
+    if best is not None:
+        (best,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
+    return Plan(demand=demand, proposal=best, cheapest=cheapest, frontier=_frontier(candidates))
+
+
+def _frontier(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    found: list[Candidate] = []
+    for candidate in sorted(candidates, key=lambda candidate: (candidate.cost, candidate.repairs)):
+        if not found or candidate.repairs < found[-1].repairs:
+            found.append(candidate)
+    return tuple(found)
+
+
+def _judged(
+    demand: Demand, slices: int, budget: int, selector: str, shards: Sequence[int], seed: int
+) -> list[Candidate]:
+    """The system for each number of shards with which a full depth is enough.
+
+    Shards are alike and hit at random, so one of them is simulated, and the deletions that it gets of all are binomial.
+    """
+    orders = select(selector, Setting(slices=slices, budget=budget))
+    over = min(demand.deletions, 40 * slices + 40)
+    lives: dict[int, RepairedSimulation] = {}
+    found = []
+    for count in shards:
+        accepted = math.ceil(demand.share * count * slices - 1e-9)
+        if accepted > slices:
+            continue
+        if accepted not in lives:
+            policy = Policy(below=accepted)
+            lives[accepted] = simulate_repairs(
+                [orders], Deletions.uniform(1, slices), over=over, policy=policy, trials=_TRIALS, seed=seed
+            )
+        found.append(_candidate(demand, count, orders, selector, accepted, lives[accepted]))
+    return found
+
+
+def _candidate(
+    demand: Demand,
+    shards: int,
+    orders: tuple[Order, ...],
+    selector: str,
+    accepted: int,
+    life: RepairedSimulation,
+) -> Candidate:
+    slices = len(orders[0])
+    depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
+    moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64))
+    system = Deletions.uniform(shards, slices)
+    tops = [{order[0] for order in orders}] * shards
+    return Candidate(
+        shards=shards,
+        slices=slices,
+        budget=len(orders),
+        selector=selector,
+        depth=accepted,
+        training=life.training_cost,
+        repairs=shards * _expected(life.repairs_after, demand.deletions, shards),
+        # A shard's full training is 1/m of all; and there are m of them.
+        repair_cost=_expected(life.cost_after, demand.deletions, shards),
+        mean_depth=float(np.mean([_expected(depth_after, int(moment), shards, grows=False) for moment in moments])),
+        stages=shards * stage_count(orders),
+        deletion_rate=deletion_rate(tops, system).mean,
+        first_failure=first_failure(tops, system).mean,
+    )
+
+
+def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:
+    """The mean of a shard's quantity when it has had its share of so many deletions in the system.
+
+    Args:
+        after: R + 1, the quantity after r deletions in the shard.
+        deletions: in the system.
+        shards: among which they fall.
+        grows: whether it goes on growing beyond R, as it did over the second half; else it stays.
+    """
+    from scipy.stats import binom
+
+    last = len(after) - 1
+    low, high = (int(value) for value in binom.interval(1 - 1e-12, deletions, 1 / shards))
+    counts = np.arange(low, high + 1)
+    chances = binom.pmf(counts, deletions, 1 / shards)
+    values = after[np.minimum(counts, last)]
+    if grows and last > 1:
+        slope = (after[last] - after[last // 2]) / (last - last // 2)
+        values = values + slope * np.maximum(counts - last, 0)
+    return float(chances @ values / chances.sum())
