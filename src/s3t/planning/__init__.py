@@ -3,14 +3,18 @@
 from s3t.planning.deletion_rate import deletion_rate, first_failure, paper_bound, sisa_bound
 from s3t.planning.deletions import Deletions
 from s3t.planning.forecast import Forecast, forecast
+from s3t.planning.plan import Candidate, Demand, Plan, plan
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
 from s3t.planning.retention import Retention, papers_retention, retention
 from s3t.planning.simulation import Simulation, simulate
 from s3t.planning.waiting import Waiting
 
 __all__ = [
+    "Candidate",
     "Deletions",
+    "Demand",
     "Forecast",
+    "Plan",
     "Policy",
     "RepairedSimulation",
     "Retention",
@@ -21,6 +25,7 @@ __all__ = [
     "forecast",
     "paper_bound",
     "papers_retention",
+    "plan",
     "retention",
     "simulate",
     "simulate_repairs",

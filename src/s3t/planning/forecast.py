@@ -51,8 +51,9 @@ class Forecast:
 def forecast(live: Sequence[Sequence[Order]], deletions: Deletions, *, seed: int = 0) -> Forecast:
     """What is to be expected of a system whose orders are alive as far as given.
 
-    >>> forecast([[(0, 1), (1,)]], Deletions.uniform(1, 2)).to_json()
-    {'next_shard_dies': 3.0, 'all_shards_die': 3.0, 'depth_falls_below': {}, 'living_shards': 1, 'exact': True}
+    >>> ahead = forecast([[(0, 1), (1,)]], Deletions.uniform(1, 2))
+    >>> ahead.next_shard_dies, ahead.depth_falls_below
+    (3.0, {2: 1.0})
 
     Args:
         live: for each shard, the live prefix of every order, empty ones included or not; a shard without any is dead.

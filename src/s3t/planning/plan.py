@@ -1,10 +1,10 @@
 """From what is expected (deletions a month) and accepted (a depth, a bill) to shards, slices and sequences.
 
 A member of the ensemble that is k slices deep has learnt from k / (m L) of all records; what is accepted is the
-smallest such share. A shard that has less is repaired at once, and then only what it lacks is trained. Every repair is a
-time in which the shard answers worse than accepted, or not at all: so the best plan is the one with the fewest repairs
-that the bill allows. More shards are hit less often each, but have less depth to lose; more slices and sequences lose
-less, but cost more training.
+smallest such share. A shard that has less is repaired at once, and then only what it lacks is trained. Every repair is
+a time in which the shard answers worse than accepted, or not at all: so the best plan is the one with the fewest
+repairs that the bill allows. More shards are hit less often each, but have less depth to lose; more slices and
+sequences lose less, but cost more training.
 
 The cost model: stage k of a sequence trains on k slices, and sequences share the stages of a common prefix. Costs are
 in full trainings, once through the slices of all shards. (A stage trains one block alone: counted in records times

@@ -63,7 +63,7 @@ def retention(
 
     >>> from s3t.sequences import Setting, cyclic
     >>> retention(cyclic(Setting(slices=4, budget=4)), [1, 2]).expected_depth.round(6).tolist()
-    [3.0, 2.125]
+    [3.0, 2.0]
 
     Args:
         orders: B distinct orders of L slices.
