@@ -13,6 +13,11 @@ from s3t.run.forecasting import forecast_of
 from s3t.sequences import Setting, cyclic
 from s3t.stages import stages_of
 
+
+def ahead(state, recipe):
+    return forecast_of(state, [setting.prior for setting in recipe.settings()])
+
+
 ORDERS = (cyclic(Setting(slices=3, budget=3)),) * 2
 
 
@@ -36,7 +41,7 @@ def inventory(records):
 
 def test_without_a_declared_prior_every_record_left_is_alike_and_goes_once():
     records = [[3, 4, 5], [2, 2, 8]]
-    found = forecast_of(inventory(records), recipe())
+    found = ahead(inventory(records), recipe())
     deletions = Deletions.from_records(records, replacement=False)
     assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
     assert found.next_shard_dies == pytest.approx(first_failure([{0, 1, 2}] * 2, deletions).mean)
@@ -54,29 +59,29 @@ def test_without_a_declared_prior_every_record_left_is_alike_and_goes_once():
     ],
 )
 def test_a_declared_prior_is_what_is_expected(declared):
-    found = forecast_of(inventory([[3, 4, 5], [2, 2, 8]]), recipe(**declared))
+    found = ahead(inventory([[3, 4, 5], [2, 2, 8]]), recipe(**declared))
     deletions = Deletions.from_prior([0.6, 0.2, 0.2], shards=2)
     assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
 
 
 def test_a_slice_without_records_is_not_waited_for():
     """Shard 0 answers with slice 1 or 2 in its prefix, for slice 0 alone holds nothing to answer with."""
-    found = forecast_of(inventory([[0, 1, 1], [1, 1, 1]]), recipe())
+    found = ahead(inventory([[0, 1, 1], [1, 1, 1]]), recipe())
     assert found.next_shard_dies is not None
     assert found.all_shards_die == pytest.approx(5)  # all five records must go
 
 
 def test_a_run_without_records_has_nothing_ahead():
-    found = forecast_of(inventory([[0, 0, 0], [0, 0, 0]]), recipe())
+    found = ahead(inventory([[0, 0, 0], [0, 0, 0]]), recipe())
     assert found.living_shards == 0
-    prior = forecast_of(inventory([[0, 0, 0], [0, 0, 0]]), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
+    prior = ahead(inventory([[0, 0, 0], [0, 0, 0]]), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
     assert prior.living_shards == 0
 
 
 def test_dead_shards_are_counted_out():
     state = inventory([[2, 2, 2], [2, 2, 2]])
     dead = dataclasses.replace(state, alive={stage: key for stage, key in state.alive.items() if stage.shard == 1})
-    assert forecast_of(dead, recipe()).living_shards == 1
+    assert ahead(dead, recipe()).living_shards == 1
 
 
 def test_a_deletion_brings_the_end_nearer_and_repair_puts_it_off(trained):

@@ -54,13 +54,14 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
         command = "repair" if status.inventory.alive else "train"
         are = "is" if status.missing == 1 else "are"
         print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: s3t {command} {run}")
+    _print_forecast(status.forecast)
     for warning in status.warnings:
         print_line(f"warning: {warning}")
     for gap in status.gaps:
         print_line(f"gap in exactness: {gap}")
 
 
-def print_forecast(forecast: Forecast) -> None:
+def _print_forecast(forecast: Forecast) -> None:
     """Expected numbers of deletions from now on, in two lines."""
     if forecast.living_shards == 0:
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import print_forecast, print_status
+from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -13,10 +13,5 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
         import s3t
 
         with s3t.Run.open(run) as opened:
-            status, forecast = opened.status(), opened.forecast()
-
-        def render() -> None:
-            print_status(status, run)
-            print_forecast(forecast)
-
-        show(status.to_json() | {"forecast": forecast.to_json()}, as_json, render)
+            status = opened.status()
+        show(status.to_json(), as_json, lambda: print_status(status, run))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from s3t.inventory import Inventory, Serving
 from s3t.partition import Place
+from s3t.planning import Forecast
 from s3t.prediction.aggregate import Scores
+from s3t.run.forecasting import forecast_of
 from s3t.sequences import Order
 
 
@@ -21,6 +24,8 @@ class Status:
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
+    priors: tuple[tuple[float, ...] | None, ...]
+    """For each shard, the declared probability that a deletion falls on each slice; None where none is declared."""
 
     @property
     def generation(self) -> int:
@@ -38,6 +43,11 @@ class Status:
         members = self.inventory.members()
         return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.inventory.orders)))
 
+    @cached_property
+    def forecast(self) -> Forecast:
+        """How many more deletions the run is expected to take, without repair. Computed when it is asked for."""
+        return forecast_of(self.inventory, self.priors)
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t status --json`."""
         return {
@@ -47,6 +57,7 @@ class Status:
             "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": list(self.warnings),
+            "forecast": self.forecast.to_json(),
         }
 
     def _shard(self, shard: int) -> dict[str, Any]:

@@ -25,7 +25,6 @@ from s3t.records import Data, Inputs, ingest_inputs, requested
 from s3t.records.ingest import ingest_labelled
 from s3t.run.answering import evaluate, predict
 from s3t.run.creation import create_run
-from s3t.run.forecasting import forecast_of
 from s3t.run.layout import Layout, read_layout
 from s3t.run.orders import Orders
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
@@ -148,7 +147,7 @@ class Run:
 
     def forecast(self) -> Forecast:
         """How many more deletions the run is expected to take, from its present state, without repair."""
-        return forecast_of(self._inventory(self._snapshot()), self._recipe)
+        return self.status().forecast
 
     def train(self, *, progress: Progress | None = None) -> TrainReport:
         """Train every missing stage. May be killed and run again: what is stored is not trained twice.
@@ -361,6 +360,7 @@ class Run:
             gaps=self._description.gaps,
             warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
             missing=len(inventory.missing()),
+            priors=tuple(setting.prior for setting in self._recipe.settings()),
         )
 
     def _workshop(self) -> Workshop:
