@@ -185,7 +185,7 @@ def test_orders_depend_neither_on_the_records_nor_on_what_was_deleted(text_model
         run = s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model), data=tiny.text_table(count))
         if name == "many":
             run.delete(records=["r1", "r2", "r3", "r7"])
-        run._orders.extend(run.recipe, budget=5)
+        run._orders.extend(run.recipe, budget=5, lock=run._deleter.holding_off)
         made.append(orders_of(run))
     assert made[0] == made[1]
 
@@ -306,7 +306,7 @@ def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_mode
 
     def add_orders():
         with s3t.Run.open(run.path) as other:
-            other._orders.extend(other.recipe, budget=6)
+            other._orders.extend(other.recipe, budget=6, lock=other._deleter.holding_off)
 
     assert run.train(progress=Meanwhile(add_orders)).status.missing == 0
     assert {len(chosen) for chosen in orders_of(run)} == {6}
@@ -416,3 +416,36 @@ def test_a_run_json_that_is_not_this_runs_stops_every_use_and_putting_it_back_en
     path.write_text(whole)
     assert trained.status().generation == 0
     assert trained.delete(records=["r3"]).deleted == 1
+
+
+def test_deletions_do_not_wait_while_orders_are_chosen(trained, monkeypatch):
+    chosen = orders.orders_of_shards
+    reports = []
+
+    def slowly(*about, **how):
+        with s3t.Run.open(trained.path) as other:
+            reports.append(other.delete(records=["r3"]))  # would wait for ever if the lock were held
+        return chosen(*about, **how)
+
+    monkeypatch.setattr(orders, "orders_of_shards", slowly)
+    trained.extend(budget=4)
+    assert [report.deleted for report in reports] == [1]
+    assert {len(of_shard) for of_shard in orders_of(trained)} == {4}
+    assert trained.audit(replay=2).ok
+
+
+def test_of_two_that_extend_at_once_none_loses_what_the_other_added(trained, monkeypatch):
+    chosen = orders.orders_of_shards
+    calls = []
+
+    def overtaken(*about, **how):
+        calls.append(1)
+        if len(calls) == 1:
+            with s3t.Run.open(trained.path) as other:
+                other._orders.extend(other.recipe, budget=4, lock=other._deleter.holding_off)
+        return chosen(*about, **how)
+
+    monkeypatch.setattr(orders, "orders_of_shards", overtaken)
+    trained.extend(budget=5)
+    assert {len(of_shard) for of_shard in orders_of(trained)} == {5}
+    assert len(calls) == 3

@@ -9,6 +9,8 @@ among which prefixes to serve.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -42,17 +44,33 @@ class Orders:
             self._known = found, self._read().orders
         return self._known[1]
 
-    def extend(self, recipe: Recipe, *, budget: int) -> None:
-        """Add orders to every shard until it has `budget`, durably. The caller holds the run's lock.
+    def extend(self, recipe: Recipe, *, budget: int, lock: Callable[[], AbstractContextManager[object]]) -> None:
+        """Add orders to every shard until it has `budget`, durably.
 
         A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
         that are there: never from what was deleted, from the number of records, or from a clock.
+
+        Args:
+            recipe: the run's.
+            budget: B, above the present one.
+            lock: the run's. It is held while the file is replaced, not while orders are chosen, which may take a
+                minute: deletions do not wait for it.
 
         Raises:
             InputError: the budget is not above the present one, or there are not so many orders; nothing has changed.
             StorageError: the disk refused.
         """
-        description = self._read()
+        while True:
+            description = self._read()
+            self._check(budget, description)
+            orders = _extended(description.orders, recipe, budget=budget)
+            with lock():
+                if self._read() == description:  # else somebody else has added some meanwhile
+                    with storage_errors("adding orders to the run"):
+                        write_description(self._layout, description.model_copy(update={"orders": orders}))
+                    return
+
+    def _check(self, budget: int, description: Description) -> None:
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if budget <= present:
             raise InputError(
@@ -65,9 +83,6 @@ class Orders:
         if budget > _all_orders(slices):
             number = f"{slices}! = {_all_orders(slices)}, the number of orders of {slices} slices"
             raise InputError("the budget", [f"{budget} exceeds {number}; lower the budget"])
-        orders = _extended(description.orders, recipe, budget=budget)
-        with storage_errors("adding orders to the run"):
-            write_description(self._layout, description.model_copy(update={"orders": orders}))
 
     def _read(self) -> Description:
         """The file as it is, after a look whether it is still this run's."""

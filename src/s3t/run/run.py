@@ -186,8 +186,7 @@ class Run:
             InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
             StorageError: the disk refused.
         """
-        with self._deleter.holding_off():
-            self._orders.extend(self._recipe, budget=budget)
+        self._orders.extend(self._recipe, budget=budget, lock=self._deleter.holding_off)
         return self.train(progress=progress)
 
     def predict(
