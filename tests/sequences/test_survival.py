@@ -72,7 +72,7 @@ def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     assert budget > slices or ours >= expected_worth(bms(setting), setting)
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=12)
 @given(st.integers(1, 3), st.data())
 def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
     slices = 4
@@ -115,10 +115,10 @@ def test_the_same_setting_gives_the_same_orders_on_any_machine():
     assert survival(Setting(slices=4, budget=2)) == ((0, 2, 1, 3), (1, 3, 0, 2))
     found = survival(Setting(slices=16, budget=4, prior=tuple(np.arange(1, 17) / 136), seed=3))
     assert [order[:6] for order in found] == [
-        (0, 6, 2, 1, 5, 7),
-        (1, 0, 4, 8, 9, 2),
-        (2, 5, 3, 4, 0, 6),
-        (3, 7, 0, 1, 11, 4),
+        (0, 5, 2, 1, 8, 7),
+        (1, 0, 7, 4, 2, 3),
+        (2, 6, 0, 3, 9, 10),
+        (3, 4, 1, 5, 0, 8),
     ]
 
 

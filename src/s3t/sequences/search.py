@@ -8,7 +8,7 @@ import numpy as np
 
 from s3t.sequences.beam import OrderSearch
 from s3t.sequences.cyclic import cyclic
-from s3t.sequences.hits import Ints, hits_over
+from s3t.sequences.hits import Ints, hits_over, uniforms
 from s3t.sequences.selector import Order, Setting, completed
 
 MAX_EVALUATIONS = 160_000
@@ -67,6 +67,7 @@ class Search:
                 return
 
     def _shake(self) -> None:
+        """Build a few orders anew together, against a random half of the hits and then against all; keep what helps."""
         free = range(len(self._setting.given), self._setting.budget)
         generator = random.Random(self._setting.seed)  # noqa: S311 - nothing secret
         end = min(self._beam.evaluations + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
@@ -74,19 +75,34 @@ class Search:
         while len(free) > 1 and self._beam.evaluations < end:
             kept = list(self._orders), list(self._depths)
             chosen = generator.sample(free, min(len(free), generator.choice((2, 3))))
+            half = uniforms(len(self._hits.counts), generator.getrandbits(32)) < 0.5
             for index in chosen:
                 self._depths[index] = self._best([])  # as if it were not there
+            for index in chosen:
+                self._replace(index, np.where(half, self._setting.slices, self._rest(index)))
             for index in (*chosen, *chosen):
-                self._rebuild(index, self._best(self._depths[:index] + self._depths[index + 1 :]))
+                self._rebuild(index, self._rest(index))
             found = self._beam.worth_of(self._best(self._depths))
             if found > best:
                 best = found
             else:
                 self._orders, self._depths = kept
 
+    def _rest(self, index: int) -> Ints:
+        """What the others reach."""
+        return self._best(self._depths[:index] + self._depths[index + 1 :])
+
+    def _replace(self, index: int, rest: Ints) -> None:
+        """Put in its place the order that adds most to `rest`."""
+        order = self._beam.build(rest, top=self._tops[index], taken=self._others(index))
+        if order is not None:
+            self._orders[index], self._depths[index] = order, self._hits.depths(order)
+
+    def _others(self, index: int) -> set[Order]:
+        return {*self._orders[:index], *self._orders[index + 1 :]}
+
     def _rebuild(self, index: int, rest: Ints) -> bool:
-        others = {*self._orders[:index], *self._orders[index + 1 :]}
-        order = self._beam.build(rest, top=self._tops[index], taken=others)
+        order = self._beam.build(rest, top=self._tops[index], taken=self._others(index))
         if order is None:
             return False
         depths = self._hits.depths(order)
