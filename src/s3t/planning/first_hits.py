@@ -13,6 +13,18 @@ Times = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 """The time of what cannot happen."""
 
+_CHUNK, _CHUNK_CELLS = 5_000, 4_000_000
+
+
+def chunk(cells: int) -> int:
+    """How many histories of so many cells are drawn at once, so that what is in between takes a few hundred megabytes.
+
+    >>> chunk(160), chunk(10_000)
+    (5000, 400)
+    """
+    return max(1, min(_CHUNK, _CHUNK_CELLS // cells))
+
+
 
 def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np.random.Generator) -> Times:
     """The number of the deletion that first hits each cell, counted from 1.
