@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3t.errors import PlanningError, SettingError
-from s3t.planning import papers_retention, retention
+from s3t.planning import full_budget_depth, papers_retention, retention
 from s3t.planning.unions import signed_unions
 from s3t.sequences import Setting, cyclic, cyclic_adjacent, full, random_orders
 from tests.sequences.test_selectors import priors
@@ -144,3 +144,9 @@ def test_the_number_of_terms_bounds_the_unions_of_the_tops(budget, terms, exact)
     # Of three slices: three tops have 7 unions, less that of all; two have 3.
     orders = cyclic(Setting(slices=3, budget=budget))
     assert retention(orders, [1], terms=terms, trials=10).exact is exact
+
+
+@pytest.mark.parametrize("prior", [None, (0.5, 0.25, 0.25, 0.0)])
+def test_no_orders_keep_more_than_all_of_them(prior):
+    found = retention(full(Setting(slices=4, budget=24)), [0, 1, 3, 7], prior=prior).expected_depth
+    assert found == pytest.approx(full_budget_depth([0, 1, 3, 7], slices=4, prior=prior), abs=1e-9)

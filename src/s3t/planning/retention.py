@@ -105,6 +105,24 @@ def papers_retention(slices: int, budget: int, depth: int, deletions: int) -> fl
     return 1 - (1 - spared) ** min(budget, math.perm(slices, depth))
 
 
+def full_budget_depth(deletions: Sequence[int], *, slices: int, prior: Sequence[float] | None = None) -> Floats:
+    """The expected depth with all L! orders, which no budget exceeds: R numbers.
+
+    Then all slices that have not been hit make a prefix. Their expected number is the sum of (1 - p)^r.
+
+    >>> full_budget_depth([1, 2], slices=4).tolist()
+    [3.0, 2.25]
+
+    Args:
+        deletions: R numbers of deletions in the shard.
+        slices: L.
+        prior: L probabilities; None: uniform.
+    """
+    probabilities = np.full(slices, 1 / slices) if prior is None else np.asarray(prior)
+    spared = (1 - probabilities)[None, :] ** np.asarray(deletions)[:, None]
+    return np.asarray(spared.sum(axis=1))
+
+
 def _exact(orders: tuple[Order, ...], deletions: tuple[int, ...], probabilities: Floats, terms: int) -> Floats | None:
     slices = len(probabilities)
     tops = len({order[0] for order in orders})

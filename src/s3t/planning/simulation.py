@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
 from s3t.planning.deletions import Deletions
-from s3t.planning.first_hits import Times, chunk, fall_times, first_hits
+from s3t.planning.first_hits import NEVER, Times, chunk, fall_times, first_hits
 from s3t.sequences import Order
 
 Orders = Sequence[Sequence[Order]]
@@ -37,6 +37,16 @@ class Simulation:
     def first_failure(self) -> Times:
         """N numbers of deletions until the first shard was dead."""
         return np.asarray(self.falls[:, :, 0].min(axis=1))
+
+    @property
+    def settled(self) -> Times:
+        """N numbers: after this deletion the depth of no shard changes any more. The deletion rate, unless a shard
+        lives for ever."""
+        last = np.zeros(len(self.falls), dtype=np.int64)
+        for depth in range(self.falls.shape[2]):
+            falls = self.falls[:, :, depth]
+            np.maximum(last, np.where(falls == NEVER, 0, falls).max(axis=1), out=last)
+        return last
 
     def first_below(self, depth: int) -> Times:
         """N numbers of deletions until the first shard was less than `depth` slices deep."""
