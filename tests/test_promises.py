@@ -25,6 +25,7 @@ ROOMS = [
     "disk",
     "sequences",
     "planning",
+    "drawing",
     "recipe",
     "partition",
     "records",

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import time
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s3t.errors import PlanningError, SettingError
-from s3t.planning import papers_retention, retention
+from s3t.planning import full_budget_depth, papers_retention, retention
 from s3t.planning.unions import signed_unions
 from s3t.sequences import Setting, cyclic, cyclic_adjacent, full, random_orders
 from tests.sequences.test_selectors import priors
@@ -128,3 +129,24 @@ def test_wrong_questions_are_refused_at_once():
         retention(((0, 1),), [1], prior=(0.25, 0.25))
     with pytest.raises(SettingError, match="permutation"):
         retention(((0, 1), (1, 1)), [1])
+
+
+def test_orders_with_too_many_tops_are_simulated_at_once():
+    # Inclusion-exclusion over 40 tops has 2^40 terms: it is not begun with the deeper prefixes either.
+    orders = cyclic(Setting(slices=300, budget=40))
+    started = time.perf_counter()
+    assert not retention(orders, [1], trials=10).exact
+    assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize(("budget", "terms", "exact"), [(3, 6, True), (3, 5, False), (2, 3, True), (2, 2, False)])
+def test_the_number_of_terms_bounds_the_unions_of_the_tops(budget, terms, exact):
+    # Of three slices: three tops have 7 unions, less that of all; two have 3.
+    orders = cyclic(Setting(slices=3, budget=budget))
+    assert retention(orders, [1], terms=terms, trials=10).exact is exact
+
+
+@pytest.mark.parametrize("prior", [None, (0.5, 0.25, 0.25, 0.0)])
+def test_no_orders_keep_more_than_all_of_them(prior):
+    found = retention(full(Setting(slices=4, budget=24)), [0, 1, 3, 7], prior=prior).expected_depth
+    assert found == pytest.approx(full_budget_depth([0, 1, 3, 7], slices=4, prior=prior), abs=1e-9)

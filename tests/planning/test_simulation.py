@@ -158,3 +158,43 @@ def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
     with pytest.raises(PlanningError) as caught:
         simulate_repairs([((0,),)], Deletions.uniform(1, 1), over=-1, policy=Policy(below=2, every=0))
     assert len(caught.value.problems) == 3
+
+
+def test_what_is_retained_is_the_share_of_shards_that_are_so_deep():
+    orders = [cyclic(Setting(slices=4, budget=2))] * 3
+    system = simulate(orders, Deletions.from_prior([0.5, 0.25, 0.25, 0], shards=3), trials=500, seed=3)
+    numbers = [0, 1, 2, 5, 5, 40]
+    kept = system.retained(numbers)
+    assert kept.shape == (6, 5)
+    for row, number in enumerate(numbers):
+        depths = system.depths(number)
+        for depth in range(5):
+            assert kept[row, depth] == pytest.approx((depths >= depth).mean(), abs=1e-12)
+
+
+def test_a_big_system_is_simulated_in_small_portions():
+    # 60,000 cells: with 5,000 histories at once, an array between would take 2.4 gigabytes.
+    deletions = Deletions.uniform(60, 1000)
+    system = simulate([[tuple(range(1000))]] * 60, deletions, trials=70, seed=0)
+    assert (system.falls >= 1).all()
+    assert (np.diff(system.falls, axis=2) <= 0).all()
+    assert len(np.unique(system.deletion_rate)) > 35
+
+
+@pytest.mark.parametrize("rare", [1e-20, 1e-300, 5e-324])
+def test_what_is_too_rare_to_be_counted_never_happens(rare):
+    times = first_hits(np.array([1.0, rare]), trials=200, generator=np.random.default_rng(0))
+    assert (times[:, 0] == 1).all()
+    assert (times[:, 1] > 2**50).all()
+    assert (times[:, 1] == NEVER).any()
+
+
+def test_a_system_is_settled_after_the_last_loss_that_can_happen():
+    orders = [[(0, 1, 2), (2, 1, 0)]]
+    mortal = simulate(orders, Deletions.uniform(1, 3), trials=50)
+    assert (mortal.settled == mortal.deletion_rate).all()
+    # Slice 2 is never hit: one slice stays, the others fall with the first hits of 0 and 1.
+    immortal = simulate(orders, Deletions.from_prior([0.5, 0.5, 0], shards=1), trials=50)
+    assert (immortal.deletion_rate == NEVER).all()
+    assert (immortal.settled == immortal.falls[:, 0, 1]).all()
+    assert (simulate(orders, Deletions.from_prior([0, 1, 0], shards=1), trials=5).settled == 1).all()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -97,3 +99,10 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 def print_line(text: str) -> None:
     """One line of plain text."""
     typer.echo(text)
+
+
+@contextmanager
+def working(what: str) -> Iterator[None]:
+    """Say on stderr what is being done, as long as it is, if somebody looks on."""
+    with Console(stderr=True).status(what):
+        yield

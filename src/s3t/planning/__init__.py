@@ -2,10 +2,11 @@
 
 from s3t.planning.deletion_rate import deletion_rate, first_failure, paper_bound, sisa_bound
 from s3t.planning.deletions import Deletions
+from s3t.planning.endurance import Endurance, Lasting, bytes_needed, endurance
 from s3t.planning.forecast import Forecast, forecast
 from s3t.planning.plan import Candidate, Demand, Plan, plan
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
-from s3t.planning.retention import Retention, papers_retention, retention
+from s3t.planning.retention import Retention, full_budget_depth, papers_retention, retention
 from s3t.planning.simulation import Simulation, simulate
 from s3t.planning.waiting import Waiting
 
@@ -13,16 +14,21 @@ __all__ = [
     "Candidate",
     "Deletions",
     "Demand",
+    "Endurance",
     "Forecast",
+    "Lasting",
     "Plan",
     "Policy",
     "RepairedSimulation",
     "Retention",
     "Simulation",
     "Waiting",
+    "bytes_needed",
     "deletion_rate",
+    "endurance",
     "first_failure",
     "forecast",
+    "full_budget_depth",
     "paper_bound",
     "papers_retention",
     "plan",

@@ -11,7 +11,19 @@ from s3t.sequences import Order
 
 Times = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
-"""The time of what cannot happen."""
+"""The time of what cannot happen, or only beyond all counting (2^62)."""
+
+_CHUNK, _CHUNK_CELLS = 5_000, 4_000_000
+_RARE = 1e-9
+
+
+def chunk(cells: int) -> int:
+    """How many histories of so many cells are drawn at once, so that what is in between takes a few hundred megabytes.
+
+    >>> chunk(160), chunk(10_000)
+    (5000, 400)
+    """
+    return max(1, min(_CHUNK, _CHUNK_CELLS // cells))
 
 
 def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np.random.Generator) -> Times:
@@ -30,13 +42,17 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
     """
     cells = np.flatnonzero(probabilities)
     chances = probabilities[cells]
-    clocks = generator.standard_exponential((trials, len(cells))) / chances
+    with np.errstate(over="ignore"):  # infinitely late is late enough
+        clocks = generator.standard_exponential((trials, len(cells))) / chances
     order = np.argsort(clocks, axis=1)
     # What is left to be hit, summed from its far end, where it is small.
     left = np.cumsum(chances[order][:, ::-1], axis=1)[:, ::-1]
     waits = generator.geometric(np.minimum(left, 1.0))
+    passed = np.cumsum(waits, axis=1)
+    if chances.min() < _RARE:  # the sum may be too large
+        passed[np.cumsum(waits.astype(np.float64), axis=1) > 2.0**62] = NEVER
     times = np.full((trials, len(probabilities)), NEVER, dtype=np.int64)
-    np.put_along_axis(times, cells[order], np.cumsum(waits, axis=1), axis=1)
+    np.put_along_axis(times, cells[order], passed, axis=1)
     return times
 
 

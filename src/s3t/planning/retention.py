@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
-from s3t.planning.first_hits import fall_times, first_hits
+from s3t.planning.first_hits import chunk, fall_times, first_hits
 from s3t.planning.unions import SignedUnions, prefix_sets, signed_unions
 from s3t.sequences import Order, Setting
 
@@ -19,7 +19,6 @@ Floats = NDArray[np.float64]
 MAX_TERMS = 2**20
 """Unions in an exact sum, at most; also 2^B of them."""
 _MAX_ERROR = 1e-8
-_CHUNK = 5_000
 _QUANTILE = 1.959963984540054  # of the normal distribution, 97.5 %
 
 
@@ -106,8 +105,29 @@ def papers_retention(slices: int, budget: int, depth: int, deletions: int) -> fl
     return 1 - (1 - spared) ** min(budget, math.perm(slices, depth))
 
 
+def full_budget_depth(deletions: Sequence[int], *, slices: int, prior: Sequence[float] | None = None) -> Floats:
+    """The expected depth with all L! orders, which no budget exceeds: R numbers.
+
+    Then all slices that have not been hit make a prefix. Their expected number is the sum of (1 - p)^r.
+
+    >>> full_budget_depth([1, 2], slices=4).tolist()
+    [3.0, 2.25]
+
+    Args:
+        deletions: R numbers of deletions in the shard.
+        slices: L.
+        prior: L probabilities; None: uniform.
+    """
+    probabilities = np.full(slices, 1 / slices) if prior is None else np.asarray(prior)
+    spared = (1 - probabilities)[None, :] ** np.asarray(deletions)[:, None]
+    return np.asarray(spared.sum(axis=1))
+
+
 def _exact(orders: tuple[Order, ...], deletions: tuple[int, ...], probabilities: Floats, terms: int) -> Floats | None:
     slices = len(probabilities)
+    tops = len({order[0] for order in orders})
+    if 2**tops - 2 > terms:  # n tops have 2^n - 1 unions, of which that of all slices takes no term
+        return None
     found = np.ones((len(deletions), slices + 1))
     for depth in range(slices, 0, -1):  # from the deepest: the largest sums come last, where a give-up has cost least
         unions = signed_unions(prefix_sets(orders, depth, slices), probabilities, terms=terms)
@@ -131,8 +151,9 @@ def _simulated(
 ) -> Floats:
     generator = np.random.default_rng(seed)
     survived = np.zeros((len(deletions), len(probabilities)))
-    for start in range(0, trials, _CHUNK):
-        hits = first_hits(probabilities, trials=min(_CHUNK, trials - start), generator=generator)
+    step = chunk(len(probabilities))
+    for start in range(0, trials, step):
+        hits = first_hits(probabilities, trials=min(step, trials - start), generator=generator)
         falls = fall_times(orders, hits)
         for row, count in enumerate(deletions):
             survived[row] += (falls > count).sum(axis=0)

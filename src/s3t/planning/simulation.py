@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
 from s3t.planning.deletions import Deletions
-from s3t.planning.first_hits import Times, fall_times, first_hits
+from s3t.planning.first_hits import NEVER, Times, chunk, fall_times, first_hits
 from s3t.sequences import Order
-
-_CHUNK = 5_000
 
 Orders = Sequence[Sequence[Order]]
 """For each shard, its orders."""
@@ -40,6 +38,16 @@ class Simulation:
         """N numbers of deletions until the first shard was dead."""
         return np.asarray(self.falls[:, :, 0].min(axis=1))
 
+    @property
+    def settled(self) -> Times:
+        """N numbers: after this deletion the depth of no shard changes any more. The deletion rate, unless a shard
+        lives for ever."""
+        last = np.zeros(len(self.falls), dtype=np.int64)
+        for depth in range(self.falls.shape[2]):
+            falls = self.falls[:, :, depth]
+            np.maximum(last, np.where(falls == NEVER, 0, falls).max(axis=1), out=last)
+        return last
+
     def first_below(self, depth: int) -> Times:
         """N numbers of deletions until the first shard was less than `depth` slices deep."""
         return np.asarray(self.falls[:, :, depth - 1].min(axis=1))
@@ -47,6 +55,21 @@ class Simulation:
     def depths(self, deletions: int) -> NDArray[np.int64]:
         """N x m, the depth of every shard after so many deletions in the system, 0..L."""
         return np.asarray((self.falls > deletions).sum(axis=2))
+
+    def retained(self, deletions: Sequence[int]) -> NDArray[np.float64]:
+        """R x (L + 1): the share of shards that are at least k slices deep, k from 0, after r deletions in the system.
+
+        Args:
+            deletions: r's, each at least 0, in ascending order.
+        """
+        trials, shards, slices = self.falls.shape
+        kept = np.ones((len(deletions), slices + 1))
+        for depth in range(1, slices + 1):
+            # Into which gap between two r's each fall comes; one at r is a loss already at r.
+            gaps = np.searchsorted(deletions, self.falls[:, :, depth - 1].reshape(-1))
+            lost = np.bincount(gaps, minlength=len(deletions) + 1)[: len(deletions)].cumsum()
+            kept[:, depth] = 1 - lost / (trials * shards)
+        return kept
 
 
 def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed: int = 0) -> Simulation:
@@ -70,8 +93,9 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
     shards, slices = deletions.probabilities.shape
     generator = np.random.default_rng(seed)
     falls = np.empty((trials, shards, slices), dtype=np.int64)
-    for start in range(0, trials, _CHUNK):
-        part = falls[start : start + _CHUNK]
+    step = chunk(shards * slices)
+    for start in range(0, trials, step):
+        part = falls[start : start + step]
         hits = first_hits(deletions.probabilities.reshape(-1), trials=len(part), generator=generator)
         for shard, chosen in enumerate(orders):
             part[:, shard] = fall_times(chosen, hits[:, shard * slices : (shard + 1) * slices])

@@ -69,7 +69,8 @@ def prior_rows(
         return (tuple(value for value in prior if not isinstance(value, Sequence)),) * shards
     if len(rows) != len(prior) or len(rows) != shards:
         raise SettingError(
-            f"the prior has {len(prior)} rows for {shards} shards; give one row of probabilities, or one a shard"
+            f"the prior has {len(prior)} rows for {shards} shard{'' if shards == 1 else 's'}; give one row of "
+            "probabilities, or one a shard"
         )
     return tuple(rows)
 

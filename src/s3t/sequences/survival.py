@@ -18,11 +18,13 @@ import numpy as np
 from s3t.errors import SettingError
 from s3t.sequences.bms import bms
 from s3t.sequences.cyclic import cyclic
-from s3t.sequences.hits import Hits, hits_over
+from s3t.sequences.hits import ENUMERATED_SLICES, Hits, hits_over
 from s3t.sequences.search import Search
 from s3t.sequences.selector import Order, Setting
 
 MAX_SURVIVAL_SLICES = 512
+MAX_SAMPLED_DELETIONS = 256
+"""In the horizon, where not all sets of hit slices are listed; 65,536 samples of as many deletions take 0.1 GB."""
 _FINAL_SAMPLES = 2**16
 
 
@@ -33,7 +35,7 @@ def survival(setting: Setting) -> tuple[Order, ...]:
     are cyclic.
 
     Raises:
-        SettingError: more than 512 slices.
+        SettingError: more than 512 slices, or a horizon too long to sample.
 
     >>> survival(Setting(slices=4, budget=2))
     ((0, 2, 1, 3), (1, 3, 0, 2))
@@ -53,6 +55,11 @@ def survival_problem(setting: Setting) -> str | None:
     """Why there are no such orders, or None."""
     if setting.slices > MAX_SURVIVAL_SLICES:
         return f"survival takes at most {MAX_SURVIVAL_SLICES} slices, not {setting.slices}; take cyclic"
+    if setting.slices > ENUMERATED_SLICES and max(setting.horizon) > MAX_SAMPLED_DELETIONS:
+        return (
+            f"survival looks at most {MAX_SAMPLED_DELETIONS} deletions ahead for more than {ENUMERATED_SLICES} slices, "
+            f"not {max(setting.horizon)}; shorten the horizon"
+        )
     return None
 
 

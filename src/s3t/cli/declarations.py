@@ -1,0 +1,219 @@
+"""What `sequences` and `simulate` are told: sizes, where deletions fall, a selector; with all problems at once."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from s3t.errors import DataError, InputError, SettingError
+
+if TYPE_CHECKING:
+    from s3t.sequences import Setting
+
+MOST_NUMBERS = 20_000_000
+"""Of all orders together."""
+MOST_SHARDS = 100_000
+
+SlicesOption = Annotated[int, typer.Option("--slices", metavar="L", help="Slices in a shard.", show_default=False)]
+BudgetOption = Annotated[
+    int, typer.Option("--budget", metavar="B", help="Orders a shard, from 1 to L!.", show_default=False)
+]
+PriorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prior",
+        metavar="P0,P1,...",
+        help="L probabilities that a deletion in a shard falls on each slice; without, all slices are alike.",
+    ),
+]
+PriorFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--prior-file", metavar="FILE", help="The same from a file: a JSON list, or numbers with commas or blanks."
+    ),
+]
+SelectorOption = Annotated[
+    str, typer.Option("--selector", metavar="NAME", help="How the orders are chosen; names in docs/recipe.md.")
+]
+DeletionsOption = Annotated[
+    int, typer.Option("--deletions", metavar="T", help="The t of the paper's score, which bms maximises.")
+]
+HorizonOption = Annotated[
+    str,
+    typer.Option("--horizon", metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts."),
+]
+ValuesOption = Annotated[
+    str | None,
+    typer.Option("--values", metavar="F1,F2,...", help="survival: what 1 to L live slices are worth; without, 1 to L."),
+]
+SeedOption = Annotated[
+    int, typer.Option("--seed", metavar="S", help="Of what is drawn at random; the same seed, the same result.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file.")
+]
+
+# What `s3t.sequences` has as defaults; importing it here would slow down every --help.
+SELECTOR, DELETIONS, HORIZON = "survival", 8, "1,2,4,8"
+
+
+def settings_of(
+    *,
+    shards: int = 1,
+    slices: int,
+    budget: int,
+    prior: str | None,
+    prior_file: Path | None,
+    selector: str,
+    deletions: int,
+    horizon: str = HORIZON,
+    values: str | None = None,
+    seed: int,
+    plot: Path | None,
+    problems: Sequence[str] = (),
+) -> tuple[Setting, ...]:
+    """One setting a shard, from what was typed.
+
+    Args:
+        problems: what is known to be wrong already.
+
+    Raises:
+        InputError: with everything that is wrong, that pictures cannot be drawn included.
+    """
+    from s3t.drawing import check_picture
+    from s3t.sequences import Setting, prior_rows
+
+    found = list(problems)
+    rows: tuple[tuple[float, ...] | None, ...] = (None,)
+    if not 1 <= shards <= MOST_SHARDS:
+        found.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
+        shards = 1
+    with _noted(found):
+        rows = prior_rows(_given_prior(prior, prior_file, slices), shards=shards)
+    numbers: dict[str, Any] = {}
+    with _noted(found):
+        numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
+    with _noted(found):
+        numbers["values"] = None if values is None else tuple(numbers_in(values, where="--values"))
+    known: dict[tuple[float, ...] | None, Setting] = {}
+    for row in dict.fromkeys(rows):
+        with _noted(found):
+            known[row] = Setting(slices=slices, budget=budget, prior=row, deletions=deletions, seed=seed, **numbers)
+    found += _selector_problems(selector, list(known.values()))
+    if plot is not None:
+        with _noted(found):
+            check_picture(plot)
+    if found:
+        raise InputError("the command", dict.fromkeys(found))
+    return tuple(known[row] for row in rows)
+
+
+def _selector_problems(selector: str, settings: Sequence[Setting]) -> list[str]:
+    from s3t.sequences import SELECTORS, selector_problem
+
+    if selector not in SELECTORS:
+        return [f"no selector is called {selector!r}; choose one of {', '.join(SELECTORS)}"]
+    if any(setting.budget * setting.slices > MOST_NUMBERS for setting in settings):
+        slices, budget = settings[0].slices, settings[0].budget
+        return [f"{budget:,} orders of {slices:,} slices are more than {MOST_NUMBERS:,} numbers; lower the budget"]
+    return [problem for problem in (selector_problem(selector, setting) for setting in settings) if problem]
+
+
+def numbers_in(text: str, *, where: str) -> list[float]:
+    """Numbers separated by commas, blanks or line ends.
+
+    >>> numbers_in("0.5, 0.25 0.25", where="--prior")
+    [0.5, 0.25, 0.25]
+
+    Raises:
+        DataError: there are none, or something is no number.
+    """
+    parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
+    if parts == [""]:
+        raise DataError(where, ["holds no numbers; separate them by commas"])
+    numbers, wrong = [], []
+    for place, part in enumerate(parts, start=1):
+        try:
+            numbers.append(float(part))
+        except ValueError:
+            wrong.append(f"number {place} is missing" if not part else f"number {place} is {part[:40]!r}, not a number")
+    if wrong:
+        more = [f"and {len(wrong) - 3} more that are not numbers"] if len(wrong) > 3 else []
+        raise DataError(where, [*wrong[:3], *more])
+    return numbers
+
+
+def _whole(number: float) -> int:
+    if not number.is_integer():
+        raise DataError("--horizon", [f"{number:g} is not a whole number of deletions"])
+    return int(number)
+
+
+def _given_prior(text: str | None, path: Path | None, slices: int) -> list[Any] | None:
+    """What was given as a prior: None, L numbers, or rows of numbers.
+
+    Raises:
+        InputError: both are given, or what is given holds no numbers.
+    """
+    if text is not None and path is not None:
+        raise DataError("--prior", ["is given, and --prior-file as well; leave one of them out"])
+    if text is not None:
+        return list(numbers_in(text, where="--prior"))
+    return None if path is None else _prior_in(path, slices)
+
+
+def _prior_in(path: Path, slices: int) -> list[Any]:
+    try:
+        content = path.read_text(encoding="utf-8-sig")
+    except OSError as error:
+        raise DataError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from None
+    except UnicodeDecodeError:
+        raise DataError(str(path), ["is not text; give a JSON list, or numbers with commas or blanks"]) from None
+    if content.lstrip().startswith(("[", "{")):
+        return _prior_in_json(content, path)
+    lines = [
+        numbers_in(line, where=f"{path}, line {number}")
+        for number, line in enumerate(content.splitlines(), start=1)
+        if line.strip()
+    ]
+    if len(lines) > 1 and all(len(line) == slices for line in lines):
+        return [*lines]
+    return [number for line in lines for number in line] or list(numbers_in("", where=str(path)))
+
+
+def _prior_in_json(content: str, path: Path) -> list[Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise DataError(str(path), [f"begins like JSON, but is none: {error}"]) from None
+    rows = found if isinstance(found, list) and found and isinstance(found[0], list) else [found]
+    if not isinstance(found, list) or not found or not all(_is_row(row) for row in rows):
+        raise DataError(str(path), ["expected a JSON list of numbers, or of rows that are lists of numbers"])
+    try:
+        floats = [[float(value) for value in row] for row in rows]
+    except OverflowError:
+        raise DataError(str(path), ["holds a number that is too large"]) from None
+    return [*floats] if isinstance(found[0], list) else list(floats[0])
+
+
+def _is_row(row: Any) -> bool:
+    return isinstance(row, list) and all(
+        isinstance(value, int | float) and not isinstance(value, bool) for value in row
+    )
+
+
+@contextmanager
+def _noted(problems: list[str]) -> Iterator[None]:
+    """Take the problems of wrong input along, instead of stopping at it."""
+    try:
+        yield
+    except SettingError as error:
+        problems += error.problems
+    except InputError as error:
+        problems += [f"{error.where}: {problem}" for problem in error.problems]

@@ -1,0 +1,158 @@
+"""`s3t sequences`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from s3t.cli.declarations import (
+    DELETIONS,
+    HORIZON,
+    SELECTOR,
+    BudgetOption,
+    DeletionsOption,
+    HorizonOption,
+    PlotOption,
+    PriorFileOption,
+    PriorOption,
+    SeedOption,
+    SelectorOption,
+    SlicesOption,
+    ValuesOption,
+    settings_of,
+)
+from s3t.cli.display import counted, numbers, print_line, print_table, working
+from s3t.cli.options import JsonOption
+from s3t.cli.outcome import failures_reported, show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from s3t.planning import Retention
+    from s3t.sequences import Order, Setting
+
+AFTER = (1, 2, 4, 8, 16)
+"""Deletions in the shard after which the expected depth is told."""
+SHOWN_ORDERS, SHOWN_SLICES = 20, 32
+MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
+"""Simulated histories, and how many times the prefix of an order is looked at in them all."""
+
+
+def command(
+    slices: SlicesOption,
+    budget: BudgetOption,
+    prior: PriorOption = None,
+    prior_file: PriorFileOption = None,
+    selector: SelectorOption = SELECTOR,
+    deletions: DeletionsOption = DELETIONS,
+    horizon: HorizonOption = HORIZON,
+    values: ValuesOption = None,
+    seed: SeedOption = 0,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose the orders of a shard and say what they are worth, before anything is trained.
+
+    For example, 8 orders of 32 slices, and a picture of them:
+
+        s3t sequences --slices 32 --budget 8 --plot orders.png
+
+    Slices 0 and 1 of people who often ask for deletion:
+
+        s3t sequences --slices 4 --budget 4 --prior 0.4,0.4,0.1,0.1
+
+    Shown are the orders; their mean Hamming distance over all pairs; the paper's score, the sum over i of
+    i (1 - p1 - ... - pi)^T, summed over the orders; and how many slices of the deepest live prefix are to be expected
+    after 1, 2, 4, 8 and 16 deletions in the shard.
+    """
+    with failures_reported(as_json):
+        (setting,) = settings_of(
+            slices=slices,
+            budget=budget,
+            prior=prior,
+            prior_file=prior_file,
+            selector=selector,
+            deletions=deletions,
+            horizon=horizon,
+            values=values,
+            seed=seed,
+            plot=plot,
+        )
+        _choose(selector, setting, plot, as_json)
+
+
+def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -> None:
+    from s3t.drawing import draw_orders
+    from s3t.planning import retention
+    from s3t.sequences import mean_distance, scores, select
+
+    prior = None if setting.prior is None else setting.probabilities
+    what = f"{counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')} ({selector})"
+    with working(f"choosing {what}"):
+        orders = select(selector, setting)
+    with working("looking how deep they stay"):
+        # Large ones with fewer terms and fewer histories, so that it takes seconds.
+        terms = min(2**20, 2**32 // setting.slices**2)
+        trials = min(MOST_TRIALS, MOST_STEPS // (setting.budget * setting.slices))
+        kept = retention(orders, AFTER, prior=prior, terms=terms, trials=trials, seed=setting.seed)
+    if plot is not None:
+        with working(f"drawing {plot}"):
+            draw_orders(orders, plot, title=what, prior=prior)
+    each = scores(orders, setting.probabilities, setting.deletions)
+    document = {
+        "selector": selector,
+        "sequences": [list(order) for order in orders],
+        "mean_distance": mean_distance(orders),
+        "score": float(each.sum()),
+        "expected_depth": {str(number): float(depth) for number, depth in zip(AFTER, kept.expected_depth, strict=True)},
+    }
+
+    def render() -> None:
+        _print(what, document, each.tolist(), kept, trials, setting)
+        if plot is not None:
+            print_line(f"drawn: {plot}")
+
+    show(document, as_json, render)
+
+
+def _print(
+    what: str, document: dict[str, Any], each: list[float], kept: Retention, trials: int, setting: Setting
+) -> None:
+    from s3t.planning import full_budget_depth
+
+    orders: list[Order] = document["sequences"]
+    print_table(
+        what,
+        [
+            {"number": number, "order": _order(order), "score": score}
+            for number, (order, score) in enumerate(zip(orders[:SHOWN_ORDERS], each, strict=False))
+        ],
+    )
+    if len(orders) > SHOWN_ORDERS:
+        print_line(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
+    print_line(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {setting.slices}")
+    print_line(f"the paper's score, summed over all: {document['score']:.6g} (t = {setting.deletions})")
+    limits = full_budget_depth(AFTER, slices=setting.slices, prior=setting.probabilities)
+    rows = []
+    for row, (number, depth) in enumerate(document["expected_depth"].items()):
+        shown = f"{depth:.4f}" if kept.exact else f"{depth:.4f} ± {_half_width(kept, row, trials):.4f}"
+        limit = float(limits[row])
+        share = f"{depth / limit:.1%}" if limit > 0 else ""
+        rows.append({"deletions": number, "expected depth": shown, "all L! orders": limit, "share": share})
+    print_table(f"depth of the shard, of {setting.slices}", rows)
+    how = "exact" if kept.exact else f"from {trials:,} simulated histories, with 95 % intervals"
+    print_line(f"expected depths are {how}; no budget keeps more than all L! orders do")
+
+
+def _half_width(kept: Retention, row: int, trials: int) -> float:
+    """Half of the 95 % interval of a simulated mean depth."""
+    import numpy as np
+
+    # E[depth^2] is the sum of (2k - 1) P[depth >= k].
+    at_least = kept.probabilities[row, 1:]
+    square = float(((2 * np.arange(len(at_least)) + 1) * at_least).sum())
+    return float(1.96 * np.sqrt(max(square - at_least.sum() ** 2, 0) / trials))
+
+
+def _order(order: Order) -> str:
+    more = " ..." if len(order) > SHOWN_SLICES else ""
+    return numbers(order[:SHOWN_SLICES]) + more

@@ -1,0 +1,230 @@
+"""`s3t simulate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3t.cli.declarations import (
+    DELETIONS,
+    SELECTOR,
+    BudgetOption,
+    DeletionsOption,
+    PlotOption,
+    PriorFileOption,
+    PriorOption,
+    SeedOption,
+    SelectorOption,
+    SlicesOption,
+    settings_of,
+)
+from s3t.cli.display import counted, print_line, print_table, working
+from s3t.cli.options import JsonOption
+from s3t.cli.outcome import failures_reported, show
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from s3t.drawing import DepthPicture
+    from s3t.planning import Endurance, Policy
+    from s3t.sequences import Setting
+
+MOST_BYTES = 2 * 10**9
+OVER = 1000
+
+
+ShardsOption = Annotated[int, typer.Option("--shards", metavar="M", help="Shards, from 1.", show_default=False)]
+TrialsOption = Annotated[int, typer.Option("--trials", metavar="N", help="Systems to simulate.")]
+VaryOption = Annotated[bool, typer.Option("--vary-by-shard", help="Give shards different orders of the same quality.")]
+BelowOption = Annotated[
+    int | None,
+    typer.Option("--repair-below", metavar="K", help="Repair a shard when it has fewer than K live slices."),
+]
+EveryOption = Annotated[
+    int | None,
+    typer.Option("--repair-every", metavar="N", help="Repair all shards after every N deletions in the system."),
+]
+OverOption = Annotated[
+    int | None,
+    typer.Option("--over", metavar="R", help=f"With repairs: deletions in the system to look at; {OVER} if absent."),
+]
+
+
+def command(
+    shards: ShardsOption,
+    slices: SlicesOption,
+    budget: BudgetOption,
+    trials: TrialsOption = 10_000,
+    prior: PriorOption = None,
+    prior_file: PriorFileOption = None,
+    selector: SelectorOption = SELECTOR,
+    deletions: DeletionsOption = DELETIONS,
+    vary_by_shard: VaryOption = False,
+    repair_below: BelowOption = None,
+    repair_every: EveryOption = None,
+    over: OverOption = None,
+    seed: SeedOption = 0,
+    plot: PlotOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Simulate whole systems of M shards: how many deletions they survive, and what repairs would cost.
+
+    For example, the paper's setting of 5 shards, 32 slices and 8 orders, with a picture:
+
+        s3t simulate --shards 5 --slices 32 --budget 8 --plot depth.png
+
+    The same, each shard repaired when it is dead, over 1000 deletions:
+
+        s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
+
+    The deletion rate is the number of deletions until every shard is dead, first failure that until one is. Their
+    expectation is computed exactly, too. Orders are chosen as s3t sequences shows them.
+    """
+    with failures_reported(as_json):
+        settings = settings_of(
+            shards=shards,
+            slices=slices,
+            budget=budget,
+            prior=prior,
+            prior_file=prior_file,
+            selector=selector,
+            deletions=deletions,
+            seed=seed,
+            plot=plot,
+            problems=_problems(trials, shards, slices, budget, vary_by_shard, repair_below, repair_every, over),
+        )
+        found = _endure(selector, settings, vary_by_shard, trials, _policy(repair_below, repair_every), over or OVER)
+        title = _title(selector, settings)
+        if plot is not None:
+            from s3t.drawing import draw_depths
+
+            with working(f"drawing {plot}"):
+                draw_depths(_picture(found, title), plot)
+        show(found.to_json(), as_json, lambda: _print(found, title, trials, over or OVER, plot))
+
+
+def _policy(below: int | None, every: int | None) -> Policy | None:
+    from s3t.planning import Policy
+
+    # --repair-every alone: not before its time.
+    return None if below is None and every is None else Policy(below=below or 0, every=every)
+
+
+def _problems(
+    trials: int,
+    shards: int,
+    slices: int,
+    budget: int,
+    vary: bool,
+    below: int | None,
+    every: int | None,
+    over: int | None,
+) -> list[str]:
+    from s3t.planning import bytes_needed
+
+    repaired = below is not None or every is not None
+    problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
+    if over is not None and not repaired:
+        problems.append("--over is of systems that are repaired; give --repair-below or --repair-every, too")
+    if over is not None and over < 1:
+        problems.append(f"--over {over}: give at least 1 deletion")
+    if below is not None and not 0 <= below <= max(slices, 0):
+        problems.append(f"--repair-below {below}: a shard has 0 to {slices} live slices")
+    if every is not None and every < 1:
+        problems.append(f"--repair-every {every}: give at least 1 deletion")
+    if min(trials, shards, slices, budget) >= 1:
+        size = {"shards": shards, "slices": slices, "budget": budget}
+        needed = bytes_needed(**size, trials=trials, repaired=repaired) + 8 * shards * budget * slices * vary
+        if needed > MOST_BYTES:
+            problems.append(
+                f"{trials:,} systems of that size take about {needed / 1e9:,.1f} GB of memory, more than "
+                f"{MOST_BYTES / 1e9:.0f}; lower --trials, or the sizes"
+            )
+    return problems
+
+
+def _endure(
+    selector: str, settings: tuple[Setting, ...], vary: bool, trials: int, policy: Policy | None, over: int
+) -> Endurance:
+    from s3t.planning import Deletions, endurance
+    from s3t.sequences import orders_of_shards
+
+    with working(f"choosing {counted(settings[0].budget, 'order')} for each shard"):
+        orders = orders_of_shards(selector, settings, vary=vary)
+    with working(f"simulating {counted(trials, 'system')}"):
+        deletions = Deletions.from_prior([setting.probabilities for setting in settings], shards=len(settings))
+        return endurance(orders, deletions, trials=trials, seed=settings[0].seed, policy=policy, over=over)
+
+
+def _title(selector: str, settings: tuple[Setting, ...]) -> str:
+    first = settings[0]
+    shards, slices, orders = (
+        counted(count, noun)
+        for count, noun in ((len(settings), "shard"), (first.slices, "slice"), (first.budget, "order"))
+    )
+    return f"{shards} of {slices}, {orders} each ({selector})"
+
+
+def _picture(found: Endurance, title: str) -> DepthPicture:
+    import numpy as np
+
+    from s3t.drawing import DepthPicture
+
+    system = found.simulation
+    if found.repaired is not None:
+        counts = found.repaired.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+        numbers = list(range(len(counts)))
+        return DepthPicture(
+            title=title,
+            deletions=numbers,
+            retained=counts / counts[:, :1],
+            unrepaired=system.retained(numbers)[:, 1:].sum(axis=1),
+        )
+    end = max(int(np.quantile(system.settled, 0.99)), 2)
+    numbers = np.unique(np.geomspace(1, end, 400).astype(np.int64)).tolist()
+    return DepthPicture(
+        title=title,
+        deletions=numbers,
+        retained=system.retained(numbers),
+        first_failure=found.first_failure.exact,
+        deletion_rate=found.deletion_rate.exact,
+        all_alive=np.array([(system.first_failure > number).mean() for number in numbers]),
+        some_alive=np.array([(system.deletion_rate > number).mean() for number in numbers]),
+    )
+
+
+def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | None) -> None:
+    rows = []
+    for name, lasting in (("deletion rate", found.deletion_rate), ("first failure", found.first_failure)):
+        row = {"deletions until": name, "exact": _number(lasting.exact)}
+        row["simulated"] = _number(lasting.mean)
+        if lasting.mean is not None and lasting.std is not None:
+            row["simulated"] += f" ± {1.96 * lasting.std / trials**0.5:.2g}"
+        row["std"] = "" if lasting.std is None else _number(lasting.std)
+        row |= {f"{share:.0%}": _number(value) for share, value in lasting.quantiles.items()}
+        rows.append(row)
+    print_table(f"{title}: {counted(trials, 'system')}", rows)
+    print_line("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
+    if found.bound is not None:
+        print_line(f"the paper's Lemma 1, for uniform deletions: {found.bound:,.1f}")
+    if found.deletion_rate.exact is None:
+        print_line("never: some shard has a top slice that no deletion hits")
+    depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in found.depth.items()]
+    print_table("depth of a shard, without repair", depths)
+    if found.repaired is not None:
+        document = found.to_json()
+        names = {"repairs": "repairs of a shard", "cost": "their cost, in full trainings", "mean_depth": "mean depth"}
+        repairs = [{f"over {over:,} deletions": text, **document[name]} for name, text in names.items()]
+        print_table("with repairs", repairs)
+        print_line(f"the first training of all orders costs {found.repaired.training_cost:.4g} full trainings")
+    if plot is not None:
+        print_line(f"drawn: {plot}")
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "never"
+    if value >= 1e9:
+        return f"{value:.3g}"
+    return f"{value:,.1f}" if isinstance(value, float) else f"{value:,}"

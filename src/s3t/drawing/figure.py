@@ -1,0 +1,72 @@
+"""What all pictures share: where they may be written, their colours, and how they are saved."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from s3t.disk import storage_errors, write_durably
+from s3t.errors import InputError
+
+SUFFIXES = (".png", ".svg", ".pdf")
+
+# Okabe and Ito's colours, which people with any colour vision tell apart.
+GREEN, BLUE, ORANGE = "#009e73", "#0072b2", "#d55e00"
+INK, GREY, PALE = "#222222", "#9a9a9a", "#d0d0d0"
+SCALE = "YlGnBu"
+"""From light to dark: the same order for every eye, and in grey."""
+
+WIDTH = 8.0
+"""Inches; at 100 dots an inch, a picture 800 pixels wide."""
+DOTS = 200
+_STYLE = {"font.size": 9, "svg.fonttype": "none", "pdf.fonttype": 42, "svg.hashsalt": "s3t"}
+# Without a date, the same picture has the same bytes.
+_METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+
+
+def check_picture(path: Path) -> None:
+    """Whether a picture can be drawn and written there; asked before any work is done.
+
+    Raises:
+        InputError: matplotlib is not installed, the suffix is unknown, or the folder is missing.
+    """
+    problems = []
+    if path.suffix.lower() not in SUFFIXES:
+        problems.append(f"has the suffix {path.suffix!r}; use {', '.join(SUFFIXES)}")
+    if path.is_dir():
+        problems.append("is a folder; name a file")
+    if not path.parent.is_dir():
+        problems.append(f"its folder {path.parent} does not exist; make it first")
+    if importlib.util.find_spec("matplotlib") is None:
+        problems.append('pictures need matplotlib, which is not installed; install it with: pip install "s3t[plots]"')
+    if problems:
+        raise InputError(str(path), problems)
+
+
+@contextmanager
+def drawn(path: Path, *, height: float) -> Iterator[Any]:
+    """A figure to draw on, which is written when all went well.
+
+    Args:
+        path: ends in one of `SUFFIXES`; a file that is there is replaced.
+        height: inches.
+
+    Raises:
+        StorageError: the disk refused; a file that was there is as it was.
+    """
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    suffix = path.suffix.lower()
+    with matplotlib.rc_context(_STYLE):
+        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        yield figure
+
+        def write(part: Path) -> None:
+            figure.savefig(part, format=suffix[1:], dpi=DOTS, metadata=_METADATA.get(suffix))
+
+        with storage_errors(f"writing {path}"):
+            write_durably(path, write, tmp=path.parent, mode=None)

@@ -1,0 +1,265 @@
+"""`s3t sequences`: its document, its tables, its pictures, and everything that can be wrong with what it is told."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from s3t.cli import declarations
+from s3t.cli.app import app
+from s3t.planning import full_budget_depth, retention
+from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
+from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+from tests.drawing.pictures import assert_is_picture, texts
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["sequences", *map(str, arguments)])
+
+
+def document(*arguments):
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def problems(*arguments):
+    """What is wrong, and that it is said twice: in the document and on stderr."""
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 2, result.stdout
+    error = json.loads(result.stdout)["error"]
+    assert set(error) == {"kind", "where", "problems"}
+    for problem in error["problems"]:
+        assert problem in result.stderr
+    plain = invoke(*arguments)
+    assert (plain.exit_code, plain.stdout, plain.stderr) == (2, "", result.stderr)
+    return error["problems"]
+
+
+SMALL = ("--slices", 4, "--budget", 3)
+
+
+@pytest.mark.parametrize("selector", [name for name in SELECTORS if name != "full"])
+@pytest.mark.parametrize("prior", [None, (0.4, 0.3, 0.2, 0.1)])
+def test_the_document_has_the_orders_and_what_they_are_worth(selector, prior):
+    given = () if prior is None else ("--prior", ",".join(map(str, prior)))
+    found = document(*SMALL, "--selector", selector, *given, "--deletions", 3, "--seed", 5)
+    setting = Setting(slices=4, budget=3, prior=prior, deletions=3, seed=5)
+    orders = select(selector, setting)
+    assert set(found) == {"selector", "sequences", "mean_distance", "score", "expected_depth"}
+    assert found["selector"] == selector
+    assert found["sequences"] == [list(order) for order in orders]
+    pairs = list(itertools.combinations(orders, 2))
+    distance = sum(a != b for pair in pairs for a, b in zip(*pair, strict=True)) / len(pairs)
+    assert found["mean_distance"] == pytest.approx(distance)
+    assert found["score"] == pytest.approx(sum(scores(orders, setting.probabilities, 3)))
+    assert list(found["expected_depth"]) == ["1", "2", "4", "8", "16"]
+    kept = retention(orders, [1, 2, 4, 8, 16], prior=prior)
+    assert list(found["expected_depth"].values()) == pytest.approx(kept.expected_depth.tolist())
+
+
+def test_defaults_are_those_of_the_recipe():
+    assert declarations.SELECTOR == DEFAULT_SELECTOR
+    assert declarations.DELETIONS == DEFAULT_DELETIONS
+    assert tuple(map(int, declarations.HORIZON.split(","))) == DEFAULT_HORIZON
+    assert document(*SMALL)["selector"] == DEFAULT_SELECTOR
+    assert document(*SMALL) == document(*SMALL, "--seed", 0, "--deletions", 8, "--horizon", "1,2,4,8")
+
+
+def test_a_single_order_lies_nowhere_apart():
+    found = document("--slices", 1, "--budget", 1)
+    assert found["sequences"] == [[0]]
+    assert found["mean_distance"] == 0
+    assert set(found["expected_depth"].values()) == {0}
+
+
+def test_horizon_and_values_reach_survival():
+    sizes = ("--slices", 6, "--budget", 3)
+    setting = Setting(slices=6, budget=3, horizon=(3,), values=(0, 0, 0, 1, 1, 1))
+    found = document(*sizes, "--horizon", "3", "--values", "0,0,0,1,1,1")
+    assert found["sequences"] == [list(order) for order in select("survival", setting)]
+    assert found["sequences"] != document(*sizes)["sequences"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "[0.5, 0.25, 0.25]",
+        "[[0.5, 0.25, 0.25]]",
+        "0.5,0.25,0.25",
+        "0.5, 0.25, 0.25,\n",
+        "0.5 0.25\t0.25",
+        "0.5\n0.25\n\n0.25\n",
+        "0.5,0.25\n0.25",
+        "\ufeff0.5,0.25,0.25",
+        " [1, 0, 0] ",
+    ],
+)
+def test_a_prior_is_read_from_a_file(tmp_path, content):
+    path = tmp_path / "prior"
+    path.write_text(content, encoding="utf-8")
+    values = "1,0,0" if "1," in content else "0.5,0.25,0.25"
+    assert document("--slices", 3, "--budget", 2, "--prior-file", path) == document(
+        "--slices", 3, "--budget", 2, "--prior", values
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--slices", 0, "--budget", 1), "0 slices"),
+        (("--slices", -3, "--budget", 1), "-3 slices"),
+        (("--slices", 10_001, "--budget", 1), "10001 slices"),
+        (("--slices", 3, "--budget", 0), "budget 0 is not between 1 and 3! = 6"),
+        (("--slices", 3, "--budget", 7), "budget 7 is not between 1 and 3! = 6"),
+        (("--slices", 30, "--budget", 10**9), "lower the budget"),
+        ((*SMALL, "--selector", "best"), "no selector is called 'best'; choose one of survival, cyclic,"),
+        (("--slices", 4, "--budget", 5, "--selector", "bms"), "bms gives at most 4 orders"),
+        ((*SMALL, "--selector", "full"), "full takes all 24 orders"),
+        (("--slices", 600, "--budget", 2), "survival takes at most 512 slices"),
+        (("--slices", 16, "--budget", 2, "--horizon", "1000"), "survival looks at most 256 deletions ahead"),
+        ((*SMALL, "--prior", "0.5,0.5"), "the prior has 2 probabilities for 4 slices"),
+        ((*SMALL, "--prior", "0.5,0.5,0.5,0.5"), "the prior sums to 2, not to 1"),
+        ((*SMALL, "--prior", "-0.5,0.5,0.5,0.5"), "the prior holds -0.5"),
+        ((*SMALL, "--prior", "nan,0.5,0.5,0"), "the prior holds nan"),
+        ((*SMALL, "--prior", "a,0.5,0.5,0"), "--prior: number 1 is 'a', not a number"),
+        ((*SMALL, "--prior", "0.5,,0.5,0"), "--prior: number 2 is missing"),
+        ((*SMALL, "--prior", "0.5;0.5;0;0"), "number 1 is '0.5;0.5;0;0', not a number"),
+        ((*SMALL, "--prior", ""), "--prior: holds no numbers"),
+        ((*SMALL, "--deletions", 0), "0 deletions: the score counts at least 1"),
+        ((*SMALL, "--seed", -1), "seed -1 is negative"),
+        ((*SMALL, "--horizon", "1,0"), "horizon [1, 0]"),
+        ((*SMALL, "--horizon", "1,2.5"), "--horizon: 2.5 is not a whole number"),
+        ((*SMALL, "--horizon", "inf"), "--horizon: inf is not a whole number"),
+        ((*SMALL, "--values", "1,2,3"), "the table of values has 3 numbers for 4 slices"),
+        ((*SMALL, "--values", "1,2,3,2"), "the table of values falls at F(4)"),
+        ((*SMALL, "--values", "x"), "--values: number 1 is 'x'"),
+        ((*SMALL, "--plot", "orders.gif"), "orders.gif: has the suffix '.gif'; use .png, .svg, .pdf"),
+        ((*SMALL, "--plot", "missing/orders.png"), "its folder missing does not exist"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(arguments, said):
+    (problem,) = problems(*arguments)
+    assert said in problem
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "holds no numbers"),
+        ("\n \n", "holds no numbers"),
+        ("0.5 0.5\nx 0", "line 2: number 1 is 'x', not a number"),
+        ("[0.5, 0.5", "begins like JSON, but is none"),
+        ('{"prior": [1]}', "expected a JSON list of numbers"),
+        ("[]", "expected a JSON list of numbers"),
+        ("[true, false, false, false]", "expected a JSON list of numbers"),
+        ('["0.5", 0.5, 0, 0]', "expected a JSON list of numbers"),
+        ("[[0.5, 0.5, 0, 0], 3]", "expected a JSON list of numbers"),
+        (f"[{10**400}, 0, 0, 0]", "holds a number that is too large"),
+        ("[" * 100_000, "begins like JSON, but is none"),
+        ("[0.5, 0.6, 0, 0]", "the prior sums to 1.1"),
+        ("[[1, 0, 0, 0], [1, 0, 0, 0]]", "the prior has 2 rows for 1 shard;"),
+        ("1 0 0 0\n1 0 0 0", "the prior has 2 rows for 1 shard;"),
+        ("NaN 0 0 1", "the prior holds nan"),
+        ("[NaN, 0, 0, 1]", "the prior holds nan"),
+        ("1 0 0", "the prior has 3 probabilities for 4 slices"),
+    ],
+)
+def test_a_wrong_prior_file_is_one_clear_error(tmp_path, content, said):
+    path = tmp_path / "prior"
+    path.write_text(content)
+    (problem,) = problems(*SMALL, "--prior-file", path)
+    assert said in problem
+
+
+def test_a_prior_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
+    for name, said in (("missing", "No such file"), ("", "Is a directory"), ("binary", "is not text")):
+        (problem,) = problems(*SMALL, "--prior-file", tmp_path / name)
+        assert said in problem
+        assert problem.startswith(str(tmp_path / name))
+
+
+def test_a_prior_is_given_once(tmp_path):
+    path = tmp_path / "prior"
+    path.write_text("1 0 0 0")
+    (problem,) = problems(*SMALL, "--prior", "1,0,0,0", "--prior-file", path)
+    assert "leave one of them out" in problem
+
+
+def test_all_problems_are_told_at_once(tmp_path):
+    found = problems(
+        *("--slices", 3, "--budget", 7, "--prior", "0.5,x,1", "--selector", "best", "--horizon", "1.5"),
+        *("--plot", tmp_path / "missing" / "orders.gif"),
+    )
+    assert len(found) == 6
+
+
+def test_without_matplotlib_the_remedy_is_named_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (problem,) = problems(*SMALL, "--plot", tmp_path / "orders.png")
+    assert 'pip install "s3t[plots]"' in problem
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_a_picture_is_drawn_beside_the_document(tmp_path, suffix):
+    path = tmp_path / f"orders{suffix}"
+    assert document(*SMALL, "--plot", path) == document(*SMALL)
+    assert_is_picture(path)
+    assert f"drawn: {path}" in invoke(*SMALL, "--plot", path).stdout.replace("\n", "")
+
+
+def test_the_picture_says_what_it_shows(tmp_path):
+    document(*SMALL, "--selector", "cyclic", "--prior", "0.4,0.3,0.2,0.1", "--plot", tmp_path / "orders.svg")
+    assert {"3 orders of 4 slices (cyclic)", "probability that a deletion hits the slice"} <= set(
+        texts(tmp_path / "orders.svg")
+    )
+
+
+def test_people_read_the_orders_and_how_far_they_are_from_the_best():
+    shown = invoke("--slices", 4, "--budget", 24, "--selector", "full").stdout
+    assert "0 1 2 3" in shown
+    assert "and 4 more" in shown
+    limit = full_budget_depth([2], slices=4)[0]
+    assert f"{limit:.4f}" in shown
+    assert shown.count("100.0%") == 5
+    assert "expected depths are exact" in shown
+
+
+def test_simulated_depths_have_their_interval():
+    arguments = ("--slices", 40, "--budget", 40, "--selector", "random", "--seed", 3)
+    found = document(*arguments)
+    shown = invoke(*arguments).stdout
+    assert "±" in shown
+    assert "from 100,000 simulated histories, with 95 % intervals" in shown
+    # After one deletion: the longest part of an order before the slice that is hit, whichever it is.
+    longest = [max(order.index(hit) for order in found["sequences"]) for hit in range(40)]
+    row = next(line for line in shown.splitlines() if line.split()[1:2] == ["1"] and "±" in line)
+    half = float(row.split("±")[1].split()[0])
+    assert 0 < half < 0.01
+    assert math.isclose(found["expected_depth"]["1"], sum(longest) / 40, abs_tol=2.5 * half)
+
+
+def test_long_orders_are_cut_in_the_table_alone():
+    arguments = ("--slices", 60, "--budget", 2, "--selector", "cyclic")
+    assert "29 30 31 ..." in " ".join(invoke(*arguments).stdout.replace("│", " ").split())
+    assert [len(order) for order in document(*arguments)["sequences"]] == [60, 60]
+
+
+def test_torch_is_not_imported(tmp_path):
+    lines = (
+        "import sys",
+        "from s3t.cli import main",
+        f"sys.argv = ['s3t', 'sequences', '--slices', '4', '--budget', '4', '--plot', {str(tmp_path / 'a.png')!r}]",
+        "try: main()",
+        "finally: print(*{'torch', 'transformers', 'pyarrow', 'sqlalchemy'} & set(sys.modules), file=sys.stderr)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
+    assert (tmp_path / "a.png").exists()

@@ -1,0 +1,232 @@
+"""`s3t simulate`: exact beside simulated numbers, repairs, pictures, and what is never."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from s3t.cli.app import app
+from s3t.planning import Deletions, Policy, deletion_rate, first_failure, simulate, simulate_repairs, training_cost
+from s3t.sequences import Setting, cyclic, orders_of_shards
+from tests.drawing.pictures import assert_is_picture, texts
+
+KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth"}
+REPAIR_KEYS = {"repairs", "cost", "mean_depth", "training_cost"}
+SMALL = ("--shards", 3, "--slices", 4, "--budget", 2, "--selector", "cyclic", "--trials", 2000)
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
+
+
+def document(*arguments):
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, result.stderr
+    assert result.stderr == ""
+    assert result.stdout.count("\n") == 1
+    return json.loads(result.stdout)
+
+
+def problems(*arguments):
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 2, result.stdout
+    found = json.loads(result.stdout)["error"]["problems"]
+    plain = invoke(*arguments)
+    assert (plain.exit_code, plain.stdout) == (2, "")
+    assert all(problem in plain.stderr for problem in found)
+    return found
+
+
+def test_the_document_has_exact_and_simulated_numbers():
+    found = document(*SMALL, "--seed", 4)
+    orders, deletions = [cyclic(Setting(slices=4, budget=2))] * 3, Deletions.uniform(3, 4)
+    tops = [{order[0] for order in chosen} for chosen in orders]
+    system = simulate(orders, deletions, trials=2000, seed=4)
+    assert set(found) == KEYS
+    for name, exact in (
+        ("deletion_rate", deletion_rate(tops, deletions)),
+        ("first_failure", first_failure(tops, deletions)),
+    ):
+        times = getattr(system, name)
+        assert found[name] == {
+            "exact": pytest.approx(exact.mean),
+            "mean": pytest.approx(times.mean()),
+            "std": pytest.approx(times.std()),
+        }
+        assert abs(found[name]["exact"] - found[name]["mean"]) < 5 * times.std() / 2000**0.5
+        quantiles = found["quantiles"][name]
+        assert list(quantiles) == ["0.05", "0.5", "0.95"]
+        for share, value in quantiles.items():
+            assert np.mean(times <= value) >= float(share) > np.mean(times < value)
+    assert found["bound"] == pytest.approx(found["deletion_rate"]["exact"])  # Lemma 1
+    for number, depth in found["depth"].items():
+        assert depth == pytest.approx(system.depths(int(number)).mean())
+    assert [int(number) for number in found["depth"]] == [2**power for power in range(len(found["depth"]))]
+    assert 2 * int(list(found["depth"])[-1]) > found["quantiles"]["deletion_rate"]["0.95"]
+
+
+def test_a_single_slice_dies_at_the_first_deletion():
+    found = document("--shards", 1, "--slices", 1, "--budget", 1, "--trials", 10)
+    once = {"exact": 1.0, "mean": 1.0, "std": 0.0}
+    assert (found["deletion_rate"], found["first_failure"], found["depth"]) == (once, once, {"1": 0.0})
+
+
+def test_shards_with_priors_of_their_own(tmp_path):
+    rows = [[0.7, 0.1, 0.1, 0.1], [0.25, 0.25, 0.25, 0.25], [0.1, 0.2, 0.3, 0.4]]
+    expected = Deletions.from_prior(rows, shards=3)
+    for name, content in (("a", json.dumps(rows)), ("b", "\n".join(",".join(map(str, row)) for row in rows))):
+        (tmp_path / name).write_text(content)
+        found = document(*SMALL, "--prior-file", tmp_path / name)
+        assert found["deletion_rate"]["exact"] == pytest.approx(deletion_rate([{0, 2}] * 3, expected).mean)
+        assert found["bound"] is None
+    # Numbers in as many lines as there are slices are one row.
+    (tmp_path / "c").write_text("0.7\n0.1\n0.1\n0.1\n")
+    assert document(*SMALL, "--prior-file", tmp_path / "c") == document(*SMALL, "--prior", "0.7,0.1,0.1,0.1")
+
+
+def test_what_cannot_happen_is_null(tmp_path):
+    path = tmp_path / "prior"
+    path.write_text("[[0.5, 0.5], [1, 0]]")
+    found = document("--shards", 2, "--slices", 2, "--budget", 2, "--trials", 100, "--prior-file", path)
+    never = {"exact": None, "mean": None, "std": None}
+    assert found["deletion_rate"] == never
+    assert None not in found["first_failure"].values()
+    assert set(found["quantiles"]["deletion_rate"].values()) == {None}
+    both = ("--shards", 2, "--slices", 2, "--budget", 2, "--trials", 100, "--prior", "1,0")
+    assert (document(*both)["deletion_rate"], document(*both)["first_failure"]) == (never, never)
+    assert document(*both)["depth"]["1"] < 2
+    shown = invoke(*both, "--plot", tmp_path / "depth.png")
+    assert shown.exit_code == 0
+    assert "never: some shard has a top slice that no deletion hits" in shown.stdout
+    assert_is_picture(tmp_path / "depth.png")
+
+
+def test_what_is_too_rare_to_be_counted_is_null_and_exact_all_the_same():
+    found = document("--shards", 2, "--slices", 2, "--budget", 2, "--trials", 100, "--prior", "1,1e-300")
+    assert found["deletion_rate"]["mean"] is None
+    assert found["deletion_rate"]["exact"] == pytest.approx(3e300)
+    assert len(found["depth"]) < 40
+
+
+def test_shards_may_have_orders_of_their_own():
+    found = document(*SMALL, "--vary-by-shard", "--seed", 1, "--prior", "0.4,0.4,0.1,0.1")
+    setting = Setting(slices=4, budget=2, prior=(0.4, 0.4, 0.1, 0.1), seed=1)
+    orders = orders_of_shards("cyclic", [setting] * 3, vary=True)
+    assert len(set(orders)) > 1
+    tops = [{order[0] for order in chosen} for chosen in orders]
+    deletions = Deletions.from_prior(setting.probabilities, shards=3)
+    assert found["first_failure"]["exact"] == pytest.approx(first_failure(tops, deletions).mean)
+    plain = document(*SMALL, "--seed", 1)
+    assert document(*SMALL, "--seed", 1, "--vary-by-shard")["deletion_rate"]["exact"] == pytest.approx(
+        plain["deletion_rate"]["exact"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "policy", "over"),
+    [
+        (("--repair-below", 1), Policy(below=1), 1000),
+        (("--repair-below", 3, "--over", 50), Policy(below=3), 50),
+        (("--repair-every", 10, "--over", 50), Policy(below=0, every=10), 50),
+        (("--repair-below", 2, "--repair-every", 10, "--over", 50), Policy(below=2, every=10), 50),
+    ],
+)
+def test_repairs_are_simulated_under_the_policy(arguments, policy, over):
+    found = document(*SMALL, "--trials", 200, *arguments)
+    orders = [cyclic(Setting(slices=4, budget=2))] * 3
+    expected = simulate_repairs(orders, Deletions.uniform(3, 4), over=over, policy=policy, trials=200)
+    assert set(found) == KEYS | REPAIR_KEYS
+    for name in ("repairs", "cost", "mean_depth"):
+        values = getattr(expected, name)
+        assert found[name] == {"mean": pytest.approx(values.mean()), "std": pytest.approx(values.std())}
+    assert found["training_cost"] == pytest.approx(training_cost(orders))
+    plain = document(*SMALL, "--trials", 200)
+    assert {name: found[name] for name in KEYS} == plain  # of the system without repair
+    assert f"over {over:,} deletions" in invoke(*SMALL, "--trials", 200, *arguments).stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--shards", 0), "0 shards: a system has 1 to 100,000"),
+        (("--shards", 10**9), "1000000000 shards: a system has 1 to 100,000"),
+        (("--slices", 0), "0 slices"),
+        (("--budget", 25), "budget 25 is not between 1 and 4! = 24"),
+        (("--trials", 0), "0 trials: give at least 1"),
+        (("--trials", -5), "-5 trials: give at least 1"),
+        (("--selector", "best"), "no selector is called 'best'"),
+        (("--prior", "0.5,0.5"), "the prior has 2 probabilities for 4 slices"),
+        (("--prior", "1,1,0,0"), "the prior sums to 2, not to 1"),
+        (("--prior-file", "missing"), "missing: cannot be read"),
+        (("--seed", -1), "seed -1 is negative"),
+        (("--over", 10), "--over is of systems that are repaired"),
+        (("--over", 0, "--repair-below", 1), "--over 0: give at least 1 deletion"),
+        (("--repair-below", 5), "--repair-below 5: a shard has 0 to 4 live slices"),
+        (("--repair-below", -1), "--repair-below -1"),
+        (("--repair-every", 0), "--repair-every 0: give at least 1 deletion"),
+        (("--plot", "depth.txt"), "depth.txt: has the suffix '.txt'"),
+        (("--plot", "missing/depth.png"), "its folder missing does not exist"),
+    ],
+)
+def test_wrong_input_is_one_clear_error(arguments, said):
+    found = problems(*SMALL, *arguments)
+    assert any(said in problem for problem in found)
+    assert len(found) == 1 or arguments[0] == "--shards"
+
+
+def test_rows_must_be_as_many_as_the_shards(tmp_path):
+    (tmp_path / "prior").write_text("1 0 0 0\n0 1 0 0")
+    (problem,) = problems(*SMALL, "--prior-file", tmp_path / "prior")
+    assert "the prior has 2 rows for 3 shards" in problem
+
+
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        ("--shards", 50, "--slices", 64, "--budget", 8, "--trials", 1_000_000),
+        ("--shards", 100_000, "--slices", 10_000, "--budget", 1, "--trials", 1),
+        ("--shards", 50, "--slices", 64, "--budget", 5000, "--trials", 5000, "--repair-below", 1),
+        ("--shards", 10_000, "--slices", 10, "--budget", 5000, "--trials", 1, "--vary-by-shard"),
+    ],
+)
+def test_what_would_not_fit_into_memory_is_refused_before_any_work(sizes):
+    (problem,) = problems(*sizes, "--selector", "cyclic")
+    assert "GB of memory, more than 2; lower --trials" in problem
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+@pytest.mark.parametrize("repair", [(), ("--repair-below", 1, "--over", 30)])
+def test_a_picture_is_drawn_beside_the_document(tmp_path, suffix, repair):
+    path = tmp_path / f"depth{suffix}"
+    arguments = (*SMALL, "--trials", 200, *repair)
+    assert document(*arguments, "--plot", path) == document(*arguments)
+    assert_is_picture(path)
+    if suffix == ".svg":
+        found = [text.strip() for text in texts(path)]
+        assert "3 shards of 4 slices, 2 orders each (cyclic)" in found
+        assert any(text.startswith("first failure") for text in found) == (not repair)
+
+
+def test_people_read_exact_and_simulated_numbers():
+    shown = invoke(*SMALL).stdout
+    assert "3 shards of 4 slices, 2 orders each (cyclic): 2000 systems" in shown
+    assert "29.4 " in shown  # 12 H(6)
+    assert "±" in shown
+    assert "Lemma 1" in shown
+    assert "full trainings" not in shown
+
+
+def test_torch_is_not_imported():
+    lines = (
+        "import sys",
+        "from s3t.cli import main",
+        "sys.argv = ['s3t', 'simulate', *'--shards 2 --slices 3 --budget 2 --trials 10 --json'.split()]",
+        "try: main()",
+        "finally: print(*{'torch', 'transformers', 'matplotlib', 'sqlalchemy'} & set(sys.modules), file=sys.stderr)",
+    )
+    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
+    assert done.stderr == "\n"
+    json.loads(done.stdout)
