@@ -79,6 +79,7 @@ def run(name: str, *, into: Path | None = None, overrides: Mapping[str, Any] | N
     folder = into or FOLDER / name
     config = load(chosen.Config, FOLDER / name / "config.yaml", overrides)
     partial = Partial(folder / "partial.json", _digest(name, config))
+    commit = _commit(name)
     with _bar() as progress:
         points = list(chosen.points(config))
         task = progress.add_task(name, total=len(points), completed=0)
@@ -88,7 +89,7 @@ def run(name: str, *, into: Path | None = None, overrides: Mapping[str, Any] | N
             progress.advance(task)
     result = {
         "experiment": name,
-        "commit": _commit(),
+        "commit": commit,
         "date": datetime.now(UTC).date().isoformat(),
         "seed": config.seed,
         "seconds": round(partial.seconds, 1),
@@ -184,17 +185,27 @@ def _key(point: Row) -> str:
 def _digest(name: str, config: Settings) -> str:
     """Of settings and code of the experiment and of the package: rows are not kept over a change of them."""
     digest = hashlib.sha256(config.model_dump_json().encode())
-    own = [FOLDER / "systems.py", FOLDER / "quality.py", FOLDER / name / "experiment.py"]
-    package = FOLDER.parent / "src" / "s3t"
-    for path in [*own, *sorted(package.glob("planning/*.py")), *sorted(package.glob("sequences/*.py"))]:
+    for path in _code(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
-def _commit() -> str:
+def _code(name: str) -> list[Path]:
+    """What the rows depend on, besides the settings."""
+    package = FOLDER.parent / "src" / "s3t"
+    return [
+        FOLDER / "systems.py",
+        FOLDER / "quality.py",
+        FOLDER / name / "experiment.py",
+        *sorted(package.glob("planning/*.py")),
+        *sorted(package.glob("sequences/*.py")),
+    ]
+
+
+def _commit(name: str) -> str:
     """The commit, and whether code or settings differ from it."""
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", "*.py", "*.yaml"],
+        ["git", "status", "--porcelain", "--", FOLDER / name / "config.yaml", *_code(name)],
         cwd=FOLDER.parent,
         capture_output=True,
         text=True,

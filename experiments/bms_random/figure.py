@@ -39,7 +39,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     title(depth, "What is served", x=x, y="expected depth (slices)")
     figure.suptitle(
         f"L = {config['slices']}; mean ± standard deviation over {config['priors']} Dirichlet priors; "
-        f"score with t = {config['deletions']}, depth after {horizon} deletions",
+        f"score: t = {config['deletions']}; depth: mean over r = {horizon}",
         fontsize=10,
     )
     legend_below(figure, distance, columns=3)

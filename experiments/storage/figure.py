@@ -23,7 +23,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     curve(axes, column(rows, "paper_gb"), column(rows, "paper_rate"), "paper", "the paper's table", markersize=8)
     for row in rows:
         text = f"B = {row['budget']}" if row is rows[0] else str(row["budget"])
-        _small(axes, row["gb_survival"], row["rate"], text, (-4, 6), "right")
+        offset, side = ((7, -4), "left") if row is rows[0] else ((-4, 6), "right")
+        _small(axes, row["gb_survival"], row["rate"], text, offset, side)
         _small(axes, row["paper_gb"], min(row["rate"], row["paper_rate"]), text, (2, -13), "center")
     last = rows[-1]
     where = last["gb_survival"]
