@@ -70,7 +70,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         return sum(abs(row[f"{name}_distance"] - row["bound"]) < 1e-7 for row in pairs)
 
     def largest(name: str, other: str) -> Row:
-        best = max(rows, key=lambda row: row[name] - row[other])
+        best = max(pairs, key=lambda row: row[name] / row[other])
         return {"budget": best["budget"], name: best[name], other: best[other], "ratio": best[name] / best[other]}
 
     by_budget = {str(row["budget"]): row for row in rows}
