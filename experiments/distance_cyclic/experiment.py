@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -69,6 +70,12 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
     def reached(name: str) -> int:
         return sum(abs(row[f"{name}_distance"] - row["bound"]) < 1e-7 for row in pairs)
 
+    # Two different random orders agree at a position with the chance 1/L, but for the chance that they are the same.
+    expected = (config.slices - 1) / (1 - 1 / math.factorial(config.slices))
+
+    def below_random(name: str) -> int:
+        return sum(row[f"{name}_distance"] < expected - 1e-7 for row in pairs)
+
     def largest(name: str, other: str) -> Row:
         best = max(pairs, key=lambda row: row[name] / row[other])
         return {"budget": best["budget"], name: best[name], other: best[other], "ratio": best[name] / best[other]}
@@ -80,7 +87,10 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "cyclic_reaches_the_bound_at": reached("cyclic"),
         "cyclic_adjacent_reaches_the_bound_at": reached("cyclic_adjacent"),
         "survival_reaches_the_bound_at": reached("survival"),
-        "random_above_cyclic_at": sum(row["random_distance"] > row["cyclic_distance"] + 1e-7 for row in pairs),
+        "random_expected": expected,
+        "cyclic_below_random_at": below_random("cyclic"),
+        "cyclic_adjacent_below_random_at": below_random("cyclic_adjacent"),
+        "survival_below_random_at": below_random("survival"),
         "cyclic_over_random_distance": largest("cyclic_distance", "random_distance"),
         "cyclic_over_random_depth": largest("cyclic_depth", "random_depth"),
         "survival_over_cyclic_depth": largest("survival_depth", "cyclic_depth"),
