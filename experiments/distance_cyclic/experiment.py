@@ -90,6 +90,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "random_expected": expected,
         "cyclic_below_random_at": below_random("cyclic"),
         "cyclic_adjacent_below_random_at": below_random("cyclic_adjacent"),
+        "cyclic_adjacent_below_random_by": max(expected - row["cyclic_adjacent_distance"] for row in pairs),
         "survival_below_random_at": below_random("survival"),
         "cyclic_over_random_distance": largest("cyclic_distance", "random_distance"),
         "cyclic_over_random_depth": largest("cyclic_depth", "random_depth"),
