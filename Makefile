@@ -2,7 +2,7 @@
 # make test    lint, types, tests (what CI runs)
 # make test-slow   real data in S3T_DATA (default ../shared/data)
 # make bench   the committed benchmarks
-# make experiments   the paper's figures again (half an hour; goes on where it was stopped)
+# make experiments   the paper's figures again (three quarters of an hour; goes on where it was stopped)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
