@@ -30,8 +30,9 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
                 column(lines, name),
                 look,
                 label,
-                low=column(lines, f"{name}_low"),
-                high=column(lines, f"{name}_high"),
+                # Those of the least likely slices would lie upon BMS's.
+                low=None if curve_name == "least_likely" else column(lines, f"{name}_low"),
+                high=None if curve_name == "least_likely" else column(lines, f"{name}_high"),
             )
         curve(axes, budgets, column(lines, f"uniform_{what}"), "uniform", "uniform prior")
         axes.set_yscale("log")
@@ -40,8 +41,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     title(left, "Until every shard is dead", x="budget B (sequences a shard)", y="deletions (expected)")
     title(right, "Until the first shard is dead", x="budget B (sequences a shard)", y="")
     figure.suptitle(
-        f"m = {config['shards']}, L = {config['slices']}; median and quartiles over {config['systems']} systems, "
-        "each shard with a Dirichlet prior of its own",
+        f"m = {config['shards']}, L = {config['slices']}; medians over {config['systems']} systems, "
+        "bands between quartiles; a Dirichlet prior for each shard",
         fontsize=10,
     )
     legend_below(figure, left, columns=2)
