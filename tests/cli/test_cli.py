@@ -17,7 +17,20 @@ import s3t
 from s3t.cli.app import app
 from tests import tiny
 
-COMMANDS = {"init", "train", "predict", "evaluate", "delete", "status", "repair", "extend", "audit", "ids", "sequences", "simulate"}
+COMMANDS = {
+    "init",
+    "train",
+    "predict",
+    "evaluate",
+    "delete",
+    "status",
+    "repair",
+    "extend",
+    "audit",
+    "ids",
+    "sequences",
+    "simulate",
+}
 
 
 def invoke(*arguments):
