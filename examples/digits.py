@@ -151,7 +151,7 @@ def recipe(model_folder: Path) -> dict[str, Any]:
         "columns": {"id": "id", "image": "image", "label": "label"},
         "labels": [str(digit) for digit in range(10)],
         "partition": {"shards": SHARDS, "slices": SLICES, "salt": "digits"},  # declared, so that you see what we saw
-        "sequences": {"budget": BUDGET, "selector": "cyclic"},
+        "sequences": {"budget": BUDGET},
         "adapter": {"rank": 8, "alpha": 16, "layers_per_slice": 1},
         "training": {
             "epochs": 12,
