@@ -2,13 +2,14 @@
 # make test    lint, types, tests (what CI runs)
 # make test-slow   real data in S3T_DATA (default ../shared/data)
 # make bench   the committed benchmarks
+# make experiments   the paper's figures again (three quarters of an hour; goes on where it was stopped)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 S3T_DATA ?= $(abspath ../shared/data)
 export S3T_DATA
 
-.PHONY: demo test test-slow lint types bench clean
+.PHONY: demo test test-slow lint types bench experiments clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -40,6 +41,9 @@ test-slow: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.deletion
+
+experiments: $(VENV)/demo.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all
 
 clean:
 	rm -rf $(VENV) runs build dist

@@ -80,6 +80,15 @@ def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
         assert not {module.partition(".")[0] for module in imports_of(path)} & IMPURE, path
 
 
+def test_the_package_imports_no_experiment_benchmark_or_test():
+    for path in FILES:
+        tree = ast.walk(ast.parse(path.read_text()))
+        for node in tree:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not {name.partition(".")[0] for name in names} & {"experiments", "benchmarks", "tests"}, path
+
+
 def test_no_file_is_over_400_lines_and_no_function_over_60():
     for path in FILES:
         text = path.read_text()
@@ -224,4 +233,4 @@ def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
     assert "s3t/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert s3t.__version__ in wheel.name
-    assert not any(name.startswith(("tests/", "benchmarks/")) for name in names)
+    assert not any(name.startswith(("tests/", "benchmarks/", "experiments/")) for name in names)

@@ -30,6 +30,7 @@ COMMANDS = {
     "ids",
     "sequences",
     "simulate",
+    "plan",
 }
 
 

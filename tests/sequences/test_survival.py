@@ -16,6 +16,7 @@ from s3t.sequences import (
     cyclic,
     cyclic_adjacent,
     expected_worth,
+    sorted_cyclic,
     survival,
 )
 from s3t.sequences.hits import hits_over
@@ -58,6 +59,7 @@ def test_the_objective_is_the_expected_worth_of_the_best_surviving_prefix(settin
 def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
     ours = exact_worth(survival(setting), setting)
     assert ours >= exact_worth(cyclic(setting), setting) - 1e-9
+    assert ours >= exact_worth(sorted_cyclic(setting), setting) - 1e-9
     if setting.budget <= setting.slices:
         assert ours >= exact_worth(bms(setting), setting) - 1e-9
 
@@ -69,6 +71,7 @@ def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     setting = Setting(slices=slices, budget=budget, prior=prior)
     ours = expected_worth(survival(setting), setting)
     assert ours >= expected_worth(cyclic(setting), setting)
+    assert ours >= expected_worth(sorted_cyclic(setting), setting)
     assert budget > slices or ours >= expected_worth(bms(setting), setting)
 
 

@@ -7,7 +7,21 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli import audit, delete, evaluate, extend, ids, init, predict, repair, sequences, simulate, status, train
+from s3t.cli import (
+    audit,
+    delete,
+    evaluate,
+    extend,
+    ids,
+    init,
+    plan,
+    predict,
+    repair,
+    sequences,
+    simulate,
+    status,
+    train,
+)
 from s3t.version import __version__
 
 EPILOG = (
@@ -27,7 +41,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (sequences, simulate, init, train, predict, evaluate, delete, status, repair, extend, audit, ids):
+for _command in (plan, sequences, simulate, init, train, predict, evaluate, delete, status, repair, extend, audit, ids):
     app.command(name=_command.__name__.rpartition(".")[2], epilog=EPILOG)(_command.command)
 
 

@@ -94,20 +94,20 @@ def settings_of(
     if not 1 <= shards <= MOST_SHARDS:
         found.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
         shards = 1
-    with _noted(found):
+    with noted(found):
         rows = prior_rows(_given_prior(prior, prior_file, slices), shards=shards)
     numbers: dict[str, Any] = {}
-    with _noted(found):
+    with noted(found):
         numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
-    with _noted(found):
+    with noted(found):
         numbers["values"] = None if values is None else tuple(numbers_in(values, where="--values"))
     known: dict[tuple[float, ...] | None, Setting] = {}
     for row in dict.fromkeys(rows):
-        with _noted(found):
+        with noted(found):
             known[row] = Setting(slices=slices, budget=budget, prior=row, deletions=deletions, seed=seed, **numbers)
     found += _selector_problems(selector, list(known.values()))
     if plot is not None:
-        with _noted(found):
+        with noted(found):
             check_picture(plot)
     if found:
         raise InputError("the command", dict.fromkeys(found))
@@ -209,7 +209,7 @@ def _is_row(row: Any) -> bool:
 
 
 @contextmanager
-def _noted(problems: list[str]) -> Iterator[None]:
+def noted(problems: list[str]) -> Iterator[None]:
     """Take the problems of wrong input along, instead of stopping at it."""
     try:
         yield

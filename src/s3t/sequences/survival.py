@@ -21,6 +21,7 @@ from s3t.sequences.cyclic import cyclic
 from s3t.sequences.hits import ENUMERATED_SLICES, Hits, hits_over
 from s3t.sequences.search import Search
 from s3t.sequences.selector import Order, Setting
+from s3t.sequences.sorted_cyclic import sorted_cyclic
 
 MAX_SURVIVAL_SLICES = 512
 MAX_SAMPLED_DELETIONS = 256
@@ -29,7 +30,7 @@ _FINAL_SAMPLES = 2**16
 
 
 def survival(setting: Setting) -> tuple[Order, ...]:
-    """B distinct orders; never worth less, by `expected_worth`, than `cyclic`'s or `bms`'s.
+    """B distinct orders; never worth less, by `expected_worth`, than `cyclic`'s, `sorted_cyclic`'s or `bms`'s.
 
     Given orders are kept. If the evaluations are spent before every order is built (B times L above 160,000), the rest
     are cyclic.
@@ -46,7 +47,7 @@ def survival(setting: Setting) -> tuple[Order, ...]:
     found = Search(setting).run()
     if setting.given:
         return found
-    rivals = [cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
+    rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
     judge = _judging(setting)
     return max([found, *rivals], key=lambda orders: _worth(orders, setting, judge))  # the first of equals
 

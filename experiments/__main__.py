@@ -1,0 +1,27 @@
+"""The command line of the experiments."""
+
+from __future__ import annotations
+
+import argparse
+
+import experiments
+from experiments.runner import NAMES, draw, run
+
+
+def main() -> None:
+    """Run or draw one experiment, or all."""
+    parser = argparse.ArgumentParser(
+        prog="python -m experiments", description=experiments.__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("name", choices=[*NAMES, "all"], metavar="NAME", help=", ".join([*NAMES, "or all"]))
+    parser.add_argument("--draw", action="store_true", help="draw again from results.json; compute nothing")
+    options = parser.parse_args()
+    for name in NAMES if options.name == "all" else [options.name]:
+        if options.draw:
+            draw(name)
+        else:
+            run(name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Deletion rate under non-uniform priors (paper, Appendix C, "Deletion with Non-uniform Prior")."""

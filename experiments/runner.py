@@ -1,0 +1,231 @@
+"""Runs experiments: point after point, kept as they come, so that a run that is stopped goes on where it was."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import json
+import math
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks.machine import describe
+from experiments.settings import Settings, load
+
+Row = dict[str, Any]
+"""A point and what was found there: names and numbers."""
+
+FOLDER = Path(__file__).resolve().parent
+NAMES = (
+    "deletion_rate_budget",
+    "deletion_rate_scaling",
+    "deletion_rate_prior",
+    "distance_cyclic",
+    "bms_random",
+    "bms_sorted_cyclic",
+    "storage",
+)
+DIGITS = 8
+"""Of every number written: more would be noise in the file's history."""
+NOTHING = 1e-12
+"""What is smaller is rounding, and written as 0."""
+SECONDS_KEPT = 1.0
+"""No more work than this is lost when a run is stopped, beyond the point it was at."""
+
+
+class Experiment(Protocol):
+    """What `experiment.py` of every folder holds."""
+
+    Config: type[Settings]
+
+    def points(self, config: Any) -> Sequence[Row]:
+        """Where to look, in the order of the work; each point is distinct."""
+        ...
+
+    def measure(self, config: Any, point: Row) -> Row:
+        """What is found there. Depends on the config and the point alone."""
+        ...
+
+    def summary(self, config: Any, rows: Sequence[Row]) -> Row:
+        """What the curves and the README are made of: averages over rows, and the numbers that matter."""
+        ...
+
+
+def experiment(name: str) -> Experiment:
+    """The experiment of that name."""
+    return cast(Experiment, importlib.import_module(f"experiments.{name}.experiment"))
+
+
+def run(name: str, *, into: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Path:
+    """Compute an experiment, write results.json, and draw it.
+
+    Args:
+        name: one of NAMES.
+        into: a folder for what it leaves; by default its own.
+        overrides: of its config.yaml.
+
+    Returns:
+        The folder.
+    """
+    chosen = experiment(name)
+    folder = into or FOLDER / name
+    config = load(chosen.Config, FOLDER / name / "config.yaml", overrides)
+    partial = Partial(folder / "partial.json", _digest(name, config))
+    commit = _commit(name)
+    with _bar() as progress:
+        points = list(chosen.points(config))
+        task = progress.add_task(name, total=len(points), completed=0)
+        rows = []
+        for point in points:
+            rows.append(partial.row(point) or partial.keep(point, *_timed(chosen, config, point)))
+            progress.advance(task)
+    result = {
+        "experiment": name,
+        "commit": commit,
+        "date": datetime.now(UTC).date().isoformat(),
+        "seed": config.seed,
+        "seconds": round(partial.seconds, 1),
+        "machine": {key: value for key, value in describe().items() if key != "commit"},
+        "versions": {package: version(package) for package in ("numpy", "scipy", "transformers")},
+        "config": config.model_dump(mode="json"),
+        "summary": rounded(chosen.summary(config, rows)),
+        "rows": rows,
+    }
+    (folder / "results.json").write_text(_text(result))
+    partial.remove()
+    draw(name, folder)
+    return folder
+
+
+def draw(name: str, folder: Path | None = None) -> None:
+    """Draw figure.png from results.json."""
+    from experiments.drawing import styled  # matplotlib is an extra
+
+    folder = folder or FOLDER / name
+    figure = importlib.import_module(f"experiments.{name}.figure")
+    styled(figure.draw, results(name, folder), folder / "figure.png")
+
+
+def results(name: str, folder: Path | None = None) -> Row:
+    """What results.json says."""
+    return cast(Row, json.loads(((folder or FOLDER / name) / "results.json").read_text()))
+
+
+class Partial:
+    """Rows found so far, in a file that is removed when all are found.
+
+    Args:
+        path: of the file.
+        digest: of what the rows depend on; rows of another digest are not used.
+    """
+
+    def __init__(self, path: Path, digest: str) -> None:
+        self._path = path
+        self._digest = digest
+        self._rows: dict[str, Row] = {}
+        self._written = time.monotonic()
+        self.seconds = 0.0
+        """Spent on the rows, in all runs together."""
+        if path.exists():
+            kept = json.loads(path.read_text())
+            if kept["digest"] == digest:
+                self._rows, self.seconds = kept["rows"], kept["seconds"]
+
+    def row(self, point: Row) -> Row | None:
+        """The row of a point, if it was found before."""
+        return self._rows.get(_key(point))
+
+    def keep(self, point: Row, found: Row, seconds: float) -> Row:
+        """Note a row, and return it."""
+        self._rows[_key(point)] = found
+        self.seconds += seconds
+        if time.monotonic() - self._written > SECONDS_KEPT:
+            part = self._path.with_suffix(".part")
+            part.write_text(json.dumps({"digest": self._digest, "seconds": self.seconds, "rows": self._rows}))
+            part.replace(self._path)
+            self._written = time.monotonic()
+        return found
+
+    def remove(self) -> None:
+        """All is found."""
+        self._path.unlink(missing_ok=True)
+
+
+def rounded(value: Any) -> Any:
+    """Floats to DIGITS digits, all the way down; those that are not finite to None, which JSON can say."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            return None
+        return float(f"{value:.{DIGITS}g}") if abs(value) > NOTHING else 0.0
+    if isinstance(value, Mapping):
+        return {key: rounded(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [rounded(inner) for inner in value]
+    return value
+
+
+def _timed(chosen: Experiment, config: Settings, point: Row) -> tuple[Row, float]:
+    started = time.perf_counter()
+    found = rounded({**point, **chosen.measure(config, point)})
+    return found, time.perf_counter() - started
+
+
+def _key(point: Row) -> str:
+    return json.dumps(point, sort_keys=True)
+
+
+def _digest(name: str, config: Settings) -> str:
+    """Of settings and code of the experiment and of the package: rows are not kept over a change of them."""
+    digest = hashlib.sha256(config.model_dump_json().encode())
+    for path in _code(name):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _code(name: str) -> list[Path]:
+    """What the rows depend on, besides the settings."""
+    package = FOLDER.parent / "src" / "s3t"
+    return [
+        FOLDER / "systems.py",
+        FOLDER / "quality.py",
+        FOLDER / name / "experiment.py",
+        *sorted(package.glob("planning/*.py")),
+        *sorted(package.glob("sequences/*.py")),
+    ]
+
+
+def _commit(name: str) -> str:
+    """The commit, and whether code or settings differ from it."""
+    changed = subprocess.run(
+        ["git", "status", "--porcelain", "--", FOLDER / name / "config.yaml", *_code(name)],
+        cwd=FOLDER.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return f"{describe()['commit']}{'+changes' if changed.stdout.strip() else ''}"
+
+
+def _text(result: Row) -> str:
+    """JSON that a person can read and a diff can show: one line a row."""
+    rows = ",\n".join(f"    {json.dumps(row)}" for row in result["rows"])
+    head = json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2)
+    return f'{head[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
+
+
+def _bar() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )

@@ -1,0 +1,1 @@
+"""Storage and deletion rate (paper, Appendix C, "Storage Costs", Table 3)."""

@@ -1,0 +1,238 @@
+"""The experiments run, resume and draw; what is committed is what the code gives; READMEs tell no other numbers."""
+
+import json
+import re
+
+import pytest
+import torch
+from peft import LoraConfig, inject_adapter_in_model
+from transformers import ViTConfig, ViTForImageClassification
+
+from experiments import runner
+from experiments.distance_cyclic.experiment import counting_bound
+from experiments.runner import FOLDER, NAMES, draw, experiment, results, rounded, run
+from experiments.settings import load
+from experiments.storage.experiment import Shape, sizes
+from s3t.sequences import Setting, cyclic, mean_distance
+
+FILES = ("README.md", "config.yaml", "experiment.py", "figure.png", "figure.py", "results.json")
+
+SMALL_VIT = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 2,
+    "image_size": 16,
+    "patch_size": 8,
+}
+TINY = {
+    "deletion_rate_budget": {"slices": 4, "budgets": [1, 2, 4, 6], "trials": 20},
+    "deletion_rate_scaling": {
+        "slices": 4,
+        "budgets": [1, 4],
+        "small_budget": 2,
+        "shard_counts": [1, 3],
+        "slice_counts": [4, 5],
+        "trials": 20,
+    },
+    "deletion_rate_prior": {
+        "shards": 2,
+        "slices": 4,
+        "budgets": [1, 4],
+        "systems": 3,
+        "survival_systems": 1,
+        "survival_budgets": [1],
+        "trials": 20,
+    },
+    "distance_cyclic": {"slices": 3, "budgets": {"first": 1, "last": 6}, "draws": 2},
+    "bms_random": {"slices": 4, "budgets": [1, 2, 4], "priors": 2, "draws": 2},
+    "bms_sorted_cyclic": {"slice_counts": [3, 4], "slices": 4, "budgets": [1, 4], "priors": 2},
+    "storage": {"budgets": [1, 2, 3, 8], "trials": 20, "model": SMALL_VIT, "layers_per_slice": 1},
+}
+CHEAP = {
+    "deletion_rate_budget": lambda row: True,
+    "deletion_rate_scaling": lambda row: True,
+    "deletion_rate_prior": lambda row: row["system"] == 9,
+    "distance_cyclic": lambda row: row["budget"] in (1, 2, 7, 60),
+    "bms_random": lambda row: row["prior"] < 2 and row["budget"] == 1,
+    "bms_sorted_cyclic": lambda row: row["prior"] < 2 and row["slices"] in (4, 8),
+    "storage": lambda row: True,
+}
+every_name = pytest.mark.parametrize("name", NAMES)
+
+
+@every_name
+def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
+    run(name, into=tmp_path, overrides=TINY[name])
+    found = results(name, tmp_path)
+    assert len(found["rows"]) == len(experiment(name).points(config_of(name, TINY[name])))
+    assert {"commit", "date", "seed", "seconds", "machine", "versions", "config", "summary"} <= set(found)
+    picture = (tmp_path / "figure.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert len(picture) > 10_000
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "results.json"]
+
+
+@every_name
+def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path):
+    pair = []
+    for part in ("one", "two"):
+        (tmp_path / part).mkdir()
+        run(name, into=tmp_path / part, overrides=TINY[name])
+        found = results(name, tmp_path / part)
+        pair.append((found["rows"], found["summary"], (tmp_path / part / "figure.png").read_bytes()))
+    assert pair[0] == pair[1]
+
+
+def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
+    name = "deletion_rate_budget"
+    (tmp_path / "whole").mkdir()
+    run(name, into=tmp_path / "whole", overrides=TINY[name])
+    monkeypatch.setattr(runner, "SECONDS_KEPT", 0)
+    chosen, measured = experiment(name), []
+    measure = chosen.measure
+
+    def stopping(config, point):
+        if point["budget"] == 4 and len(measured) == 2:
+            raise KeyboardInterrupt
+        measured.append(point["budget"])
+        return measure(config, point)
+
+    monkeypatch.setattr(chosen, "measure", stopping)
+    with pytest.raises(KeyboardInterrupt):
+        run(name, into=tmp_path, overrides=TINY[name])
+    assert (tmp_path / "partial.json").exists()
+    measured.append("stopped")
+    run(name, into=tmp_path, overrides=TINY[name])
+    assert measured == [1, 2, "stopped", 4, 6]
+    assert results(name, tmp_path)["rows"] == results(name, tmp_path / "whole")["rows"]
+    assert not (tmp_path / "partial.json").exists()
+
+
+def test_rows_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "SECONDS_KEPT", 0)
+    kept = runner.Partial(tmp_path / "partial.json", "one")
+    kept.keep({"budget": 1}, {"budget": 1, "rate": 2.0}, 0.1)
+    assert runner.Partial(tmp_path / "partial.json", "one").row({"budget": 1}) == {"budget": 1, "rate": 2.0}
+    assert runner.Partial(tmp_path / "partial.json", "two").row({"budget": 1}) is None
+
+
+@every_name
+def test_a_folder_has_all_its_files(name):
+    for file in FILES:
+        assert (FOLDER / name / file).stat().st_size > 0, file
+    text = (FOLDER / name / "README.md").read_text()
+    assert "](figure.png)" in text
+    assert f"python -m experiments {name}" in text
+    assert f"python -m experiments {name} " in (FOLDER / name / "config.yaml").read_text()
+
+
+@every_name
+def test_committed_results_are_of_the_committed_settings(name):
+    found = results(name)
+    config = config_of(name)
+    assert found["config"] == config.model_dump(mode="json")
+    assert found["seed"] == config.seed
+    assert "changes" not in found["commit"]
+    points = [{key: row[key] for key in point} for row, point in paired(name, config, found["rows"])]
+    assert points == experiment(name).points(config)
+
+
+@every_name
+def test_a_committed_summary_is_of_the_committed_rows(name):
+    found = results(name)
+    again = rounded(experiment(name).summary(config_of(name), found["rows"]))
+    assert flat(again).keys() == flat(found["summary"]).keys()
+    assert flat(again) == pytest.approx(flat(found["summary"]), rel=1e-4, abs=1e-6)
+
+
+@every_name
+def test_committed_exact_numbers_are_found_again(name):
+    found, config = results(name), config_of(name)
+    chosen = [pair for pair in paired(name, config, found["rows"]) if CHEAP[name](pair[0])]
+    assert chosen
+    quick = config.model_copy(update={"trials": 2})
+    for row, point in chosen:
+        again = rounded(experiment(name).measure(quick, point))
+        exact = {key: value for key, value in again.items() if "simulated" not in key}
+        assert {key for key in exact if exact[key] is None} == {key for key in exact if row[key] is None}
+        assert flat(exact) == pytest.approx(flat({key: row[key] for key in exact}), rel=1e-6, abs=1e-9), point
+
+
+@every_name
+def test_committed_simulations_agree_with_the_exact_rate(name):
+    for row in results(name)["rows"]:
+        for end in [key for key in row if key.endswith("simulated_rate")]:
+            exact = row[end.replace("simulated_", "")]
+            assert abs(row[end] - exact) < 4.5 * row[f"{end}_error"], row
+
+
+def test_the_table_of_storage_has_the_known_rates():
+    rows = results("storage")["rows"][:6]
+    assert [row["rate"] for row in rows] == pytest.approx([68.5, 87.9, 99.5, 107.9, 114.5, 119.8], abs=0.1)
+    assert [row["first"] for row in rows] == pytest.approx([6, 15, 23, 29, 34, 39], abs=0.6)
+
+
+def test_adapters_are_counted_as_peft_makes_them():
+    shape, names = Shape(**SMALL_VIT), ("q_proj", "v_proj")
+    found = sizes(shape, 7, 4, 2, names)
+    with torch.device("meta"):
+        model = ViTForImageClassification(ViTConfig(**SMALL_VIT, num_labels=7))
+    base, head = model.num_parameters(), model.classifier.weight.numel() + model.classifier.bias.numel()
+    inject_adapter_in_model(LoraConfig(r=4, target_modules=list(names)), model)
+    assert found.head == head
+    assert found.model == base - head
+    assert 3 * found.block == model.num_parameters() - base
+    assert found.block_all_linear > found.block
+
+
+def test_no_orders_lie_further_apart_than_the_counting_bound():
+    for slices in (3, 4, 5):
+        for budget in range(2, 7):
+            found = mean_distance(cyclic(Setting(slices=slices, budget=budget)))
+            assert found <= counting_bound(slices=slices, budget=budget) + 1e-12
+
+
+@every_name
+def test_a_readme_tells_no_number_that_is_not_in_the_results(name):
+    """Every number with a point, or of three digits, is in the settings (with what the paper says) or rounded from the
+    summary."""
+    config = (FOLDER / name / "config.yaml").read_text()
+    found = results(name)
+    known = [value for value in flat({"summary": found["summary"], "seconds": found["seconds"]}).values() if value]
+    text = re.sub(r"`[^`]*`|\]\([^)]*\)|arXiv [\d.]+", " ", (FOLDER / name / "README.md").read_text())
+    told = re.findall(r"(?<![\w.])(\d[\d,]*(?:\.\d+)?)(?![\w])(\s?%)?", text)
+    assert told
+    for shown, percent in told:
+        plain = shown.rstrip(",").replace(",", "")
+        places = len(plain.partition(".")[2])
+        if (places == 0 and len(plain) < 3) or re.search(rf"(?<![\d.]){re.escape(plain)}(?![\d])", config):
+            continue
+        # A share; or a ratio, of which is told how far it is from 1.
+        meant = [100 * each for value in known for each in (value, abs(value - 1))] if percent else known
+        assert any(f"{value:.{places}f}" == plain for value in meant), f"{name}: {shown}{percent}"
+
+
+def test_drawing_again_needs_the_results_alone(tmp_path, monkeypatch):
+    name = "storage"
+    (tmp_path / "results.json").write_text((FOLDER / name / "results.json").read_text())
+    monkeypatch.setattr(runner, "experiment", None)
+    draw(name, tmp_path)
+    assert (tmp_path / "figure.png").exists()
+
+
+def config_of(name, overrides=None):
+    return load(experiment(name).Config, FOLDER / name / "config.yaml", overrides)
+
+
+def paired(name, config, rows):
+    return list(zip(rows, experiment(name).points(config), strict=True))
+
+
+def flat(value, prefix=""):
+    """Numbers by where they stand."""
+    if isinstance(value, dict):
+        return {k: v for key, inner in value.items() for k, v in flat(inner, f"{prefix}/{key}").items()}
+    if isinstance(value, list):
+        return {k: v for index, inner in enumerate(value) for k, v in flat(inner, f"{prefix}/{index}").items()}
+    return {prefix: json.loads(json.dumps(value))} if isinstance(value, int | float) else {}
