@@ -15,7 +15,7 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     No slice is twice at one position (paper, Lemma 3). An edge's weight in the paper is the score of the longer order.
     What the order has scored already is the same for all its edges and cannot change a matching, nor can the factor i
     of a whole level. So only (1 - p_1 - ... - p_i)^t is computed, for all orders and slices at once. Sorted and reduced
-    by its rows and columns, the same matching is found in half the time.
+    by its rows and columns, the same matching (of ties, another) is found in half the time.
 
     Raises:
         SettingError: B > L.
