@@ -286,3 +286,36 @@ def test_all_problems_are_told_at_once():
 def test_an_unknown_selector_is_refused_by_name():
     with pytest.raises(SettingError, match="no selector is called 'clever'; choose one of bms, conditional"):
         select("clever", Setting(slices=2, budget=2))
+
+
+def plain_bms_score(setting):
+    """What Algorithm 2 reaches, with weights that are whole scores, and rows and columns as they come."""
+    from scipy.optimize import linear_sum_assignment
+
+    orders = [(top,) for top in range(setting.slices)]
+    for _ in range(setting.slices - 1):
+        weights = [
+            [
+                -np.inf
+                if index in order
+                else plain_score([setting.probabilities[other] for other in (*order, index)], setting.deletions)
+                for index in range(setting.slices)
+            ]
+            for order in orders
+        ]
+        chosen = linear_sum_assignment(np.array(weights), maximize=True)[1].tolist()
+        orders = [(*order, index) for order, index in zip(orders, chosen, strict=True)]
+    return scores(orders, setting.probabilities, setting.deletions).sum()
+
+
+def plain_score(chances, deletions):
+    return sum(depth * max(1 - math.fsum(chances[:depth]), 0) ** deletions for depth in range(1, len(chances) + 1))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(1, 14), st.integers(0, 1000), st.integers(1, 10))
+def test_bms_reaches_what_the_algorithm_reaches_as_the_paper_writes_it(slices, seed, deletions):
+    prior = tuple(np.random.default_rng(seed).dirichlet(np.ones(slices)).tolist())
+    setting = Setting(slices=slices, budget=slices, prior=prior, deletions=deletions)
+    reached = scores(bms(setting), setting.probabilities, deletions).sum()
+    assert reached == pytest.approx(plain_bms_score(setting), rel=1e-9)

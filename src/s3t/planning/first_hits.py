@@ -45,9 +45,10 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
     with np.errstate(over="ignore"):  # infinitely late is late enough
         clocks = generator.standard_exponential((trials, len(cells))) / chances
     order = np.argsort(clocks, axis=1)
-    # What is left to be hit, summed from its far end, where it is small.
-    left = np.cumsum(chances[order][:, ::-1], axis=1)[:, ::-1]
-    waits = generator.geometric(np.minimum(left, 1.0))
+    # What is left to be hit, summed from its far end, where it is small; the same for all if cells are alike.
+    alike = bool((chances == chances[0]).all())
+    left = np.cumsum(chances[order[:1] if alike else order][:, ::-1], axis=1)[:, ::-1]
+    waits = generator.geometric(np.minimum(left, 1.0), size=order.shape)
     passed = np.cumsum(waits, axis=1)
     if chances.min() < _RARE:  # the sum may be too large
         passed[np.cumsum(waits.astype(np.float64), axis=1) > 2.0**62] = NEVER

@@ -13,14 +13,15 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     """L orders, one for each slice on top, extended level by level by a maximum-weight matching; the best B by score.
 
     No slice is twice at one position (paper, Lemma 3). An edge's weight in the paper is the score of the longer order.
-    What the order has scored already is the same for all its edges and cannot change a matching, so only what the next
-    slice adds is computed: i * (1 - p_1 - ... - p_i)^t, for all orders and slices at once.
+    What the order has scored already is the same for all its edges and cannot change a matching, nor can the factor i
+    of a whole level. So only (1 - p_1 - ... - p_i)^t is computed, for all orders and slices at once. Sorted and reduced
+    by its rows and columns, the same matching (of ties, another) is found in half the time.
 
     Raises:
         SettingError: B > L.
 
     >>> bms(Setting(slices=3, budget=3, prior=(0.5, 0.4, 0.1), deletions=2))
-    ((2, 0, 1), (1, 2, 0), (0, 1, 2))
+    ((2, 1, 0), (0, 2, 1), (1, 0, 2))
     """
     from scipy.optimize import linear_sum_assignment  # here: importing it takes a third of a second
 
@@ -28,19 +29,24 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     if problem is not None:
         raise SettingError(problem)
     slices = setting.slices
-    prior = np.asarray(setting.probabilities)
+    given = np.asarray(setting.probabilities)
+    ranked = np.argsort(given, kind="stable")  # from here on, slices are called by their rank
+    prior = given[ranked]
     orders = np.empty((slices, slices), dtype=np.int64)
     orders[:, 0] = np.arange(slices)
     left = 1 - prior  # of each order: the chance that a deletion misses it
-    taken = np.eye(slices, dtype=bool)
-    rows = np.arange(slices)
-    for depth in range(2, slices + 1):
-        gain = depth * power(np.maximum(left[:, None] - prior[None, :], 0), setting.deletions)
-        chosen = linear_sum_assignment(np.where(taken, -np.inf, gain), maximize=True)[1]
-        orders[:, depth - 1] = chosen
-        left = left - prior[chosen]
-        taken[rows, chosen] = True
-    found: list[Order] = [tuple(order) for order in orders.tolist()]
+    barred = np.diag(np.full(slices, np.inf))  # slices that an order has already
+    for position in range(1, slices):
+        rows = np.argsort(-left, kind="stable")
+        cost = barred[rows] - power(np.maximum(left[rows, None] - prior, 0), setting.deletions)
+        cost -= cost.min(axis=1, keepdims=True)
+        cost -= cost.min(axis=0)
+        chosen = linear_sum_assignment(cost)[1]
+        orders[rows, position] = chosen
+        left[rows] -= prior[chosen]
+        barred[rows, chosen] = np.inf
+    by_top = ranked[orders][np.argsort(ranked)]
+    found: list[Order] = [tuple(order) for order in by_top.tolist()]
     best = np.argsort(-scores(found, setting.probabilities, setting.deletions), kind="stable")
     return tuple(found[index] for index in best[: setting.budget])
 
