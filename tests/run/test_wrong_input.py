@@ -141,7 +141,7 @@ RECIPE_PROBLEMS = {
         {"adapter": {"target_modules": ["query", "q_proj"]}},
         "adapter.target_modules: q_proj: no such linear module",
     ),
-    "a budget beyond L!": ({"sequences": {"budget": 7}}, "sequences.budget 7 exceeds 3! = 6"),
+    "a budget beyond L!": ({"sequences": {"budget": 7}}, "sequences: budget 7 is not between 1 and 3! = 6"),
     "a text longer than the model takes": ({"text": {"max_length": 25}}, "text.max_length: 25 exceeds"),
     "a model folder that is missing": ({"base_model": "/nowhere/at/all"}, "'/nowhere/at/all' is not a local folder"),
     "a package that is missing": ({"base_model": "package:no_such_pkg/x"}, "'no_such_pkg' is not installed"),

@@ -118,10 +118,10 @@ def test_the_same_setting_gives_the_same_orders_on_any_machine():
     assert survival(Setting(slices=4, budget=2)) == ((0, 2, 1, 3), (1, 3, 0, 2))
     found = survival(Setting(slices=16, budget=4, prior=tuple(np.arange(1, 17) / 136), seed=3))
     assert [order[:6] for order in found] == [
-        (0, 5, 2, 1, 8, 7),
-        (1, 0, 7, 4, 2, 3),
-        (2, 6, 0, 3, 9, 10),
-        (3, 4, 1, 5, 0, 8),
+        (0, 1, 5, 6, 2, 3),
+        (1, 3, 2, 7, 0, 4),
+        (2, 4, 0, 1, 8, 10),
+        (3, 0, 7, 4, 6, 11),
     ]
 
 

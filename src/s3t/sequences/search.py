@@ -67,7 +67,7 @@ class Search:
                 return
 
     def _shake(self) -> None:
-        """Build a few orders anew together, against a random half of the hits and then against all; keep what helps."""
+        """Build a few orders anew together, the first of them against a random half of the hits; keep what helps."""
         free = range(len(self._setting.given), self._setting.budget)
         generator = random.Random(self._setting.seed)  # noqa: S311 - nothing secret
         end = min(self._beam.evaluations + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
@@ -78,9 +78,8 @@ class Search:
             half = uniforms(len(self._hits.counts), generator.getrandbits(32)) < 0.5
             for index in chosen:
                 self._depths[index] = self._best([])  # as if it were not there
-            for index in chosen:
-                self._replace(index, np.where(half, self._setting.slices, self._rest(index)))
-            for index in (*chosen, *chosen):
+            self._replace(chosen[0], np.where(half, self._setting.slices, self._rest(chosen[0])))
+            for index in (*chosen[1:], *chosen):
                 self._rebuild(index, self._rest(index))
             found = self._beam.worth_of(self._best(self._depths))
             if found > best:
