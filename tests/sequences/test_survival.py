@@ -64,8 +64,8 @@ def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
         assert ours >= exact_worth(bms(setting), setting) - 1e-9
 
 
-@settings(deadline=None, max_examples=5)
-@given(st.integers(13, 15), st.integers(1, 17), st.integers(0, 100))
+@settings(deadline=None, max_examples=4)
+@given(st.integers(13, 14), st.integers(1, 15), st.integers(0, 100))
 def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     prior = tuple(np.random.default_rng(seed).dirichlet(np.ones(slices)))
     setting = Setting(slices=slices, budget=budget, prior=prior)
