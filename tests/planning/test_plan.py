@@ -73,6 +73,15 @@ def test_a_bill_that_no_system_meets_leaves_no_proposal_but_says_what_is_cheapes
     assert found.to_json()["proposal"] is None
 
 
+def test_a_billion_deletions_are_planned_and_more_refused():
+    small = dataclasses.replace(DEMAND, months=1, budget=1e9, max_shards=2, max_slices=2)
+    found = plan(dataclasses.replace(small, deletions_per_month=1e9))
+    million = plan(dataclasses.replace(small, deletions_per_month=1e6))
+    assert found.cheapest.repairs == pytest.approx(1000 * million.cheapest.repairs, rel=0.01)
+    with pytest.raises(PlanningError, match="1e\\+12 deletions in all"):
+        dataclasses.replace(small, deletions_per_month=1e12)
+
+
 def test_everything_that_is_out_of_range_is_told_at_once():
     with pytest.raises(PlanningError) as caught:
         Demand(deletions_per_month=0, months=-1, share=1.5, budget=float("nan"), max_shards=0, max_slices=33)

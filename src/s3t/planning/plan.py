@@ -30,7 +30,7 @@ from s3t.sequences import Order, Setting, select
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
-_MAX_SHARDS, _MAX_SLICES = 100, 32
+_MAX_SHARDS, _MAX_SLICES, _MAX_DELETIONS = 100, 32, 1_000_000_000
 _TRIALS = 400
 _MOMENTS = 24
 
@@ -67,6 +67,9 @@ class Demand:
             for name in positive
             if not (math.isfinite(value := getattr(self, name)) and value > 0)
         ]
+        total = self.deletions_per_month * self.months
+        if not problems and total > _MAX_DELETIONS:
+            problems.append(f"{total:.3g} deletions in all: at most {_MAX_DELETIONS:,} can be planned")
         if self.share > 1:
             problems.append(f"share is {self.share}, a share of all records: give at most 1")
         limits = (("max_shards", _MAX_SHARDS), ("max_slices", _MAX_SLICES), ("max_sequences", _MAX_SLICES))
@@ -248,11 +251,11 @@ def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True)
     from scipy.stats import binom
 
     last = len(after) - 1
+    slope = (after[last] - after[last // 2]) / (last - last // 2) if grows and last > 1 else 0.0
     low, high = (int(value) for value in binom.interval(1 - 1e-12, deletions, 1 / shards))
+    if low > last:  # all beyond: a straight line, whose mean is its value at the mean
+        return float(after[last] + slope * (deletions / shards - last))
     counts = np.arange(low, high + 1)
     chances = binom.pmf(counts, deletions, 1 / shards)
-    values = after[np.minimum(counts, last)]
-    if grows and last > 1:
-        slope = (after[last] - after[last // 2]) / (last - last // 2)
-        values = values + slope * np.maximum(counts - last, 0)
+    values = after[np.minimum(counts, last)] + slope * np.maximum(counts - last, 0)
     return float(chances @ values / chances.sum())
