@@ -1,6 +1,6 @@
 """How fast orders are chosen and systems simulated, against plain loops, and what `survival` gains.
 
-    python -m benchmarks.sequences [--json] [--systems 200] [--rounds 3] [--without-survival]
+    python -m benchmarks.sequences [--json] [--systems 200] [--rounds 5] [--without-survival]
 
 Alternates, in one run, what s3t does and the same written down as plainly as it is said:
 
@@ -44,7 +44,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--systems", type=int, default=200, help="systems that the plain loop simulates")
-    parser.add_argument("--rounds", type=int, default=3, help="times that the two alternate")
+    parser.add_argument("--rounds", type=int, default=5, help="times that the two alternate")
     parser.add_argument("--without-survival", action="store_true", help="leave out what takes a minute")
     options = parser.parse_args()
     result: dict[str, Any] = {"seed": SEED, "bms": compare_bms(options.rounds)}

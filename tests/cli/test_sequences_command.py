@@ -186,6 +186,11 @@ def test_a_prior_file_that_cannot_be_read_is_named(tmp_path):
         assert problem.startswith(str(tmp_path / name))
 
 
+def test_a_file_without_end_is_no_prior():
+    (problem,) = problems(*SMALL, "--prior-file", "/dev/zero")
+    assert "is longer than 64 MB" in problem
+
+
 def test_a_prior_is_given_once(tmp_path):
     path = tmp_path / "prior"
     path.write_text("1 0 0 0")

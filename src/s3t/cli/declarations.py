@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 20_000_000
 """Of all orders together."""
 MOST_SHARDS = 100_000
+MOST_BYTES = 64 * 10**6
+"""Of a file with a prior."""
 
 SlicesOption = Annotated[int, typer.Option("--slices", metavar="L", help="Slices in a shard.", show_default=False)]
 BudgetOption = Annotated[
@@ -170,11 +172,15 @@ def _given_prior(text: str | None, path: Path | None, slices: int) -> list[Any] 
 
 def _prior_in(path: Path, slices: int) -> list[Any]:
     try:
-        content = path.read_text(encoding="utf-8-sig")
+        with path.open("rb") as file:
+            found = file.read(MOST_BYTES + 1)
+        content = found.decode("utf-8-sig")
     except OSError as error:
         raise DataError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from None
     except UnicodeDecodeError:
         raise DataError(str(path), ["is not text; give a JSON list, or numbers with commas or blanks"]) from None
+    if len(found) > MOST_BYTES:
+        raise DataError(str(path), [f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior"])
     if content.lstrip().startswith(("[", "{")):
         return _prior_in_json(content, path)
     lines = [
