@@ -136,6 +136,29 @@ def test_where_no_exact_sum_is_short_enough_it_is_simulated(monkeypatch):
         assert simulated.depth_falls_below[depth] == pytest.approx(value, rel=0.03)
 
 
+def test_simulated_forecasts_delete_every_record_once(monkeypatch):
+    import sys
+
+    live = [cyclic(Setting(slices=3, budget=3))] * 2
+    for records, weights in ((np.full((2, 3), 2), None), (np.array([[1, 2, 1], [3, 1, 1]]), np.array([9, 1, 4]))):
+        if weights is None:
+            deletions = Deletions.from_records(records, replacement=False)
+        else:
+            chances = records * weights
+            deletions = Deletions(probabilities=chances / chances.sum(), records=records)
+        monkeypatch.setattr(sys.modules["s3t.planning.forecast"], "_TERMS", 0)
+        found = forecast(live, deletions)
+        assert not found.exact
+        for depth, value in found.depth_falls_below.items():
+            below = expected(live, deletions, lambda depths, depth=depth: min(depths) < depth)
+            assert value == pytest.approx(below, rel=0.02), depth
+
+
+def test_many_shards_are_no_trouble():
+    found = forecast([cyclic(Setting(slices=2, budget=2))] * 2000, Deletions.uniform(2000, 2))
+    assert found.depth_falls_below[2] == pytest.approx(1)
+
+
 def test_prefixes_that_do_not_fit_are_refused_at_once():
     with pytest.raises(PlanningError) as caught:
         forecast([[(0, 0)], [(2,)]], Deletions.uniform(3, 2))

@@ -1,8 +1,12 @@
 """What a run says it still survives: from its present state, as records are left and as the recipe declares."""
 
 import dataclasses
+import itertools
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import s3t
 from s3t.inventory import Inventory
@@ -12,11 +16,6 @@ from s3t.recipe import recipe_from
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Setting, cyclic
 from s3t.stages import stages_of
-
-
-def ahead(state, recipe):
-    return forecast_of(state, [setting.prior for setting in recipe.settings()])
-
 
 ORDERS = (cyclic(Setting(slices=3, budget=3)),) * 2
 
@@ -41,47 +40,84 @@ def inventory(records):
 
 def test_without_a_declared_prior_every_record_left_is_alike_and_goes_once():
     records = [[3, 4, 5], [2, 2, 8]]
-    found = ahead(inventory(records), recipe())
+    found = forecast_of(inventory(records), recipe())
     deletions = Deletions.from_records(records, replacement=False)
     assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
     assert found.next_shard_dies == pytest.approx(first_failure([{0, 1, 2}] * 2, deletions).mean)
 
 
-@pytest.mark.parametrize(
-    "declared",
-    [
-        {"sequences": {"prior": [0.6, 0.2, 0.2]}},
-        {
+def test_a_declared_prior_is_of_slices_whatever_they_hold():
+    records = np.array([[3, 4, 5], [2, 2, 8]])
+    found = forecast_of(inventory(records), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
+    deletions = Deletions(probabilities=np.array([[0.3, 0.1, 0.1]] * 2), records=records)
+    assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
+
+
+def test_a_declared_group_is_of_records():
+    """Slice 0 holds one record that is three times as likely as each of 299 others: it stays long."""
+    group = {"column": "band", "slices": {"x": [0], "y": [1, 2]}, "deletion": {"x": 0.3, "y": 0.1}}
+    state = inventory([[1, 149, 150], [0, 0, 0]])
+    single = dataclasses.replace(state, orders=(((0, 1, 2),), ORDERS[1]))
+    found = forecast_of(single, recipe(partition={"group": group}))
+    assert 60 < found.all_shards_die < 110
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.sampled_from(["none", "prior", "group"]))
+def test_no_forecast_exceeds_the_records_left_and_deeper_falls_come_sooner(counts, declared):
+    parts = {
+        "none": {},
+        "prior": {"sequences": {"prior": [0.9, 0.05, 0.05]}},
+        "group": {
             "partition": {
                 "group": {"column": "band", "slices": {"x": [0], "y": [1, 2]}, "deletion": {"x": 0.3, "y": 0.1}}
             }
         },
-    ],
-)
-def test_a_declared_prior_is_what_is_expected(declared):
-    found = ahead(inventory([[3, 4, 5], [2, 2, 8]]), recipe(**declared))
-    deletions = Deletions.from_prior([0.6, 0.2, 0.2], shards=2)
-    assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
+    }[declared]
+    found = forecast_of(inventory([counts[:3], counts[3:]]), recipe(**parts))
+    if found.living_shards == 0:
+        return
+    falls = [found.next_shard_dies, *(value for _, value in sorted(found.depth_falls_below.items()))]
+    assert all(value is not None for value in falls)
+    assert found.all_shards_die <= sum(counts) + 1e-6
+    slack = 1e-6 if found.exact else 0.2
+    assert all(later <= sooner + slack for sooner, later in itertools.pairwise(falls))
+
+
+def test_a_deletion_is_told_even_if_nothing_can_be_forecast(trained, monkeypatch):
+    def failing(*about):
+        raise ArithmeticError
+
+    monkeypatch.setattr("s3t.run.results.forecast_of", failing)
+    report = trained.delete(records=["r3"])
+    assert report.deleted == 1
+    assert report.to_json()["status"]["forecast"] is None
+    assert trained.forecast() is None
+
+
+def test_what_is_next_to_impossible_is_not_waited_for():
+    found = forecast_of(inventory([[3, 4, 5], [2, 2, 8]]), recipe(sequences={"prior": [1.0, 1e-320, 1e-320]}))
+    assert found.all_shards_die is None
 
 
 def test_a_slice_without_records_is_not_waited_for():
     """Shard 0 answers with slice 1 or 2 in its prefix, for slice 0 alone holds nothing to answer with."""
-    found = ahead(inventory([[0, 1, 1], [1, 1, 1]]), recipe())
+    found = forecast_of(inventory([[0, 1, 1], [1, 1, 1]]), recipe())
     assert found.next_shard_dies is not None
     assert found.all_shards_die == pytest.approx(5)  # all five records must go
 
 
 def test_a_run_without_records_has_nothing_ahead():
-    found = ahead(inventory([[0, 0, 0], [0, 0, 0]]), recipe())
+    found = forecast_of(inventory([[0, 0, 0], [0, 0, 0]]), recipe())
     assert found.living_shards == 0
-    prior = ahead(inventory([[0, 0, 0], [0, 0, 0]]), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
+    prior = forecast_of(inventory([[0, 0, 0], [0, 0, 0]]), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
     assert prior.living_shards == 0
 
 
 def test_dead_shards_are_counted_out():
     state = inventory([[2, 2, 2], [2, 2, 2]])
     dead = dataclasses.replace(state, alive={stage: key for stage, key in state.alive.items() if stage.shard == 1})
-    assert ahead(dead, recipe()).living_shards == 1
+    assert forecast_of(dead, recipe()).living_shards == 1
 
 
 def test_a_deletion_brings_the_end_nearer_and_repair_puts_it_off(trained):

@@ -265,7 +265,13 @@ def test_a_prior_is_one_row_or_one_a_shard():
         ({"slices": 0}, "0 slices: a shard has 1 to"),
         ({"values": (2.0, 1.0)}, r"falls at F\(2\)"),
         ({"values": (1.0,)}, "1 numbers for 2 slices"),
-        ({"values": (0.0, 0.0)}, "nothing but zeros"),
+        ({"values": (0.0, 0.0)}, "worth at least"),
+        ({"values": (0.0, 1e-300)}, "worth at least"),
+        ({"slices": 30, "budget": 10**12}, "at most 50,000 orders"),
+        ({"budget": 2.0}, "budget is 2.0, not a whole number"),
+        ({"budget": True}, "budget is True, not a whole number"),
+        ({"prior": (True, False)}, None),
+        ({"horizon": (1.5,)}, r"horizon\[0\] is 1.5"),
         ({"deletions": 0}, "0 deletions"),
         ({"horizon": ()}, "horizon"),
         ({"horizon": (1, 0)}, "horizon"),
@@ -277,7 +283,7 @@ def test_a_prior_is_one_row_or_one_a_shard():
 def test_wrong_settings_are_refused_with_one_clear_problem(wrong, message):
     with pytest.raises(SettingError, match=message) as caught:
         Setting(**({"slices": 2, "budget": 2} | wrong))
-    assert len(caught.value.problems) == 1
+    assert len(caught.value.problems) == (1 if message else 2)
 
 
 def test_all_problems_are_told_at_once():

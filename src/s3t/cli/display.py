@@ -63,8 +63,11 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
         print_line(f"gap in exactness: {gap}")
 
 
-def _print_forecast(forecast: Forecast) -> None:
+def _print_forecast(forecast: Forecast | None) -> None:
     """Expected numbers of deletions from now on, in two lines."""
+    if forecast is None:
+        print_line("no forecast could be computed")
+        return
     if forecast.living_shards == 0:
         return
     parts = [("the next shard dies", forecast.next_shard_dies), ("the last one", forecast.all_shards_die)]

@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from s3t.errors import PlanningError
+from s3t.sequences.selector import SUM_TOLERANCE
 
-TOLERANCE = 1e-9
+TOLERANCE = SUM_TOLERANCE
 """How far a sum of probabilities may be from 1. It is normalised afterwards."""
 
 
@@ -154,6 +155,8 @@ def _numbers(values: ArrayLike) -> tuple[NDArray[np.float64], list[str]]:
 def _counts(values: ArrayLike) -> tuple[NDArray[np.int64], list[str]]:
     """The values as whole numbers, and what is wrong with them."""
     numbers, problems = _numbers(values)
+    if not problems and (numbers > 2**53).any():
+        problems.append(f"{_places(numbers > 2**53)} above 2^53")
     if not problems and (numbers != np.floor(numbers)).any():
         problems.append(f"{_places(numbers != np.floor(numbers))} not a whole number of records")
     return (np.empty(0, dtype=np.int64) if problems else numbers.astype(np.int64)), problems

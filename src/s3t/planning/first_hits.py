@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,8 @@ from s3t.sequences import Order
 Times = NDArray[np.int64]
 NEVER = np.iinfo(np.int64).max
 """The time of what cannot happen, or only beyond all counting (2^62)."""
+
+Moment = TypeVar("Moment", np.int64, np.float64)
 
 _CHUNK, _CHUNK_CELLS = 5_000, 4_000_000
 _RARE = 1e-9
@@ -57,20 +60,20 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
     return times
 
 
-def fall_times(orders: Sequence[Order], hits: Times) -> Times:
+def fall_times(orders: Sequence[Order], hits: NDArray[Moment]) -> NDArray[Moment]:
     """When a shard's depth falls below k: at the first hit of the last of its prefixes of k slices.
 
     Args:
-        orders: B orders of L slices.
-        hits: N x L, when each slice is first hit.
+        orders: B orders of L slices, or prefixes of some.
+        hits: N x L, when each slice is first hit: numbers of deletions, or times.
 
     Returns:
-        N x L; column k-1 is the number of the deletion after which no prefix of k slices is left.
+        N x L; column k-1 is when no prefix of k slices is left; 0 where there is none at first.
     """
     hit_rows = np.ascontiguousarray(hits.T)  # a row a slice: all histories of a step lie side by side
     last = np.zeros_like(hit_rows)
     for order in orders:
-        falls = np.full(len(hits), NEVER, dtype=np.int64)
+        falls = hit_rows[order[0]].copy()
         for depth, index in enumerate(order):
             np.minimum(falls, hit_rows[index], out=falls)
             np.maximum(last[depth], falls, out=last[depth])

@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
 from s3t.planning.deletion_rate import waiting_for
 from s3t.planning.deletions import Deletions
-from s3t.planning.first_hits import NEVER, fall_times, first_hits
+from s3t.planning.first_hits import chunk, fall_times
+from s3t.planning.quadrature import integral
 from s3t.planning.unions import SignedUnions, prefix_sets, signed_unions
 from s3t.sequences import Order
 
+Floats = NDArray[np.float64]
+
 _TERMS = 2**14
-_TRIALS = 20_000
+_TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
+"""Simulated histories, as many as go through so many slices of prefixes in all."""
 _REST = 45.0  # e^-45 is nothing
 
 
@@ -52,8 +57,8 @@ def forecast(live: Sequence[Sequence[Order]], deletions: Deletions, *, seed: int
     """What is to be expected of a system whose orders are alive as far as given.
 
     >>> ahead = forecast([[(0, 1), (1,)]], Deletions.uniform(1, 2))
-    >>> ahead.next_shard_dies, ahead.depth_falls_below
-    (3.0, {2: 1.0})
+    >>> ahead.next_shard_dies, round(ahead.depth_falls_below[2], 6)
+    (3.0, 1.0)
 
     Args:
         live: for each shard, the live prefix of every order, empty ones included or not; a shard without any is dead.
@@ -90,14 +95,14 @@ def _or_never(value: float) -> float | None:
 
 
 def _first_below(shards: Mapping[int, Sequence[Order]], deletions: Deletions, depth: int) -> float | None:
-    """E[T] until some shard has no live prefix of `depth` slices, exact; None if the sums are too long.
+    """E[T] until some shard has no live prefix of `depth` slices, exact; None if the sums are too long, or if records
+    run out and are not all alike.
 
     As in `coupon_collector`: with records' clocks of mean N, E[T] = (1 + 1/N) * the integral over t of
-    P(every shard has such a prefix at t) * exp(-t/N), and slices are spared independently, with exp(-p t) each. With a
-    prior, N is taken as infinite: the same record may be drawn twice.
+    P(every shard has such a prefix at t) * exp(-t/N), and slices are spared independently, with exp(-p t) each.
     """
-    from scipy.integrate import quad
-
+    if deletions.records is not None and not deletions.is_uniform_over_records:
+        return None
     terms: list[SignedUnions] = []
     fastest = 0.0
     for shard, prefixes in shards.items():
@@ -113,28 +118,54 @@ def _first_below(shards: Mapping[int, Sequence[Order]], deletions: Deletions, de
         fastest = max(fastest, masses.min() / (_REST + math.log(len(member))))
     if not terms:
         return math.inf
-    scarcity = 0.0
-    if deletions.records is not None and deletions.is_uniform_over_records:
-        scarcity = 1 / float(deletions.records.sum())
+    scarcity = 0.0 if deletions.records is None else 1 / float(deletions.records.sum())
 
-    def alive(time: float) -> float:
-        chances = [float(np.exp(-unions.masses * time) @ unions.coefficients) for unions in terms]
-        return math.prod(chances) * math.exp(-time * scarcity)
+    def alive(times: Floats) -> Floats:
+        chances = np.exp(-times * scarcity)
+        for unions in terms:
+            chances = chances * (np.exp(-np.outer(times, unions.masses)) @ unions.coefficients)
+        return chances
 
-    value, _ = quad(alive, 0, 1 / fastest, epsrel=1e-9, epsabs=0, limit=500)
-    return float((1 + scarcity) * value)
+    return (1 + scarcity) * integral(alive, end=1 / fastest, agreement=1e-7)
 
 
 def _simulated(
     shards: Mapping[int, Sequence[Order]], deletions: Deletions, depths: Sequence[int], seed: int
 ) -> dict[int, float]:
+    """Mean numbers of deletions until some shard falls below each depth."""
     if not depths:
         return {}
-    times = first_hits(deletions.probabilities.reshape(-1), trials=_TRIALS, generator=np.random.default_rng(seed))
-    hits = times.reshape(_TRIALS, *deletions.probabilities.shape)
-    falls = np.min([fall_times(prefixes, hits[:, shard]) for shard, prefixes in shards.items()], axis=0)
-    means = {depth: falls[:, depth - 1] for depth in depths}
-    return {depth: math.inf if (row == NEVER).any() else float(row.mean()) for depth, row in means.items()}
+    generator = np.random.default_rng(seed)
+    steps = sum(len(prefix) for prefixes in shards.values() for prefix in prefixes)
+    trials = int(np.clip(_STEPS // steps, _LEAST_TRIALS, _TRIALS))
+    size = chunk(deletions.probabilities.size)
+    sums = np.zeros(len(depths))
+    for start in range(0, trials, size):
+        clocks = _clocks(deletions, min(size, trials - start), generator)
+        falls = np.min([fall_times(prefixes, clocks[:, shard]) for shard, prefixes in shards.items()], axis=0)
+        sums += [_deleted_by(falls[:, depth - 1], clocks, deletions).sum() for depth in depths]
+    return dict(zip(depths, (sums / trials).tolist(), strict=True))
+
+
+def _clocks(deletions: Deletions, trials: int, generator: np.random.Generator) -> Floats:
+    """When each slice is first hit, N x m x L, if deletions come at rate 1 at first; infinite for never."""
+    with np.errstate(divide="ignore"):
+        clocks = generator.standard_exponential((trials, *deletions.probabilities.shape)) / deletions.probabilities
+    return np.asarray(clocks)
+
+
+def _deleted_by(times: Floats, clocks: Floats, deletions: Deletions) -> Floats:
+    """The expected number of deletions up to a time that is the first hit of some slice, N.
+
+    With replacement the time itself, for deletions come at rate 1. Without, of every slice that has been hit one
+    record, and each other with the chance that its own clock has rung since.
+    """
+    if deletions.records is None or np.isinf(times).any():
+        return times
+    rates = deletions.probabilities / np.maximum(deletions.records, 1)
+    since = np.maximum(times[:, None, None] - clocks, 0)
+    rung = 1 - (deletions.records - 1) * np.expm1(-rates * since)
+    return np.asarray(np.where(clocks <= times[:, None, None], rung, 0).sum(axis=(1, 2)))
 
 
 def _check(live: Sequence[Sequence[Order]], deletions: Deletions) -> None:

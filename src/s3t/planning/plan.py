@@ -153,8 +153,9 @@ class Plan:
 def plan(demand: Demand, *, seed: int = 0) -> Plan:
     """Propose m, L and B.
 
-    All systems on a grid are judged with spaced rotations and uniform deletions, one simulation for each L, B and
-    accepted depth; the proposal is judged again with the orders of `survival`, which are as good or better.
+    All systems on a grid are judged with spaced rotations and uniform deletions, by one simulation for each L, B and
+    accepted depth; numbers of repairs are good to a few percent. The proposal is judged again with the orders of
+    `survival`, and has them if that is better.
 
     Args:
         demand: what is expected and accepted.
@@ -173,7 +174,9 @@ def plan(demand: Demand, *, seed: int = 0) -> Plan:
     affordable = [candidate for candidate in candidates if candidate.cost <= demand.budget]
     best = min(affordable, key=lambda candidate: (candidate.repairs, candidate.cost), default=None)
     if best is not None:
-        (best,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
+        (again,) = _judged(demand, best.slices, best.budget, "survival", [best.shards], seed)
+        if again.cost <= demand.budget and again.repairs <= best.repairs:
+            best = again
     return Plan(demand=demand, proposal=best, cheapest=cheapest, frontier=_frontier(candidates))
 
 
@@ -197,7 +200,7 @@ def _judged(
     lives: dict[int, RepairedSimulation] = {}
     found = []
     for count in shards:
-        accepted = math.ceil(demand.share * count * slices - 1e-9)
+        accepted = max(1, math.ceil(demand.share * count * slices - 1e-9))  # a dead shard is repaired in any case
         if accepted > slices:
             continue
         if accepted not in lives:

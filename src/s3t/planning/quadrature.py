@@ -17,15 +17,16 @@ AGREEMENT = 1e-12
 BATCH = 256
 
 
-def integral(function: Callable[[Numbers], Numbers], *, end: float) -> float:
+def integral(function: Callable[[Numbers], Numbers], *, end: float, agreement: float = AGREEMENT) -> float:
     """The integral of a bounded, analytic function from 0 to infinity.
 
     The trapezoidal rule in the logarithm of time converges exponentially for such functions; the step is halved until
-    two results agree to 1e-12.
+    two results agree.
 
     Args:
         function: times, P, to values, P.
         end: the time after which the function is negligible.
+        agreement: how far two results may differ, relatively.
 
     Raises:
         ArithmeticError: the results do not come to agree.
@@ -42,7 +43,7 @@ def integral(function: Callable[[Numbers], Numbers], *, end: float) -> float:
         before, total = total * step, total + _sum(function, middles)
         step /= 2
         points = np.sort(np.concatenate([points, middles]))
-        if abs(total * step - before) <= AGREEMENT * abs(before):
+        if abs(total * step - before) <= agreement * abs(before):
             return total * step
     raise ArithmeticError(f"no agreement between steps: {before} and {total * step}")
 

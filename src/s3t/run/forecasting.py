@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
+from numpy.typing import NDArray
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.planning import Deletions, Forecast, forecast
+from s3t.recipe import Recipe
 from s3t.sequences import Order
 
+_NEVER = 1e-15
+"""Of the likeliest slice's probability: what is rarer is not waited for."""
 
-def forecast_of(inventory: Inventory, priors: Sequence[Sequence[float] | None]) -> Forecast:
+
+def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     """What is to be expected from now on, if nothing is repaired.
 
-    Args:
-        inventory: the present state.
-        priors: for each shard the declared probabilities of its slices. If one has none, deletions fall on every record
-            that is left alike, each once. Slices without records are not hit.
+    Every record that is left is deleted once. Which comes first follows from what the recipe declares: with
+    `partition.group`, a record of a group is as likely as the group says; with `sequences.prior`, a slice is, whatever
+    number of records it holds; with neither, all records are alike. Forecasts train nothing, so they may count.
     """
     shards, slices = len(inventory.orders), len(inventory.orders[0][0])
     records = np.array([[inventory.records[Place(shard, index)] for index in range(slices)] for shard in range(shards)])
-    declared = [prior for prior in priors if prior is not None]
-    likely = np.ones(records.shape) if len(declared) < shards else np.asarray(declared, dtype=np.float64)
-    weights = np.where(records > 0, likely, 0.0)
+    weights = _weights(records, recipe)
+    weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
     if not weights.any():
         return forecast([[] for _ in live], Deletions.uniform(shards, slices))
-    if len(declared) < shards:
-        return forecast(live, Deletions.from_records(records, replacement=False))
-    return forecast(live, Deletions(probabilities=weights / weights.sum()))
+    return forecast(live, Deletions(probabilities=weights / weights.sum(), records=records))
+
+
+def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:
+    """How likely the next deletion is to fall on each slice, m x L, to a common factor."""
+    priors = [setting.prior for setting in recipe.settings()]
+    if None in priors:
+        return records.astype(np.float64)
+    declared = np.asarray(priors, dtype=np.float64)
+    return declared * (records if recipe.partition.group is not None else records > 0)
 
 
 def _answering(inventory: Inventory, shard: int, order: Order) -> Order:

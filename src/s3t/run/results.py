@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from s3t.errors import PlanningError
 from s3t.inventory import Inventory, Serving
 from s3t.partition import Place
 from s3t.planning import Forecast
 from s3t.prediction.aggregate import Scores
+from s3t.recipe import Recipe
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Order
 
@@ -24,8 +27,8 @@ class Status:
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
-    priors: tuple[tuple[float, ...] | None, ...]
-    """For each shard, the declared probability that a deletion falls on each slice; None where none is declared."""
+    recipe: Recipe = field(repr=False)
+    """The run's."""
 
     @property
     def generation(self) -> int:
@@ -44,9 +47,14 @@ class Status:
         return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.inventory.orders)))
 
     @cached_property
-    def forecast(self) -> Forecast:
-        """How many more deletions the run is expected to take, without repair. Computed when it is asked for."""
-        return forecast_of(self.inventory, self.priors)
+    def forecast(self) -> Forecast | None:
+        """How many more deletions the run is expected to take, without repair. Computed when it is asked for; None if
+        that fails: what has been done must be told all the same."""
+        try:
+            return forecast_of(self.inventory, self.recipe)
+        except (ArithmeticError, MemoryError, ValueError, PlanningError):
+            logging.getLogger("s3t").warning("no forecast", exc_info=True)
+            return None
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t status --json`."""
@@ -57,7 +65,7 @@ class Status:
             "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": list(self.warnings),
-            "forecast": self.forecast.to_json(),
+            "forecast": None if self.forecast is None else self.forecast.to_json(),
         }
 
     def _shard(self, shard: int) -> dict[str, Any]:

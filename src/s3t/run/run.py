@@ -145,8 +145,9 @@ class Run:
         """What is alive and what serves."""
         return self._status(self._inventory(self._snapshot()))
 
-    def forecast(self) -> Forecast:
-        """How many more deletions the run is expected to take, from its present state, without repair."""
+    def forecast(self) -> Forecast | None:
+        """How many more deletions the run is expected to take, from its present state, without repair; None if it
+        cannot be computed."""
         return self.status().forecast
 
     def train(self, *, progress: Progress | None = None) -> TrainReport:
@@ -359,7 +360,7 @@ class Run:
             gaps=self._description.gaps,
             warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
             missing=len(inventory.missing()),
-            priors=tuple(setting.prior for setting in self._recipe.settings()),
+            recipe=self.recipe,
         )
 
     def _workshop(self) -> Workshop:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,9 +16,13 @@ Order = tuple[int, ...]
 is a prefix."""
 
 MAX_SLICES = 10_000
+MAX_BUDGET = 50_000
+"""All 8! orders, and some."""
 DEFAULT_DELETIONS = 8
 DEFAULT_HORIZON = (1, 2, 4, 8)
-_SUM_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-6
+"""How far the sum of a prior may be from 1; it is divided by its sum."""
+_LEAST_VALUE = 1e-100
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +52,9 @@ class Setting:
     """Orders that are there already, and stay: the choice begins with them."""
 
     def __post_init__(self) -> None:
+        problems = self._type_problems()
+        if problems:
+            raise SettingError(*problems)
         problems = _size_problems(self.slices, self.budget)
         if self.slices >= 1:
             problems += [] if self.prior is None else prior_problems(self.prior, self.slices)
@@ -63,6 +71,19 @@ class Setting:
             problems.append(f"seed {self.seed} is negative")
         if problems:
             raise SettingError(*problems)
+
+    def _type_problems(self) -> list[str]:
+        """Numbers that are none, or no whole ones; True is not 1 here."""
+        whole = {name: getattr(self, name) for name in ("slices", "budget", "deletions", "seed")}
+        whole |= {f"horizon[{place}]": value for place, value in enumerate(self.horizon)}
+        real = {f"prior[{place}]": value for place, value in enumerate(self.prior or ())}
+        real |= {f"values[{place}]": value for place, value in enumerate(self.values or ())}
+        problems = [f"{name} is {value!r}, not a whole number" for name, value in whole.items() if not _is_whole(value)]
+        return problems + [
+            f"{name} is {value!r}, not a number"
+            for name, value in real.items()
+            if isinstance(value, bool) or not isinstance(value, numbers.Real)
+        ]
 
     @property
     def probabilities(self) -> tuple[float, ...]:
@@ -126,9 +147,13 @@ def prior_problems(prior: tuple[float, ...], slices: int) -> list[str]:
     if wrong:
         return [f"the prior holds {', '.join(map(str, wrong))}; probabilities are finite and not negative"]
     total = math.fsum(prior)
-    if abs(total - 1) > _SUM_TOLERANCE:
+    if abs(total - 1) > SUM_TOLERANCE:
         return [f"the prior sums to {total:.6g}, not to 1; divide every probability by {total:.6g}"]
     return []
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _size_problems(slices: int, budget: int) -> list[str]:
@@ -140,6 +165,8 @@ def _size_problems(slices: int, budget: int) -> list[str]:
             f"budget {budget} is not between 1 and {slices}!{count}, the number of orders of {slices} slices; choose "
             "one in between"
         ]
+    if budget > MAX_BUDGET:
+        return [f"budget {budget}: at most {MAX_BUDGET:,} orders a shard; lower the budget"]
     return []
 
 
@@ -148,7 +175,9 @@ def _value_problems(values: tuple[float, ...] | None, slices: int) -> list[str]:
         return []
     if len(values) != slices:
         return [f"the table of values has {len(values)} numbers for {slices} slices; give F(1) to F({slices})"]
-    if not all(math.isfinite(value) and value >= 0 for value in values) or values[-1] == 0:
-        return ["the table of values holds a number that is negative or not finite, or nothing but zeros"]
+    if not all(math.isfinite(value) and value >= 0 for value in values):
+        return ["the table of values holds a number that is negative or not finite"]
+    if values[-1] < _LEAST_VALUE:
+        return [f"the table of values ends with {values[-1]}; a full depth is worth at least {_LEAST_VALUE}"]
     falls = [k for k in range(1, slices) if values[k] < values[k - 1]]
     return [f"the table of values falls at F({falls[0] + 1}); a deeper prefix is worth no less"] if falls else []
