@@ -6,7 +6,7 @@ import pytest
 
 from s3t.errors import PlanningError
 from s3t.planning import Deletions, Demand, Policy, paper_bound, plan, simulate_repairs
-from s3t.sequences import Setting, survival
+from s3t.sequences import Setting, select
 
 DEMAND = Demand(deletions_per_month=5, months=6, share=0.15, budget=12, max_shards=5, max_slices=5, max_sequences=4)
 
@@ -49,7 +49,7 @@ def test_every_system_keeps_the_share_that_is_accepted(found):
 
 def test_a_system_is_judged_as_a_simulation_of_all_its_shards_judges_it(found):
     best = found.proposal
-    orders = [survival(Setting(slices=best.slices, budget=best.budget))] * best.shards
+    orders = [select(best.selector, Setting(slices=best.slices, budget=best.budget))] * best.shards
     whole = simulate_repairs(
         orders,
         Deletions.uniform(best.shards, best.slices),

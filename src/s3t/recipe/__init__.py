@@ -2,18 +2,8 @@
 
 from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
-from s3t.recipe.schema import (
-    Adapter,
-    Columns,
-    Image,
-    Partition,
-    Prediction,
-    Recipe,
-    Sequences,
-    Task,
-    Text,
-    Training,
-)
+from s3t.recipe.parts import Adapter, Columns, Image, Partition, Prediction, Sequences, Text, Training
+from s3t.recipe.schema import Recipe, Task
 
 __all__ = [
     "Adapter",

@@ -13,6 +13,8 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from s3t.recipe.numbers import NumbersAlone
+
 SHOWN = 10
 FIELD = "partition.group"
 
@@ -38,9 +40,9 @@ class Group(BaseModel):
 
     column: str = Field(min_length=1)
     """The column of the data that names each record's group. Never a feature; it may be a classification's label."""
-    slices: Annotated[dict[str, tuple[int, ...]], BeforeValidator(_by_name)]
+    slices: Annotated[dict[str, tuple[Annotated[int, NumbersAlone], ...]], BeforeValidator(_by_name)]
     """For each group, the slices of a shard that its records are spread over. Every slice is in exactly one group."""
-    deletion: Annotated[dict[str, float], BeforeValidator(_by_name)]
+    deletion: Annotated[dict[str, Annotated[float, NumbersAlone]], BeforeValidator(_by_name)]
     """For each group, how probable it is that a given record of it is deleted. Only the ratios count."""
 
     def among(self, name: str) -> tuple[int, ...]:

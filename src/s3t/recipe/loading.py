@@ -23,7 +23,7 @@ def load_recipe(path: str | Path) -> Recipe:
     """
     path = Path(path)
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceOnly)  # noqa: S506 - a SafeLoader
     except OSError as error:
         raise RecipeError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -35,6 +35,23 @@ def load_recipe(path: str | Path) -> Recipe:
     if not Path(recipe.base_model).is_absolute() and beside.is_dir():
         recipe = recipe.model_copy(update={"base_model": str(beside.resolve())})
     return recipe
+
+
+class _OnceOnly(yaml.SafeLoader):
+    """YAML, in which a key that is given twice is a mistake; plain YAML takes the last."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As the parent, after a look at the keys."""
+        seen = set()
+        for key, _ in node.value:
+            name = getattr(key, "value", None)
+            if isinstance(name, str) and name != "<<":
+                if name in seen:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{name!r} is given twice; keep one of the two", key.start_mark
+                    )
+                seen.add(name)
+        return super().construct_mapping(node, deep=deep)
 
 
 def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str = "recipe") -> Recipe:

@@ -19,7 +19,7 @@ from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
 from s3t.run.layout import Description, Layout, write_layout
-from s3t.sequences import orders_of_shards
+from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -55,7 +55,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         base_digest=base_digest,
         secret_check=secret.check(),
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
-        warnings=tuple(_warnings(contents)),
+        warnings=(*_unused(recipe), *_warnings(contents)),
     )
     unfinished = f".{path.name}.init-"
     part = path.with_name(f"{unfinished}{os.getpid()}-{secrets.token_hex(4)}")
@@ -137,6 +137,13 @@ def _record_rows(place: Place, rows: pa.Table, secret: Secret) -> list[RecordRow
         )
         for (record, subject), copies in count_copies(rows).items()
     ]
+
+
+def _unused(recipe: Recipe) -> list[str]:
+    selector = recipe.sequences.selector
+    if selector in KNOW_NO_PRIOR and any(setting.prior is not None for setting in recipe.settings()):
+        return [f"selector {selector} takes no notice of the declared prior; survival, bms and sorted-cyclic do"]
+    return []
 
 
 def _warnings(contents: Mapping[Place, pa.Table]) -> list[str]:

@@ -72,6 +72,8 @@ class Orders:
 
     def _check(self, budget: int, description: Description) -> None:
         slices, present = len(description.orders[0][0]), len(description.orders[0])
+        if not isinstance(budget, int) or isinstance(budget, bool):
+            raise InputError("the budget", [f"{budget!r} is not a whole number"])
         if budget <= present:
             raise InputError(
                 "the budget",

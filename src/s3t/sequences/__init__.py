@@ -1,7 +1,15 @@
 """Which orders of the slices are trained. Pure: no torch, no data, declared inputs alone."""
 
 from s3t.sequences.bms import bms
-from s3t.sequences.choice import DEFAULT_SELECTOR, SELECTORS, orders_of_shards, prior_rows, select, selector_problem
+from s3t.sequences.choice import (
+    DEFAULT_SELECTOR,
+    KNOW_NO_PRIOR,
+    SELECTORS,
+    orders_of_shards,
+    prior_rows,
+    select,
+    selector_problem,
+)
 from s3t.sequences.conditional import conditional
 from s3t.sequences.cyclic import cyclic, cyclic_adjacent
 from s3t.sequences.full import full
@@ -13,6 +21,7 @@ from s3t.sequences.survival import expected_worth, survival
 
 __all__ = [
     "DEFAULT_SELECTOR",
+    "KNOW_NO_PRIOR",
     "SELECTORS",
     "Order",
     "Selector",

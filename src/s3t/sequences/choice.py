@@ -30,6 +30,9 @@ SELECTORS: dict[str, Selector] = {
 
 DEFAULT_SELECTOR = "survival"
 
+KNOW_NO_PRIOR = ("cyclic", "cyclic-adjacent", "random", "full")
+"""Selectors that choose the same orders whatever the prior."""
+
 _LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_problem}
 
 

@@ -1,0 +1,219 @@
+"""The parts of a recipe. Frozen, every field documented, unknown fields refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
+from s3t.recipe.group import Group
+from s3t.recipe.numbers import NumbersAlone
+from s3t.sequences import DEFAULT_SELECTOR, SELECTORS
+from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+
+MAX_SEED = 2**63 - 1
+Value = TypeVar("Value")
+
+
+class Part(BaseModel):
+    """What all parts have in common."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+class Columns(Part):
+    """Which column of the data holds what."""
+
+    label: str = "label"
+    """The column of the label: a name of the label set, or a number for regression."""
+    id: str | None = None
+    """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
+    identical rows share it and leave together."""
+    subject: str | None = None
+    """The column of the person whose record it is. All records of a subject lie in one slice."""
+    text: str | None = None
+    """The column of the text (text tasks)."""
+    text_pair: str | None = None
+    """The column of a second text, where the input is a pair (text tasks)."""
+    image: str | None = None
+    """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
+
+    @model_validator(mode="after")
+    def _columns_differ(self) -> Self:
+        taken: dict[str, str] = {}
+        for role, column in self.named().items():
+            if column in taken:
+                raise ValueError(f"{taken[column]} and {role} both name the column {column!r}")
+            taken[column] = role
+        return self
+
+    def named(self) -> dict[str, str]:
+        """Role to column, for the roles that are given."""
+        return {role: column for role, column in self.model_dump().items() if column is not None}
+
+
+class Partition(Part):
+    """How records are split. Depends on each record's id or subject, and its group, alone."""
+
+    shards: int = Field(default=3, ge=1, le=100_000)
+    """m: members of the ensemble, each trained on its own records."""
+    slices: int = Field(default=4, ge=1, le=10_000)
+    """L: slices a shard; also the number of blocks."""
+    salt: SecretStr | None = Field(default=None, min_length=1)
+    """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
+    group: Group | None = None
+    """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
+
+
+class Sequences(Part):
+    """The orders in which a shard's slices are trained."""
+
+    budget: Annotated[int | None, NumbersAlone] = Field(default=None, ge=1)
+    """B: orders a shard. By default as many as there are slices, and at most 4; with selector full, all L!."""
+    selector: str = DEFAULT_SELECTOR
+    """How the B orders are chosen. survival: what is served after deletions is as deep as can be; cyclic,
+    cyclic-adjacent, bms, conditional, sorted-cyclic, random, full: the paper's."""
+    prior: Annotated[list[float] | list[list[float]] | None, NumbersAlone] = None
+    """The probability that a deletion in a shard falls on each slice: L numbers, or m rows of L; each row adds up
+    to 1. Declared, not counted. By default uniform, or what partition.group declares."""
+    vary_by_shard: bool = False
+    """Give shards different orders of the same quality."""
+    horizon: Annotated[list[Annotated[int, Field(ge=1, le=10_000)]], NumbersAlone] = Field(
+        default=list(DEFAULT_HORIZON), min_length=1
+    )
+    """survival: numbers of deletions in a shard over which the expected depth is averaged."""
+    values: Annotated[list[float] | None, NumbersAlone] = None
+    """survival: F(1)..F(L), what a shard with k live slices is worth, non-decreasing. By default k."""
+    deletions: int = Field(default=DEFAULT_DELETIONS, ge=1, le=10_000)
+    """bms: the t of its score."""
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    """Of the selectors that draw at random, of survival's samples, and of vary_by_shard."""
+
+    @field_validator("selector")
+    @classmethod
+    def _selector_exists(cls, value: str) -> str:
+        if value not in SELECTORS:
+            raise ValueError(f"no selector is called {value!r}; choose one of {', '.join(sorted(SELECTORS))}")
+        return value
+
+
+class Adapter(Part):
+    """The PEFT adapter that a block is made of."""
+
+    kind: Literal["lora", "ia3"] = "lora"
+    """lora, or ia3 (rank, alpha, dropout and the LoRA switches do not apply to it)."""
+    layers_per_slice: int = Field(default=1, ge=1)
+    """Transformer layers a block. Layers left over at the bottom stay as pre-trained."""
+    target_modules: list[str] | Literal["all-linear"] = "all-linear"
+    """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
+    all-linear takes every linear module of the layer."""
+    feedforward_modules: list[str] = []
+    """IA3 alone: which of the target modules scale their input instead of their output."""
+    rank: int = Field(default=16, ge=1)
+    """LoRA rank r."""
+    alpha: float = Field(default=32.0, gt=0)
+    """LoRA alpha; the update is scaled by alpha/r (rsLoRA: alpha/sqrt(r))."""
+    dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
+    """Dropout before the LoRA matrices, in training."""
+    use_rslora: bool = False
+    """Scale by alpha/sqrt(r) (arXiv 2312.03732)."""
+    use_dora: bool = False
+    """Decompose weights into magnitude and direction (arXiv 2402.09353)."""
+    init_lora_weights: bool | str = True
+    """true or gaussian. Inits that change base weights or are fitted on data are refused."""
+    bias: str = "none"
+    """none; anything else is refused."""
+    modules_to_save: list[str] | None = None
+    """Refused; the task head is trained and stored per stage already."""
+
+    @field_validator("init_lora_weights")
+    @classmethod
+    def _init_is_exact(cls, value: bool | str) -> bool | str:
+        return _allowed(value, init_problem(value))
+
+    @field_validator("bias")
+    @classmethod
+    def _bias_is_exact(cls, value: str) -> str:
+        return _allowed(value, bias_problem(value))
+
+    @field_validator("modules_to_save")
+    @classmethod
+    def _modules_are_exact(cls, value: list[str] | None) -> list[str] | None:
+        return _allowed(value, modules_to_save_problem(value))
+
+    @model_validator(mode="after")
+    def _feedforward_is_targeted(self) -> Self:
+        if self.feedforward_modules and self.kind != "ia3":
+            raise ValueError("feedforward_modules belongs to IA3; take it out or set kind: ia3")
+        stray = [name for name in self.feedforward_modules if name not in self.target_modules]
+        if stray and self.target_modules != "all-linear":
+            raise ValueError(f"feedforward_modules {stray} are not among target_modules; add them there")
+        return self
+
+
+class Text(Part):
+    """How text becomes tokens."""
+
+    max_length: int = Field(default=128, ge=1)
+    """Tokens a record, special ones included; longer texts are cut."""
+
+
+class Image(Part):
+    """How images become pixels, where the base model's folder has no preprocessor_config.json."""
+
+    mean: list[float] = [0.5]
+    """Mean a channel, after division by 255; one number serves all channels."""
+    std: list[float] = [0.5]
+    """Standard deviation a channel, after division by 255; one number serves all channels."""
+
+
+class Training(Part):
+    """How one stage is trained. Every stage starts with a fresh optimiser, schedule and random generator."""
+
+    epochs: int = Field(default=4, ge=0)
+    """Passes over the records of the prefix, a stage."""
+    batch_size: int = Field(default=32, ge=1)
+    """Records a step."""
+    learning_rate: float = Field(default=2e-3, gt=0)
+    """Peak learning rate of AdamW."""
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    """What the learning rate does after warm-up."""
+    warmup: float = Field(default=0.06, ge=0.0, le=1.0)
+    """Share of the stage's steps over which the learning rate rises from 0."""
+    weight_decay: float = Field(default=0.0, ge=0.0)
+    """AdamW's weight decay, on matrices alone."""
+    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    """Gradients are scaled down to this norm; null: never."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
+    and kept. Adapter weights and optimiser are float32."""
+    threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
+    """Processor threads of a stage and of a prediction; another number can give other bits. auto: as many as torch
+    takes here; resolved at init and kept."""
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where to train. auto: a GPU if there is one."""
+    seed: int = Field(default=0, ge=0, le=MAX_SEED)
+    """All randomness of training derives from it, the shard and the prefix."""
+
+
+class Prediction(Part):
+    """How members answer together."""
+
+    aggregation: Literal["logits", "probabilities", "vote"] = "logits"
+    """Mean of logits, mean of probabilities, or majority vote over the shards."""
+    batch_size: int = Field(default=64, ge=1)
+    """Inputs a forward pass."""
+
+
+def _allowed(value: Value, problem: str | None) -> Value:
+    if problem is not None:
+        raise ValueError(problem)
+    return value
