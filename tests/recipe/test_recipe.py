@@ -334,3 +334,29 @@ def test_a_selector_with_too_small_limits_is_a_problem_of_the_recipe():
 
 def test_full_takes_every_order_unless_told_otherwise():
     assert recipe_from(content(partition={"slices": 3}, sequences={"selector": "full"})).budget == 6
+
+
+@pytest.mark.parametrize(
+    ("sequences", "problem"),
+    [
+        ({"budget": True}, "sequences.budget: True is no number"),
+        ({"prior": [True, False]}, "sequences.prior: True is no number"),
+        ({"prior": ["0.5", "0.5"]}, "sequences.prior: '0.5' is no number"),
+        ({"horizon": [True]}, "sequences.horizon: True is no number"),
+        ({"values": [True, True]}, "sequences.values: True is no number"),
+    ],
+)
+def test_booleans_and_texts_are_no_numbers(sequences, problem):
+    assert only_problem_of(partition={"shards": 2, "slices": 2}, sequences=sequences) == problem
+
+
+def test_more_orders_than_anybody_could_train_are_refused():
+    problem = only_problem_of(partition={"slices": 30}, sequences={"budget": 10**12})
+    assert "at most 50,000 orders" in problem
+
+
+def test_a_key_that_is_given_twice_is_refused(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text("task: text-classification\nsequences: {budget: 1, budget: 2}\n")
+    with pytest.raises(RecipeError, match="'budget' is given twice"):
+        load_recipe(path)

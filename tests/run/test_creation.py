@@ -69,3 +69,11 @@ def test_a_run_replays_under_another_number_of_threads(trained):
             env=os.environ | {"OMP_NUM_THREADS": threads, "MKL_NUM_THREADS": threads},
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_prior_that_the_selector_takes_no_notice_of_is_a_warning(text_model, tmp_path):
+    prior = {"prior": [0.5, 0.3, 0.2]}
+    for selector, warned in (("cyclic", True), ("sorted-cyclic", False)):
+        recipe = tiny.recipe(text_model, sequences=prior | {"selector": selector})
+        run = s3t.Run.create(tmp_path / selector, recipe=recipe, data=tiny.text_table())
+        assert any("takes no notice of the declared prior" in warning for warning in run.status().warnings) == warned

@@ -134,6 +134,12 @@ def test_the_budget_of_the_recipe_is_the_present_one_and_the_file_is_the_one_of_
     assert tiny.all_files(trained.path)["recipe.yaml"] == written
 
 
+@pytest.mark.parametrize("budget", [4.5, "4", True, None])
+def test_a_budget_that_is_no_whole_number_is_refused(budget, trained):
+    with pytest.raises(s3t.InputError, match="is not a whole number"):
+        trained.extend(budget=budget)
+
+
 @pytest.mark.parametrize("budget", [-1, 2, 3, 7])
 def test_a_budget_that_cannot_be_changes_nothing(budget, trained):
     described, artifacts = tiny.all_files(trained.path)["run.json"], tiny.artifacts(trained.path)

@@ -8,7 +8,7 @@ The tops come first: B <= L orders begin with B different slices, the least like
 rate is the best there is (paper, Lemma 1). Then orders are built one after another by beam search against what the
 others leave to be gained, and built again, alone and a few together, while that helps. The search is bounded by a
 number of evaluations, never by a clock, and its arithmetic is exact (see `hits`, `search`, `beam`): the same setting
-gives the same orders anywhere.
+gives the same orders on every machine that has the same versions of Python, numpy and scipy.
 """
 
 from __future__ import annotations
