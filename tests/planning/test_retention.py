@@ -125,6 +125,12 @@ def test_wrong_questions_are_refused_at_once():
     with pytest.raises(PlanningError) as caught:
         retention((), [-1], trials=0)
     assert len(caught.value.problems) == 3
+    for wrong in (float("nan"), 2.5, 10**400):
+        with pytest.raises(PlanningError, match="whole numbers from 0"):
+            retention(((0, 1),), [wrong])
+    with pytest.raises(PlanningError) as caught:
+        papers_retention(2, 0, 3, -1)
+    assert len(caught.value.problems) == 3
     with pytest.raises(SettingError, match=r"sums to 0\.5"):
         retention(((0, 1),), [1], prior=(0.25, 0.25))
     with pytest.raises(SettingError, match="permutation"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -76,7 +77,11 @@ def retention(
         PlanningError: no orders, a negative number of deletions, fewer than 1 trials.
         SettingError: orders that are no permutations, a prior that is none.
     """
-    problems = [f"{count} deletions: give numbers from 0" for count in deletions if count < 0]
+    problems = [
+        f"{count} deletions: give whole numbers from 0 to 2^53"
+        for count in deletions
+        if not isinstance(count, numbers.Integral) or not 0 <= count <= 2**53
+    ]
     problems += [] if orders else ["there are no orders"]
     problems += [] if trials >= 1 else [f"{trials} trials: give at least 1"]
     if problems:
@@ -98,9 +103,18 @@ def papers_retention(slices: int, budget: int, depth: int, deletions: int) -> fl
 
     B = 1 is SISA's. It takes orders as if they were hit independently of each other, which they are not.
 
+    Raises:
+        PlanningError: a number is out of range.
+
     >>> round(papers_retention(slices=4, budget=4, depth=1, deletions=2), 4)
     0.9634
     """
+    asked = {"slices": slices, "budget": budget, "depth": depth}
+    problems = [f"{name} is {value}, not at least 1" for name, value in asked.items() if value < 1]
+    problems += [f"depth {depth} is above the {slices} slices"] if depth > slices else []
+    problems += [f"{deletions} deletions: give a number from 0"] if deletions < 0 else []
+    if problems:
+        raise PlanningError("the retention asked for", problems)
     spared = (1 - depth / slices) ** deletions
     return 1 - (1 - spared) ** min(budget, math.perm(slices, depth))
 
