@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -106,3 +106,15 @@ def _sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def writing_problems(path: Path, suffixes: Sequence[str]) -> list[str]:
+    """What is wrong with a file that a user wants a result in, before any work is done for it."""
+    problems = []
+    if path.suffix.lower() not in suffixes:
+        problems.append(f"has the suffix {path.suffix!r}; use {', '.join(suffixes)}")
+    if path.is_dir():
+        problems.append("is a folder; name a file")
+    if not path.parent.is_dir():
+        problems.append(f"its folder {path.parent} does not exist; make it first")
+    return problems

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app
 from tests import tiny
+from tests.cli.typed import document, invoke
 
 COMMANDS = {
     "init",
@@ -32,18 +33,6 @@ COMMANDS = {
     "simulate",
     "plan",
 }
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
-
-
-def document(*arguments, status=0):
-    """The one JSON document on stdout."""
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == status, result.stderr
-    assert result.stdout.count("\n") == 1
-    return json.loads(result.stdout)
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from s3t.planning import Demand, plan
-from tests.cli.test_cli import document, invoke
+from tests.cli.typed import document, invoke
 
 SMALL = ("--max-shards", "4", "--max-slices", "4", "--max-sequences", "3")
 ASKED = ("--deletions-per-month", "5", "--months", "6", "--share", "0.15", "--budget", "12", *SMALL)

@@ -1,45 +1,23 @@
 """`s3t sequences`: its document, its tables, its pictures, and everything that can be wrong with what it is told."""
 
 import itertools
-import json
 import math
 import subprocess
 import sys
+from functools import partial
 
 import pytest
-from typer.testing import CliRunner
 
 from s3t.cli import declarations
-from s3t.cli.app import app
 from s3t.planning import full_budget_depth, retention
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["sequences", *map(str, arguments)])
-
-
-def document(*arguments):
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    assert result.stdout.count("\n") == 1
-    return json.loads(result.stdout)
-
-
-def problems(*arguments):
-    """What is wrong, and that it is said twice: in the document and on stderr."""
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 2, result.stdout
-    error = json.loads(result.stdout)["error"]
-    assert set(error) == {"kind", "where", "problems"}
-    for problem in error["problems"]:
-        assert problem in result.stderr
-    plain = invoke(*arguments)
-    assert (plain.exit_code, plain.stdout, plain.stderr) == (2, "", result.stderr)
-    return error["problems"]
+invoke = partial(typed.invoke, "sequences")
+document = partial(typed.document, "sequences", quiet=True)
+problems = partial(typed.problems, "sequences")
 
 
 SMALL = ("--slices", 4, "--budget", 3)

@@ -3,14 +3,14 @@
 import json
 import subprocess
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
-from s3t.cli.app import app
 from s3t.planning import Deletions, Policy, deletion_rate, first_failure, simulate, simulate_repairs, training_cost
 from s3t.sequences import Setting, cyclic, orders_of_shards
+from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts
 
 KEYS = {"deletion_rate", "first_failure", "bound", "quantiles", "depth"}
@@ -18,26 +18,9 @@ REPAIR_KEYS = {"repairs", "cost", "mean_depth", "training_cost"}
 SMALL = ("--shards", 3, "--slices", 4, "--budget", 2, "--selector", "cyclic", "--trials", 2000)
 
 
-def invoke(*arguments):
-    return CliRunner().invoke(app, ["simulate", *map(str, arguments)])
-
-
-def document(*arguments):
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 0, result.stderr
-    assert result.stderr == ""
-    assert result.stdout.count("\n") == 1
-    return json.loads(result.stdout)
-
-
-def problems(*arguments):
-    result = invoke(*arguments, "--json")
-    assert result.exit_code == 2, result.stdout
-    found = json.loads(result.stdout)["error"]["problems"]
-    plain = invoke(*arguments)
-    assert (plain.exit_code, plain.stdout) == (2, "")
-    assert all(problem in plain.stderr for problem in found)
-    return found
+invoke = partial(typed.invoke, "simulate")
+document = partial(typed.document, "simulate", quiet=True)
+problems = partial(typed.problems, "simulate")
 
 
 def test_the_document_has_exact_and_simulated_numbers():

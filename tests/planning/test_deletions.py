@@ -47,9 +47,16 @@ def test_a_prior_overrules_the_counts_and_both_are_kept():
 
 
 def test_an_empty_slice_is_fine_if_it_cannot_be_hit_or_records_come_back():
-    Deletions.from_records([[0, 2]], replacement=False)
-    Deletions.from_records([[0, 2]], replacement=False, prior=[0, 1])
-    Deletions.from_records([[0, 2]], replacement=True, prior=[0.5, 0.5])
+    unhit = [
+        Deletions.from_records([[0, 2]], replacement=False),
+        Deletions.from_records([[0, 2]], replacement=False, prior=[0, 1]),
+    ]
+    for deletions in unhit:
+        assert deletions.probabilities.tolist() == [[0, 1]]
+        assert deletions.records.tolist() == [[0, 2]]
+    coming_back = Deletions.from_records([[0, 2]], replacement=True, prior=[0.5, 0.5])
+    assert coming_back.probabilities.tolist() == [[0.5, 0.5]]
+    assert coming_back.records is None
 
 
 @given(st.lists(st.lists(st.integers(0, 1000), min_size=3, max_size=3), min_size=1, max_size=5))

@@ -20,6 +20,7 @@ from s3t.run import layout, orders
 from s3t.sequences import Setting, cyclic, survival
 from s3t.stages import Stage, stages_of
 from tests import tiny
+from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import Worlds, make_worlds, records_by_slice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -288,25 +289,6 @@ def test_run_json_is_read_again_only_when_it_is_another_file(trained, monkeypatc
     assert len(reads) == 1
 
 
-class Meanwhile:
-    """A progress listener that does something, once, when the first stage trains."""
-
-    def __init__(self, action):
-        self.action = action
-        self.done = False
-
-    def start(self, what, total): ...
-
-    def finish(self): ...
-
-    def note(self, what): ...
-
-    def advance(self, count):
-        if not self.done:
-            self.done = True
-            self.action()
-
-
 def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_model, tmp_path):
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
 
@@ -428,9 +410,15 @@ def test_deletions_do_not_wait_while_orders_are_chosen(trained, monkeypatch):
     chosen = orders.orders_of_shards
     reports = []
 
-    def slowly(*about, **how):
+    def delete():
         with s3t.Run.open(trained.path) as other:
-            reports.append(other.delete(records=["r3"]))  # would wait for ever if the lock were held
+            reports.append(other.delete(records=["r3"]))
+
+    def slowly(*about, **how):
+        deleting = threading.Thread(target=delete, daemon=True)
+        deleting.start()
+        deleting.join(timeout=30)
+        assert not deleting.is_alive(), "the deletion waits"
         return chosen(*about, **how)
 
     monkeypatch.setattr(orders, "orders_of_shards", slowly)

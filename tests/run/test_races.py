@@ -12,6 +12,7 @@ from s3t.partition import Place
 from s3t.run import answering
 from s3t.store import LocalStore
 from tests import tiny
+from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import records_by_slice
 
 
@@ -139,22 +140,11 @@ def test_what_torch_was_told_elsewhere_changes_no_stage(change, restore, trained
 def test_two_trainers_do_not_train_a_stage_twice(text_model, tmp_path):
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
 
-    class TrainAllElsewhere:
-        done = False
+    def train_all_elsewhere():
+        with s3t.Run.open(tmp_path / "run") as other:
+            assert len(other.train().stages) == 18
 
-        def start(self, what, total): ...
-
-        def finish(self): ...
-
-        def advance(self, count): ...
-
-        def note(self, what):
-            if not self.done:
-                self.done = True
-                with s3t.Run.open(tmp_path / "run") as other:
-                    assert len(other.train().stages) == 18
-
-    report = run.train(progress=TrainAllElsewhere())
+    report = run.train(progress=Meanwhile(train_all_elsewhere))
     assert report.stages == ()  # the one that was begun already is thrown away: another's is in use
     assert run.audit(replay=3).ok
 

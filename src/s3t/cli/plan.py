@@ -149,15 +149,11 @@ def _print(found: Plan, stage_megabytes: float | None) -> None:
 
 def _shown(found: Plan) -> list[Candidate]:
     """At most a dozen of the frontier around the budget, and the proposal among them."""
-    frontier = [candidate for candidate in found.frontier if _shape(candidate) != _shape(found.proposal)]
+    frontier = found.others
     within = [candidate for candidate in frontier if candidate.cost <= found.demand.budget][-6:]
     beyond = [candidate for candidate in frontier if candidate.cost > found.demand.budget][:5]
     chosen = [*within, *beyond, *([found.proposal] if found.proposal else [])]
     return sorted(chosen, key=lambda candidate: candidate.cost)
-
-
-def _shape(candidate: Candidate | None) -> tuple[int, int, int] | None:
-    return None if candidate is None else (candidate.shards, candidate.slices, candidate.budget)
 
 
 def _row(candidate: Candidate, stage_megabytes: float | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from s3t.disk import storage_errors, write_durably
+from s3t.disk import storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 
 SUFFIXES = (".png", ".svg", ".pdf")
@@ -33,13 +33,7 @@ def check_picture(path: Path) -> None:
     Raises:
         InputError: matplotlib is not installed, the suffix is unknown, or the folder is missing.
     """
-    problems = []
-    if path.suffix.lower() not in SUFFIXES:
-        problems.append(f"has the suffix {path.suffix!r}; use {', '.join(SUFFIXES)}")
-    if path.is_dir():
-        problems.append("is a folder; name a file")
-    if not path.parent.is_dir():
-        problems.append(f"its folder {path.parent} does not exist; make it first")
+    problems = writing_problems(path, SUFFIXES)
     if importlib.util.find_spec("matplotlib") is None:
         problems.append('pictures need matplotlib, which is not installed; install it with: pip install "s3t[plots]"')
     if problems:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +78,12 @@ def _frame(axes: Any, found: Plan) -> None:
     )
 
 
-def _named(found: Plan) -> list[Candidate]:
+def _named(found: Plan) -> Sequence[Candidate]:
     """Evenly spread over the frontier, without the proposal, which has a name of its own."""
-    frontier = [candidate for candidate in found.frontier if _shape(candidate) != _shape(found.proposal)]
+    frontier = found.others
     if len(frontier) <= _LABELS:
         return frontier
     return [frontier[round(step * (len(frontier) - 1) / (_LABELS - 1))] for step in range(_LABELS)]
-
-
-def _shape(candidate: Candidate | None) -> tuple[int, int, int] | None:
-    return None if candidate is None else (candidate.shards, candidate.slices, candidate.budget)
 
 
 def _name(candidate: Candidate) -> str:

@@ -119,6 +119,11 @@ class Candidate:
         return self.training + self.repair_cost
 
     @property
+    def shape(self) -> tuple[int, int, int]:
+        """M, L and B."""
+        return self.shards, self.slices, self.budget
+
+    @property
     def data_share(self) -> float:
         """Of all records, how much a member has learnt from in the mean."""
         return self.mean_depth / (self.shards * self.slices)
@@ -139,6 +144,12 @@ class Plan:
     """The one that costs least."""
     frontier: tuple[Candidate, ...]
     """Systems than which none is both cheaper and repaired less, by cost."""
+
+    @property
+    def others(self) -> tuple[Candidate, ...]:
+        """The frontier without the system that is proposed, which may be on it with other orders."""
+        best = self.proposal
+        return tuple(found for found in self.frontier if best is None or found.shape != best.shape)
 
     def to_json(self) -> dict[str, Any]:
         """As `s3t plan --json` shows it."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
-from s3t.disk import storage_errors, write_durably
+from s3t.disk import storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
 
 SUFFIXES = (".csv", ".jsonl", ".parquet")
@@ -22,13 +22,7 @@ def check_output(path: Path) -> None:
     Raises:
         InputError: the suffix is unknown or the folder is missing.
     """
-    problems = []
-    if path.suffix.lower() not in SUFFIXES:
-        problems.append(f"has the suffix {path.suffix!r}; use {', '.join(SUFFIXES)}")
-    if path.is_dir():
-        problems.append("is a folder; name a file")
-    if not path.parent.is_dir():
-        problems.append(f"its folder {path.parent} does not exist; make it first")
+    problems = writing_problems(path, SUFFIXES)
     if problems:
         raise InputError(str(path), problems)
 
