@@ -8,17 +8,48 @@ the operation, for after it nobody knows what is on the disk.
 from __future__ import annotations
 
 import os
+import platform
+import re
 import secrets
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from s3t.errors import StorageError
+from s3t.errors import FsyncError, StorageError
+
+_HOST = re.sub(r"[^\w.]", "_", platform.node()) or "host"
+_FOREIGN_SECONDS = 3600.0
+
+_failed_fsync: list[str] = []
+"""What could not be confirmed, in this process."""
+
+
+def note_failed_fsync(what: str) -> FsyncError:
+    """From here on this process does nothing more to any run: an fsync that is tried again may succeed although what
+    failed before is lost. The error to raise."""
+    _failed_fsync.append(what)
+    return _fsync_error()
+
+
+def refuse_after_failed_fsync() -> None:
+    """Raises FsyncError if an fsync has failed in this process."""
+    if _failed_fsync:
+        raise _fsync_error()
+
+
+def _fsync_error() -> FsyncError:
+    return FsyncError(
+        f"the disk could not confirm what was written ({_failed_fsync[0]}), so nobody knows what is on it. This process "
+        "does nothing more: mend the disk, end the process, and open the run again; what was accepted is there or is "
+        "not, and asking again for a deletion tells"
+    )
 
 
 @contextmanager
 def storage_errors(doing: str) -> Iterator[None]:
     """Turn an `OSError` within into a `StorageError` that says what was being done, and to which path."""
+    refuse_after_failed_fsync()
     try:
         yield
     except OSError as error:
@@ -39,7 +70,7 @@ def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode:
     """
     make_folder(tmp)
     make_folder(path.parent)
-    part = tmp / f"{os.getpid()}-{secrets.token_hex(8)}"
+    part = tmp / f"{_HOST}-{os.getpid()}-{secrets.token_hex(8)}"
     try:
         write(part)
         if mode is not None:
@@ -64,6 +95,26 @@ def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o
     write_durably(path, lambda part: _write_all(part, content), tmp=tmp, mode=mode)
 
 
+def append_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Add whole lines to a file that only grows; what a crash tore at its end is closed off first.
+
+    Raises:
+        OSError: the disk refused; the end of the file may hold a part of the content.
+    """
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
+    try:
+        size = os.fstat(descriptor).st_size
+        torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
+        left = (b"\n" if torn else b"") + content
+        while left:
+            left = left[os.write(descriptor, left) :]
+        _confirm(descriptor, path)
+    finally:
+        os.close(descriptor)
+    if size == 0:
+        sync_folder(path.parent)
+
+
 def remove_durably(paths: list[Path]) -> None:
     """Remove files that may be gone already, then synchronise each folder once."""
     for path in paths:
@@ -74,10 +125,22 @@ def remove_durably(paths: list[Path]) -> None:
 
 
 def sweep_tmp(tmp: Path) -> None:
-    """Remove temporary files whose process is gone. Those of running processes are theirs."""
+    """Remove temporary files whose process is gone. Those of running processes are theirs.
+
+    Whether a process of another host runs cannot be seen from here: its files are left alone for an hour.
+    """
     for part in tmp.iterdir() if tmp.is_dir() else ():
-        if not is_running(part.name.partition("-")[0]):
+        host, _, process = part.name.partition("-")
+        gone = not is_running(process.partition("-")[0]) if host == _HOST else _age(part) > _FOREIGN_SECONDS
+        if gone:
             part.unlink(missing_ok=True)
+
+
+def _age(path: Path) -> float:
+    try:
+        return time.time() - path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def is_running(process: str) -> bool:
@@ -103,9 +166,16 @@ def _write_all(path: Path, content: bytes) -> None:
 def _sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        _confirm(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _confirm(descriptor: int, path: Path) -> None:
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        raise note_failed_fsync(f"{path}: {error.strerror or error}") from error
 
 
 def writing_problems(path: Path, suffixes: Sequence[str]) -> list[str]:

@@ -9,9 +9,12 @@ S3TError
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
+│   ├── RestoredError         an older state of the run, brought back: reconcile it
+│   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
+    └── FsyncError            nobody knows what is on the disk; this process must end  
 """
 
 from __future__ import annotations
@@ -81,3 +84,15 @@ class TrainingError(S3TError):
 
 class StorageError(S3TError):
     """The disk or the database refused to read or write."""
+
+
+class FsyncError(StorageError):
+    """The disk failed to confirm what was written. Nobody knows what is there, so this process does nothing more."""
+
+
+class RestoredError(IntegrityError):
+    """The run, or its ledger, is an older state than one that has been seen: a backup that was put back, or a copy."""
+
+
+class KeyDestroyedError(IntegrityError):
+    """The run's secret was destroyed: it can go on answering, and nothing else."""

@@ -1,192 +1,234 @@
 """A deletion from request to the last byte.
 
-    locate  the record's place, by the keyed hash of its id or subject
-    accept  one ledger transaction: the record and every stage above it are out of use; durable from here
-    erase   artifacts above the slice removed, the slice's file rewritten, temporary files swept
-    finish  one ledger transaction: nothing left to erase
+    accept     one ledger transaction: the records and every stage above them are out of use; durable from here
+    witness    the deletion is noted outside of the run folder, so that a backup put back is recognised
+    effective  every open run that predicts or trains has stopped what used them
+    erased     they have left every place of the list (`places.py`)
 
-A crash before acceptance leaves the run as it was. After it, whoever opens the run next finishes the erasure; each
-step may be done twice.
+A crash before acceptance leaves the run as it was. After it, whoever opens or uses the run next goes on; each step may be
+done twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 
-from filelock import BaseFileLock
-
-from s3t.deletion.plan import Plan, after_deletion, plan_deletion
-from s3t.disk import storage_errors, sweep_tmp
-from s3t.errors import IntegrityError, StorageError
+from s3t.deletion.acceptance import Accepted, Acceptor
+from s3t.deletion.erasure import Eraser
+from s3t.deletion.grouping import Grouped
+from s3t.deletion.request import Batch, Request
+from s3t.deletion.witness import Witness
+from s3t.errors import FsyncError, StorageError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, Located, RecordRow, SliceState
-from s3t.partition import Place, Secret
-from s3t.records import read_slice, without_records, write_slice
-from s3t.sequences import Order
-from s3t.store import ArtifactStore
+from s3t.ledger import Entry, Ledger
+from s3t.ledger.locks import RunLock, held
+from s3t.ledger.presence import Presence
+from s3t.partition import Place
+from s3t.progress import Progress, Silent
+
+BATCH_NAMES = 10_000
+"""Names of a request that are accepted in one transaction."""
+PATIENCE_SECONDS = 5.0
+"""How long `delete` waits for other open runs to move; what they answer after acceptance is right in any case."""
+_GROUP = 64
+_POLL_SECONDS = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a request did, or would do."""
 
-    inventory: Inventory
-    """After it."""
-    plan: Plan
-    rows: tuple[RecordRow, ...]
-    """The records that left."""
+    before: Inventory
+    after: Inventory
+    losses: dict[Place, int]
+    """Records that each slice lost."""
+    stages_lost: int
+    deleted: int
+    """Records that left; of a request that is repeated, those that left the first time."""
     already: tuple[str, ...]
     """Requested names that had been deleted before, in the order asked."""
     unknown: tuple[str, ...]
     """Requested names that the run has never held."""
+    entries: tuple[Entry, ...]
+    """The log's, of the generations that it made."""
+    repeated: bool
+    """Whether a request with the same idempotency key had been made before."""
+
+
+@dataclass
+class _Sum:
+    """Batches of one request, added up."""
+
+    accepted: list[Accepted] = field(default_factory=list)
+    generations: set[int] = field(default_factory=set)
+    deleted: int = 0
+
+    def add(self, result: Accepted) -> None:
+        self.accepted.append(result)
+        if result.generation is not None:
+            self.generations.add(result.generation)
+        if result.earlier is not None:
+            self.generations |= result.earlier.generations
+            self.deleted = max(self.deleted, result.earlier.deleted)
+        self.deleted += sum(row.copies for row in result.rows)
 
 
 class Deleter:
-    """Deletes records of one run. One deletion at a time, across processes."""
+    """Deletes records of one run. Safe to share among threads; processes and hosts come one after the other."""
 
     def __init__(
         self,
         *,
         ledger: Ledger,
-        store: ArtifactStore,
-        secret: Secret,
-        slices: Path,
-        tmp: Path,
-        lock: BaseFileLock,
-        orders: Callable[[], tuple[tuple[Order, ...], ...]],
-        forget: Callable[[Collection[Place]], None],
+        acceptor: Acceptor,
+        eraser: Eraser,
+        witness: Witness,
+        presence: Presence,
+        lock: RunLock,
+        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._ledger = ledger
-        self._store = store
-        self._secret = secret
-        self._slices = slices
-        self._tmp = tmp
+        self._acceptor = acceptor
+        self._eraser = eraser
+        self._witness = witness
+        self._presence = presence
         self._lock = lock
-        self._orders = orders  # for the report alone: what a deletion erases, the ledger's stages decide
-        self._forget = forget  # drops what is in memory of slices
+        self._patience = patience
+        self._accept = Grouped(self._accept_group, limit=_GROUP)
 
-    def delete(self, *, records: Sequence[str], subjects: Sequence[str], dry_run: bool) -> Outcome:
+    def delete(self, request: Request, *, dry_run: bool = False, progress: Progress | None = None) -> Outcome:
         """Delete records by id and by subject; names that are gone or unknown change nothing.
 
         Raises:
+            InputError: the idempotency key was used for other names; nothing has changed.
             StorageError: the disk or the database refused. Before acceptance nothing has changed; after it, the
                 records are out of use, and opening the run again finishes the erasure.
         """
-        record_tokens = {self._secret.token("ledger", "record", name): name for name in records}
-        subject_tokens = {self._secret.token("ledger", "subject", name): name for name in subjects}
-        with self.holding_off():
-            self._finish("erasing records that were deleted before (of the present request nothing has happened)")
-            orders = self._orders()
-            with self._ledger.writing() as transaction:
-                located = transaction.locate(records=record_tokens.keys(), subjects=subject_tokens.keys())
-                before = transaction.snapshot().inventory(orders)
-                plan = plan_deletion(before, _losses(located))
-                if located.rows and not dry_run:
-                    tainted = {stage: before.alive[stage] for stage in plan.tainted}
-                    transaction.accept(located.rows, losses=plan.losses, tainted=tainted)
-            if located.rows and not dry_run:
-                self.finish()
-        already, unknown = _absent(located, record_tokens, subject_tokens)
-        return Outcome(
-            inventory=after_deletion(before, plan),
-            plan=plan,
-            rows=located.rows,
-            already=already,
-            unknown=unknown,
-        )
+        batches = list(request.batches(BATCH_NAMES))
+        total = _Sum()
+        if dry_run:
+            for result in self._acceptor.look(batches):
+                total.add(_or_raise(result))
+        else:
+            for batch in batches:
+                total.add(self._accept(batch))
+                (progress or Silent()).advance(len(batch.records) + len(batch.subjects))
+            if total.generations:
+                self._after_acceptance(total.generations)
+        with self._ledger.reading() as transaction:
+            entries = transaction.log(total.generations) if total.generations and not dry_run else []
+        return _outcome(request, total, entries)
 
-    def finish(self) -> None:
-        """Erase whatever has been accepted. Does nothing where nothing is left; safe to run twice.
+    def finish(self, *, everything: bool = False, wait: bool = True) -> None:
+        """Erase whatever has been accepted and may not wait. Safe to run twice.
+
+        Args:
+            everything: also rewrite slices for which there is still time.
+            wait: for another process that is at it; else leave it to that.
 
         Raises:
             StorageError: the disk or the database refused; opening the run again goes on.
+            IntegrityError: a slice's file is not one that the ledger knows.
         """
-        self._finish("erasing deleted records (they are out of use already)")
+        if self._ledger.snapshot().unfinished and (everything or self._eraser.due()):
+            with _erasure_errors("erasing deleted records (they are out of use already)"):
+                self._erase(everything=everything, wait=wait)
 
-    def _finish(self, doing: str) -> None:
-        if not self._ledger.unfinished():
-            return
-        with self.holding_off(), _erasure_errors(doing):
+    def settle(self) -> None:
+        """Note what is effective and erased by now; a crash may have come before that."""
+        if self._ledger.snapshot().unfinished:
             with self._ledger.writing() as transaction:
-                tokens, artifacts = transaction.to_erase()
-                slices = transaction.snapshot().slices
-            self._forget(tokens.keys())
-            self._store.erase(artifacts)
-            self.sweep()
-            digests = {
-                place: self._erase_from_slice(place, gone, known=slices[place]) for place, gone in tokens.items()
-            }
-            with self._ledger.writing() as transaction:
-                transaction.erased(digests, artifacts)
+                transaction.settle()
+
+    def sweep(self) -> None:
+        """Remove what killed processes left, unless somebody else is erasing."""
+        with held(self._lock, wait=False) as mine:
+            if mine:
+                self._eraser.sweep()
 
     @contextmanager
     def holding_off(self) -> Iterator[None]:
-        """While within, no other deletion begins, in any process."""
-        with storage_errors("locking the run"):
-            self._lock.acquire()
-        try:
+        """While within, nothing is erased, and no orders are added, by any process."""
+        with held(self._lock):
             yield
-        finally:
-            self._lock.release()
 
-    def sweep(self) -> None:
-        """Remove what killed processes left: temporary files, and artifacts that no committed stage names."""
-        with storage_errors("sweeping temporary files"):
-            sweep_tmp(self._tmp)
-        with self._ledger.writing() as transaction, storage_errors("sweeping the artifact store"):
-            known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
-            if orphans := self._store.keys() - known:
-                self._store.erase(orphans)
+    def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
+        results = self._acceptor.accept(batches)
+        if any(isinstance(result, Accepted) and result.generation is not None for result in results):
+            with _erasure_errors("noting the deletion (the records are out of use already)"):
+                self._witness.catch_up(self._ledger)
+        return results
 
-    def _erase_from_slice(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
-        """Rewrite a slice's file without the records; its new digest.
+    def _after_acceptance(self, generations: Collection[int]) -> None:
+        with _erasure_errors("erasing deleted records (they are out of use already)"):
+            self._presence.look()
+            self._erase(generations=generations)
+            until = time.monotonic() + self._patience
+            while self._waits_for_others(generations) and time.monotonic() < until:
+                time.sleep(_POLL_SECONDS)
+                self._presence.look()
 
-        Raises:
-            IntegrityError: the file is neither the one that the ledger knows nor that one without the records.
-        """
-        content = read_slice(self._slices, place, self._secret)
-        kept = without_records(content.rows, tokens, self._secret)
-        rewritten = kept.num_rows == content.rows.num_rows  # and then a crash came
-        if kept.num_rows != known.records or not (rewritten or content.digest == known.digest):
-            raise IntegrityError(
-                f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
-                "deleted records are out of use. Restore the file from a backup, and open the run to finish"
-            )
-        if rewritten:
-            return content.digest
-        return write_slice(self._slices, place, kept, self._secret, tmp=self._tmp)
+    def _erase(self, *, generations: Collection[int] = (), everything: bool = False, wait: bool = True) -> None:
+        with held(self._lock, wait=wait) as mine:
+            if not mine:
+                return
+            snapshot = self._ledger.snapshot()
+            if generations and not snapshot.unfinished.keys() & set(generations):
+                return  # somebody was at it, while we waited for the lock
+            if everything or self._eraser.due():
+                self._eraser.erase(everything=everything)
+            with self._ledger.writing() as transaction:
+                transaction.settle()
+
+    def _waits_for_others(self, generations: Collection[int]) -> bool:
+        """Whether an open run has not moved to generations yet."""
+        with self._ledger.reading() as transaction:
+            if all(entry.effective_at is not None for entry in transaction.log(generations)):
+                return False
+            behind = transaction.sessions.behind(max(generations))
+        if behind == 0:
+            with self._ledger.writing() as transaction:
+                transaction.settle()
+        return True
 
 
 @contextmanager
 def _erasure_errors(doing: str) -> Iterator[None]:
-    """Let every refusal, the ledger's too, say what was being done: for it is not true that nothing has changed."""
+    """Let every refusal after acceptance say what was being done: for it is not true that nothing has changed."""
     try:
-        with storage_errors(doing):
-            yield
+        yield
+    except FsyncError:
+        raise
     except StorageError as error:
-        reason = getattr(error.__cause__, "orig", None)
-        if reason is None:  # the disk's
-            raise
-        remedy = "free space or mend the disk, then open the run again"
-        raise StorageError(f"{doing} failed: the ledger refused ({reason}); {remedy}") from error
+        reason = getattr(error.__cause__, "orig", None) or error
+        raise StorageError(f"{doing} failed: {reason}; then open the run again") from error
 
 
-def _losses(located: Located) -> dict[Place, int]:
+def _or_raise(result: Accepted | Exception) -> Accepted:
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+def _outcome(request: Request, total: _Sum, entries: Sequence[Entry]) -> Outcome:
     losses: dict[Place, int] = {}
-    for row in located.rows:
-        losses[row.place] = losses.get(row.place, 0) + row.copies
-    return losses
-
-
-def _absent(
-    located: Located, records: Mapping[bytes, str], subjects: Mapping[bytes, str]
-) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    present = {row.token for row in located.rows} | {row.subject for row in located.rows}
-    absent = [(token, name) for names in (records, subjects) for token, name in names.items() if token not in present]
-    return (
-        tuple(name for token, name in absent if token in located.already),
-        tuple(name for token, name in absent if token not in located.already),
+    for result in total.accepted:
+        for place, lost in result.plan.losses.items():
+            losses[place] = losses.get(place, 0) + lost
+    held_now = {token for result in total.accepted for row in result.rows for token in (row.token, row.subject)}
+    gone = {token: number for result in total.accepted for token, number in result.gone.items()}
+    absent = [(token, name) for token, name in request.names.items() if token not in held_now]
+    return Outcome(
+        before=total.accepted[0].before,
+        after=total.accepted[-1].after,
+        losses=losses,
+        stages_lost=sum(len(result.plan.tainted) for result in total.accepted),
+        deleted=total.deleted,
+        already=tuple(name for token, name in absent if token in gone and gone[token] not in total.generations),
+        unknown=tuple(name for token, name in absent if token not in gone),
+        entries=tuple(entries),
+        repeated=any(result.earlier is not None for result in total.accepted),
     )

@@ -1,6 +1,6 @@
-"""Every place in a run that can hold a record's bytes or influence, in one list.
+"""Every place that can hold a record's bytes or influence, in one list, in the order in which erasure walks it.
 
-Erasure walks it; a test watches a whole run and fails on a file that no entry names.
+A test watches a whole run and fails on a file that no entry names.
 """
 
 from __future__ import annotations
@@ -12,46 +12,93 @@ from pathlib import PurePosixPath
 
 @dataclass(frozen=True, kw_only=True)
 class StoragePlace:
-    """A kind of file in a run."""
+    """A kind of file, or another place where bytes lie."""
 
-    pattern: str
-    """Shell pattern of paths relative to the run folder."""
+    name: str
+    pattern: str | None
+    """Shell pattern of paths relative to the run folder; None for a place outside of it."""
+    where: str
+    """In words, for people."""
     holds: str
     """What of a record can be in it."""
-    erased: str
-    """How it goes when the record is deleted."""
+    erased: str | None
+    """How it goes when the record is deleted; None where there is nothing to erase."""
+
+
+def _in_run(name: str, pattern: str, *, holds: str, erased: str | None) -> StoragePlace:
+    return StoragePlace(name=name, pattern=pattern, where=pattern, holds=holds, erased=erased)
 
 
 PLACES = (
     StoragePlace(
-        pattern="slices/shard-*/slice-*.parquet",
-        holds="the record itself",
-        erased="the slice's file is rewritten without it",
+        name="memory",
+        pattern=None,
+        where="memory of processes that have the run open",
+        holds="encoded records of slices; blocks and heads while they are in use",
+        erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
     ),
-    StoragePlace(
-        pattern="artifacts/shard-*/*.safetensors",
+    _in_run(
+        "artifacts",
+        "artifacts/shard-*/*.safetensors",
         holds="blocks and heads trained on it",
-        erased="every artifact above the slice is removed",
+        erased="every artifact above the slice is removed, at once",
     ),
-    StoragePlace(
-        pattern="artifacts/shard-*/*.json",
+    _in_run(
+        "manifests",
+        "artifacts/shard-*/*.json",
         holds="the keyed digest of a slice that held it",
         erased="removed with its artifact",
     ),
-    StoragePlace(
-        pattern="tmp/*",
+    _in_run(
+        "temporary files",
+        "tmp/*",
         holds="a slice or an artifact while it is written",
-        erased="renamed or removed at once; what a killed process left is removed when the run is opened",
+        erased="renamed or removed at once; what a killed process left is removed by the next deletion or opening",
+    ),
+    _in_run(
+        "slices",
+        "slices/shard-*/slice-*.parquet",
+        holds="the record itself",
+        erased="the slice's file is rewritten without it, at once or within deletion.erase_within",
     ),
     StoragePlace(
-        pattern="ledger.sqlite*",
-        holds="the keyed hash of its id and subject, and its slice's keyed digest",
-        erased="kept: it answers a second request, and tells nothing without the run's secret",
+        name="data set caches",
+        pattern=None,
+        where="the cache of the datasets library, where init was given a data set from it",
+        holds="all records that init read, as Arrow files under the user's home",
+        erased="init remembers the files; the first deletion removes them (they are made again from their source)",
     ),
-    StoragePlace(pattern="run.json", holds="nothing, but the label set of labels: infer", erased="not at all"),
-    StoragePlace(pattern="recipe.yaml", holds="nothing", erased="not at all"),
-    StoragePlace(pattern="secret", holds="nothing; the key of all digests", erased="not at all"),
-    StoragePlace(pattern="lock", holds="nothing", erased="not at all"),
+    StoragePlace(
+        name="core dumps",
+        pattern=None,
+        where="the folder where the kernel writes core dumps",
+        holds="the memory of a process that crashed",
+        erased="the program s3t makes none; those of other programs that had the run open are found by its path, removed",
+    ),
+    _in_run(
+        "erasures",
+        "erasures",
+        holds="how often slices were rewritten: a folder that is older than its ledger is recognised by it",
+        erased=None,
+    ),
+    _in_run(
+        "ledger",
+        "ledger.sqlite*",
+        holds="the keyed hash of its id and subject, and its slice's keyed digest",
+        erased="rows of what is present go, in the log and in free pages too; the token of what was deleted stays: it "
+        "answers a second request, and tells nothing without the run's secret",
+    ),
+    StoragePlace(
+        name="witness",
+        pattern=None,
+        where="S3T_STATE, by default ~/.local/state/s3t",
+        holds="the keyed hash of its id, to recognise a backup that is put back",
+        erased=None,
+    ),
+    _in_run("description", "run.json", holds="nothing, but the label set of labels: infer", erased=None),
+    _in_run("recipe", "recipe.yaml", holds="nothing", erased=None),
+    _in_run("secret", "secret", holds="nothing; the key of all digests", erased=None),
+    _in_run("lock", "lock", holds="nothing", erased=None),
 )
 
 
@@ -65,7 +112,7 @@ def place_named(path: str) -> StoragePlace | None:
     """
     parts = PurePosixPath(path).parts
     for place in PLACES:
-        wanted = PurePosixPath(place.pattern).parts
+        wanted = PurePosixPath(place.pattern or "").parts
         if len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
             return place
     return None

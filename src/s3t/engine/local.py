@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,22 +18,31 @@ class EngineReport:
     """Stages thrown away because one of their slices lost a record while they were trained."""
 
 
+POLL_SECONDS = 0.1
+
+
 def run_stages(missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], bool | None]) -> EngineReport:
-    """Do `work` on every missing stage, parents first.
+    """Do `work` on every missing stage, parents first, until none is missing.
+
+    Several engines may work on one run: each takes what no other has taken, and at the end waits for the others.
 
     Args:
         missing: the stages that are missing now, parents before children.
-        work: trains and commits one stage; False if a deletion came between, and the list has to be
-            asked for again; None if there was nothing left to do.
+        work: trains and commits one stage; False if a deletion came between, and the list has to be asked for again;
+            None if there was nothing to do: another has stored it, is at it, or is at its parent.
     """
     trained: list[Stage] = []
     discarded = 0
     while stages := missing():
+        idle = True
         for stage in stages:
             done = work(stage)
+            idle = idle and done is None
             if done is False:
                 discarded += 1
                 break
             if done:
                 trained.append(stage)
+        if idle:
+            time.sleep(POLL_SECONDS)
     return EngineReport(trained=tuple(trained), discarded=discarded)

@@ -1,6 +1,23 @@
 """The ledger: the durable log of deletions, and what is alive, in one database."""
 
-from s3t.ledger.ledger import Ledger, Transaction
-from s3t.ledger.state import Located, RecordRow, SliceState, Snapshot
+from s3t.ledger.address import Address, PostgresAddress
+from s3t.ledger.ledger import Ledger
+from s3t.ledger.sessions import Session
+from s3t.ledger.state import Acceptance, Entry, Located, RecordRow, SliceState, Snapshot, State, ToErase
+from s3t.ledger.transaction import Transaction
 
-__all__ = ["Ledger", "Located", "RecordRow", "SliceState", "Snapshot", "Transaction"]
+__all__ = [
+    "Acceptance",
+    "Address",
+    "Entry",
+    "Ledger",
+    "Located",
+    "PostgresAddress",
+    "RecordRow",
+    "Session",
+    "SliceState",
+    "Snapshot",
+    "State",
+    "ToErase",
+    "Transaction",
+]

@@ -1,295 +1,268 @@
-"""The ledger's operations. A state and the record of it change in one transaction."""
+"""A run's ledger: transactions, snapshots, and the database's own upkeep."""
 
 from __future__ import annotations
 
+import sqlite3
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
 
-from sqlalchemy import Connection, Engine, bindparam, delete, func, insert, select, update
-from sqlalchemy.exc import DatabaseError
+from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import storage_errors
+from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors
 from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import schema
-from s3t.ledger.state import Located, RecordRow, SliceState, Snapshot
+from s3t.ledger.address import Address
+from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
+from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
+from s3t.ledger.migrating import create_tables, migrate
+from s3t.ledger.state import RecordRow, SliceState, Snapshot
+from s3t.ledger.statements import chunks, now
+from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
-from s3t.stages import Stage
 
-# SQLite takes 32,766 variables in a statement.
-_CHUNK = 10_000
+_LONG_LOG_BYTES = 4 * 2**20
+_CHECKPOINT_SECONDS = 2.0
 
 
 class Ledger:
-    """A run's ledger. Safe to share among threads; several processes may have it open."""
+    """A run's ledger. Safe to share among threads; several processes may have it open, on PostgreSQL several hosts."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, address: Address, engine: Engine) -> None:
+        self._address = address
         self._engine = engine
+        self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
+        self._known: Snapshot | None = None
 
     @classmethod
-    def create(cls, path: Path, *, slices: Mapping[Place, SliceState], records: Iterable[RecordRow]) -> Ledger:
+    def create(
+        cls,
+        address: Address,
+        *,
+        slices: Mapping[Place, SliceState],
+        records: Iterable[RecordRow],
+        copies: Sequence[str] = (),
+    ) -> Ledger:
         """A new ledger at generation 0.
 
+        Args:
+            address: where it shall be.
+            slices: every slice.
+            records: every record.
+            copies: files outside the run that hold records.
+
         Raises:
-            StorageError: the disk or the database refused.
+            StorageError: the disk or the database refused; nothing is left.
         """
-        with storage_errors("making the ledger"):
-            path.touch(mode=0o600)  # SQLite gives its log the same mode
-        ledger = cls.open(path)
+        if isinstance(address, Path):
+            with storage_errors("making the ledger"):
+                address.touch(mode=0o600)  # SQLite gives its log the same mode
+        ledger = cls(address, engine_at(address))
         try:
             with ledger._transaction(writing=True) as connection:
-                schema.metadata.create_all(connection)
-                now = time.time()
-                first = {"generation": 0, "accepted_at": now, "erased_at": now, "records": 0}
-                connection.execute(insert(schema.generations), [first])
-                connection.execute(insert(schema.slices), [_slice_row(*item) for item in slices.items()])
-                for chunk in _chunks([_record_row(row) for row in records]):
-                    connection.execute(insert(schema.records), chunk)
+                create_tables(connection, address)
+                _fill(connection, slices, records, copies)
         except BaseException:
             ledger.close()
             raise
         return ledger
 
     @classmethod
-    def open(cls, path: Path) -> Ledger:
-        """The ledger in a file.
+    def open(cls, address: Address) -> Ledger:
+        """The ledger at an address; one that an older version wrote is brought up to date.
 
         Raises:
-            IntegrityError: there is no such file.
+            IntegrityError: there is none.
+            RunFolderError: a newer version wrote it.
+            StorageError: the disk or the database refused.
         """
-        if not path.is_file():
-            raise IntegrityError(f"{path}: the run's ledger is missing; restore the run from a backup")
-        return cls(schema.sqlite_engine(path))
+        if isinstance(address, Path) and not address.is_file():
+            raise IntegrityError(f"{address}: the run's ledger is missing; restore the run from a backup")
+        ledger = cls(address, engine_at(address))
+        try:
+            with ledger._transaction(writing=False) as connection:
+                current = migrate(connection, address, check=True)
+            if not current:
+                with ledger._transaction(writing=True) as connection:
+                    migrate(connection, address)
+        except BaseException:
+            ledger.close()
+            raise
+        return ledger
 
     def close(self) -> None:
-        """Release connections."""
+        """Write SQLite's log back and release connections."""
+        if isinstance(self._address, Path) and self._address.is_file():
+            try:
+                self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
+            except StorageError:
+                pass  # nothing is lost: the log stays beside the database
         self._engine.dispose()
+
+    def lock(self, path: Path) -> RunLock:
+        """The run's lock: the file at `path`, or one of the database's, where hosts share that."""
+        if isinstance(self._address, Path):
+            return FileRunLock(path)
+        return DatabaseRunLock(self._engine, schema=self._address.schema)
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
         """A transaction that no other writer overlaps. On leaving without an error it is durable.
 
         Raises:
-            StorageError: the disk or the database refused; nothing of the transaction happened.
+            StorageError: the disk or the database refused; unless the message says that nobody can know, nothing of the
+                transaction happened.
         """
         with self._transaction(writing=True) as connection:
-            yield Transaction(connection)
+            yield Transaction(connection, known=self._known)
+        if isinstance(self._address, Path) and _size(self._log) > _LONG_LOG_BYTES:
+            self._checkpoint("PASSIVE")
+
+    @contextmanager
+    def reading(self) -> Iterator[Transaction]:
+        """A transaction that sees one state and changes nothing."""
+        with self._transaction(writing=False) as connection:
+            yield Transaction(connection, known=self._known)
 
     def snapshot(self) -> Snapshot:
-        """The ledger at its present generation."""
-        with self._transaction(writing=False) as connection:
-            return Transaction(connection).snapshot()
+        """The ledger at its present generation. Cheap if nothing has changed since the last."""
+        with self.reading() as transaction:
+            snapshot = transaction.snapshot()
+        self._known = snapshot
+        return snapshot
 
-    def generation(self) -> int:
-        """The present generation; one more with every accepted deletion."""
-        with self._transaction(writing=False) as connection:
-            return _generation(connection)
+    def wipe(self) -> bool:
+        """Let go of what the database keeps of rows that were changed or removed: SQLite's log, PostgreSQL's dead rows.
 
-    def unfinished(self) -> bool:
-        """Whether an accepted deletion has bytes left to erase."""
-        with self._transaction(writing=False) as connection:
-            return any(
-                connection.execute(select(table.c.shard).limit(1)).first() is not None
-                for table in (schema.erasing_records, schema.erasing_artifacts)
-            )
+        Returns:
+            Whether it could be done; a reader of the log may be in the way for longer than a moment.
+
+        Raises:
+            StorageError: the disk or the database refused.
+        """
+        if isinstance(self._address, Path):
+            return self._checkpoint("TRUNCATE")
+        with self._refusals(), self._engine.connect() as connection:
+            bare = connection.execution_options(isolation_level="AUTOCOMMIT")
+            for table in _VACUUMED:
+                bare.execute(text(f"VACUUM {table.name}"))
+        return True
+
+    @property
+    def _log(self) -> Path:
+        assert isinstance(self._address, Path)
+        return self._address.with_name(self._address.name + "-wal")
+
+    def _checkpoint(self, mode: str) -> bool:
+        until = time.monotonic() + _CHECKPOINT_SECONDS
+        with self._turn, self._refusals(), self._engine.connect() as connection:
+            raw = connection.connection.cursor()  # no transaction: a checkpoint within one is refused
+            try:
+                raw.execute("PRAGMA busy_timeout=50")
+                while True:
+                    busy, *_ = raw.execute(f"PRAGMA wal_checkpoint({mode})").fetchone()
+                    if not busy or time.monotonic() > until:
+                        return not busy
+                    time.sleep(0.01)
+            finally:
+                raw.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
+                raw.close()
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Connection]:
+        refuse_after_failed_fsync()
+        ending = False
+        with self._turn if writing else nullcontext():
+            try:
+                with self._engine.connect().execution_options(s3t_writing=writing) as connection:
+                    begun = connection.begin()
+                    try:
+                        yield connection
+                    except BaseException:
+                        begun.rollback()
+                        raise
+                    ending = True
+                    begun.commit()
+            except DBAPIError as error:
+                raise self._refusal(error, ending=ending and writing) from error
+
+    @contextmanager
+    def _refusals(self) -> Iterator[None]:
+        refuse_after_failed_fsync()
         try:
-            with (
-                self._engine.connect().execution_options(s3t_writing=writing) as connection,
-                connection.begin(),
-            ):
-                yield connection
-        except DatabaseError as error:
-            remedy = "Free space or mend the disk, then run the same command again"
-            if "locked" in str(error.orig):
-                remedy = "Another process holds it; run the same command again later"
-            raise StorageError(f"the ledger refused ({error.orig}); nothing was changed. {remedy}") from error
+            yield
+        except (DBAPIError, sqlite3.Error) as error:  # the second from a cursor of SQLite's own
+            raise self._refusal(error) from error
+
+    def _refusal(self, error: Exception, *, ending: bool = False) -> StorageError:
+        """What to tell of an error of the database."""
+        reason = getattr(error, "orig", None) or error
+        if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
+            return note_failed_fsync(f"the ledger ({reason})")
+        if ending and not isinstance(self._address, Path):
+            return StorageError(
+                f"the ledger's database failed while it committed ({reason}); whether the change was made nobody can "
+                "know. Run the same command again: what was deleted already is reported as such"
+            )
+        remedy = "Free space or mend the disk, then run the same command again"
+        if not isinstance(self._address, Path):
+            remedy = f"See that the database answers ({self._address}), then run the same command again"
+        elif "locked" in str(reason):
+            remedy = "Another process holds it; run the same command again later"
+        return StorageError(f"the ledger refused ({reason}); nothing was changed. {remedy}")
 
 
-class Transaction:
-    """What can be done to the ledger within one transaction."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def snapshot(self) -> Snapshot:
-        """The ledger as this transaction sees it."""
-        run = self._connection.execute
-        pending = {
-            Place(*row)
-            for row in run(select(schema.erasing_records.c.shard, schema.erasing_records.c.slice).distinct())
+def _fill(
+    connection: Connection,
+    slices: Mapping[Place, SliceState],
+    records: Iterable[RecordRow],
+    copies: Sequence[str],
+) -> None:
+    time = now(connection)
+    first = {"generation": 0, "accepted_at": time, "effective_at": time, "erased_at": time, "records": 0}
+    connection.execute(insert(schema.generations), [first])
+    rows = [
+        {
+            "shard": place.shard,
+            "slice": place.slice,
+            "records": state.records,
+            "losses": state.losses,
+            "digest": state.digest,
         }
-        slices = {
-            Place(row.shard, row.slice): SliceState(
-                records=row.records,
-                losses=row.losses,
-                digest=row.digest,
-                pending=Place(row.shard, row.slice) in pending,
-            )
-            for row in run(select(schema.slices))
+        for place, state in slices.items()
+    ]
+    connection.execute(insert(schema.slices), rows)
+    found = [
+        {
+            "token": row.token,
+            "subject": row.subject,
+            "shard": row.place.shard,
+            "slice": row.place.slice,
+            "copies": row.copies,
         }
-        stages = {Stage(row.shard, _parse_prefix(row.prefix)): row.key for row in run(select(schema.stages))}
-        return Snapshot(generation=_generation(self._connection), slices=slices, stages=stages)
-
-    def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
-        """The present records among the requested, and which requested tokens were deleted before."""
-        table = schema.records
-        rows = {row.token: row for row in self._select_in(select(table), table.c.token, records)}
-        rows |= {row.token: row for row in self._select_in(select(table), table.c.subject, subjects)}
-        asked = [*records, *subjects]
-        gone = self._select_in(select(schema.deleted.c.token), schema.deleted.c.token, asked)
-        located = (
-            RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)
-            for row in rows.values()
-        )
-        return Located(
-            rows=tuple(sorted(located, key=lambda row: row.token)),
-            already=frozenset(row.token for row in gone),
-        )
-
-    def accept(self, rows: Sequence[RecordRow], *, losses: Mapping[Place, int], tainted: Mapping[Stage, str]) -> int:
-        """Take records and the stages above them out of everything that serves or trains; the new generation.
-
-        Their bytes are still there; what has to be erased is noted in the same transaction.
-
-        Args:
-            rows: the records.
-            losses: how many records each slice loses.
-            tainted: the live stages trained on those slices, and their keys.
-        """
-        run = self._connection.execute
-        generation = _generation(self._connection) + 1
-        entry = {"generation": generation, "accepted_at": time.time(), "records": sum(losses.values())}
-        run(insert(schema.generations), [entry])
-        tokens = [row.token for row in rows]
-        for chunk in _chunks(tokens):
-            run(delete(schema.records).where(schema.records.c.token.in_(chunk)))
-        subjects = {row.subject for row in rows if row.subject is not None}
-        left = self._select_in(select(schema.records.c.subject).distinct(), schema.records.c.subject, subjects)
-        emptied = subjects - {row.subject for row in left}
-        self._insert(schema.deleted, [{"token": token, "generation": generation} for token in (*tokens, *emptied)])
-        self._insert(
-            schema.erasing_records,
-            [{"token": row.token, "shard": row.place.shard, "slice": row.place.slice} for row in rows],
-        )
-        for place, lost in losses.items():
-            run(
-                update(schema.slices)
-                .where(*_at(schema.slices, place))
-                .values(records=schema.slices.c.records - lost, losses=schema.slices.c.losses + 1)
-            )
-        hit = [
-            {"stage_shard": stage.shard, "stage_prefix": _prefix_text(stage), "key": key}
-            for stage, key in tainted.items()
-        ]
-        if hit:
-            table = schema.stages
-            row = table.c.shard == bindparam("stage_shard"), table.c.prefix == bindparam("stage_prefix")
-            run(delete(table).where(*row), hit)
-            self._insert(
-                schema.erasing_artifacts, [{"shard": entry["stage_shard"], "key": entry["key"]} for entry in hit]
-            )
-        return generation
-
-    def to_erase(self) -> tuple[dict[Place, set[bytes]], set[tuple[int, str]]]:
-        """Record tokens by the slice whose file still holds them, and (shard, key) of tainted artifacts."""
-        tokens: dict[Place, set[bytes]] = {}
-        for row in self._connection.execute(select(schema.erasing_records)):
-            tokens.setdefault(Place(row.shard, row.slice), set()).add(row.token)
-        artifacts = {(row.shard, row.key) for row in self._connection.execute(select(schema.erasing_artifacts))}
-        return tokens, artifacts
-
-    def erased(self, digests: Mapping[Place, str], artifacts: Collection[tuple[int, str]]) -> None:
-        """Note that slices were rewritten (their new digests) and artifacts removed."""
-        run = self._connection.execute
-        for place, digest in digests.items():
-            run(update(schema.slices).where(*_at(schema.slices, place)).values(digest=digest))
-            run(delete(schema.erasing_records).where(*_at(schema.erasing_records, place)))
-        table = schema.erasing_artifacts
-        for shard, key in artifacts:
-            run(delete(table).where(table.c.shard == shard, table.c.key == key))
-        run(update(schema.generations).where(schema.generations.c.erased_at.is_(None)).values(erased_at=time.time()))
-
-    def commit_stage(
-        self, stage: Stage, key: str, *, seen: Mapping[Place, SliceState], put: Callable[[], None]
-    ) -> bool:
-        """Store a trained stage, unless a slice under it has lost a record since it was `seen`, or was losing one.
-
-        Args:
-            stage: the stage.
-            key: of its artifact.
-            seen: every slice in its prefix, as it was before its training began.
-            put: stores the artifact. Called within the transaction, so no deletion comes between.
-
-        Returns:
-            Whether it was stored.
-        """
-        run = self._connection.execute
-        table, erasing = schema.slices, schema.erasing_records
-        for place, state in seen.items():
-            now = run(select(table.c.losses, table.c.digest).where(*_at(table, place))).one()
-            # Between an acceptance and the end of its erasure the losses are new, but the file is the old one.
-            pending = run(select(erasing.c.shard).where(*_at(erasing, place)).limit(1)).first() is not None
-            if pending or state.pending or (now.losses, now.digest) != (state.losses, state.digest):
-                return False
-        put()
-        row = {"shard": stage.shard, "prefix": _prefix_text(stage), "key": key}
-        run(delete(schema.stages).where(*(schema.stages.c[name] == row[name] for name in ("shard", "prefix"))))
-        run(insert(schema.stages), [row])
-        return True
-
-    def _insert(self, table: Any, rows: list[dict[str, Any]]) -> None:
-        for chunk in _chunks(rows):
-            self._connection.execute(insert(table).prefix_with("OR REPLACE", dialect="sqlite"), chunk)
-
-    def _select_in(self, statement: Any, column: Any, values: Collection[Any]) -> list[Any]:
-        return [
-            row
-            for chunk in _chunks(list(values))
-            for row in self._connection.execute(statement.where(column.in_(chunk)))
-        ]
+        for row in records
+    ]
+    for chunk in chunks(found):
+        connection.execute(insert(schema.records), chunk)
+    if copies:
+        connection.execute(insert(schema.copies), [{"path": path} for path in copies])
 
 
-def _generation(connection: Connection) -> int:
-    return int(connection.execute(select(func.max(schema.generations.c.generation))).scalar_one())
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
-def _at(table: Any, place: Place) -> tuple[Any, Any]:
-    return table.c.shard == place.shard, table.c.slice == place.slice
-
-
-def _slice_row(place: Place, state: SliceState) -> dict[str, Any]:
-    return {
-        "shard": place.shard,
-        "slice": place.slice,
-        "records": state.records,
-        "losses": state.losses,
-        "digest": state.digest,
-    }
-
-
-def _record_row(row: RecordRow) -> dict[str, Any]:
-    return {
-        "token": row.token,
-        "subject": row.subject,
-        "shard": row.place.shard,
-        "slice": row.place.slice,
-        "copies": row.copies,
-    }
-
-
-def _prefix_text(stage: Stage) -> str:
-    return ",".join(map(str, stage.prefix))
-
-
-def _parse_prefix(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
-def _chunks(rows: list[Any]) -> Iterator[list[Any]]:
-    for start in range(0, len(rows), _CHUNK):
-        yield rows[start : start + _CHUNK]
+_BUSY_MILLISECONDS = 1000 * BUSY_TIMEOUT_SECONDS
+_VACUUMED = (
+    schema.records,
+    schema.slices,
+    schema.stages,
+    schema.erasing_records,
+    schema.erasing_artifacts,
+)

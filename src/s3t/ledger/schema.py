@@ -1,13 +1,10 @@
-"""The ledger's tables, and SQLite set up so that a commit is on the disk when it returns."""
+"""The ledger's tables as they are now. How older databases become this: `migrations/`."""
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 from sqlalchemy import (
+    BigInteger,
     Column,
-    Engine,
     Float,
     ForeignKeyConstraint,
     Index,
@@ -16,12 +13,7 @@ from sqlalchemy import (
     MetaData,
     String,
     Table,
-    create_engine,
-    event,
 )
-from sqlalchemy.engine import URL
-
-BUSY_TIMEOUT_SECONDS = 60
 
 metadata = MetaData()
 
@@ -29,11 +21,25 @@ generations = Table(
     "generations",
     metadata,
     Column("generation", Integer, primary_key=True),
-    Column("accepted_at", Float, nullable=False),  # seconds since the epoch, UTC
+    Column("accepted_at", Float, nullable=False),  # times are seconds since the epoch, UTC
+    Column("effective_at", Float),  # null until every server has moved to it
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
+    Column("request", LargeBinary(32)),  # the keyed hash of its idempotency key, if it had one
+    Index("generations_by_request", "request"),
+    Index("generations_by_erasure", "erased_at"),
 )
-"""One row a deletion; generation 0 is the row written at init."""
+"""One row an accepted deletion; generation 0 is the row written at init."""
+
+requests = Table(
+    "requests",
+    metadata,
+    Column("key", LargeBinary(32), primary_key=True),
+    Column("content", LargeBinary(32), nullable=False),  # keyed hash of all names asked for
+    Column("batches", Integer, nullable=False),  # accepted so far
+    Column("deleted", Integer, nullable=False),  # records, in the batches accepted so far
+)
+"""Requests that came with an idempotency key: a second one with the same key does nothing more."""
 
 slices = Table(
     "slices",
@@ -42,7 +48,8 @@ slices = Table(
     Column("slice", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
     Column("losses", Integer, nullable=False),
-    Column("digest", String(64), nullable=False),
+    Column("digest", String(64), nullable=False),  # of its file, as far as the ledger knows
+    Column("next_digest", String(64)),  # noted before the file is rewritten; a crash leaves one of the two
 )
 
 records = Table(
@@ -63,6 +70,7 @@ deleted = Table(
     metadata,
     Column("token", LargeBinary(32), primary_key=True),
     Column("generation", Integer, nullable=False),
+    Index("deleted_by_generation", "generation"),
 )
 """Tokens of deleted records, and of subjects that have no record left: so that a second request is answered."""
 
@@ -72,14 +80,17 @@ erasing_records = Table(
     Column("token", LargeBinary(32), primary_key=True),
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
+    Column("generation", Integer, nullable=False, server_default="0"),
+    Index("erasing_records_by_slice", "shard", "slice"),
 )
-"""Accepted, but still in a slice's file. Empty but for the moments after an acceptance, or after a crash."""
+"""Accepted, but still in a slice's file: for the moments after an acceptance, or while a rewriting may wait."""
 
 erasing_artifacts = Table(
     "erasing_artifacts",
     metadata,
     Column("shard", Integer, primary_key=True),
     Column("key", String(64), primary_key=True),
+    Column("generation", Integer, nullable=False, server_default="0"),
 )
 """Tainted, but still in the store."""
 
@@ -92,22 +103,37 @@ stages = Table(
 )
 """Committed, untainted stages."""
 
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("session", String(32), primary_key=True),
+    Column("host", String, nullable=False),
+    Column("process", Integer, nullable=False),
+    Column("generation", Integer, nullable=False),  # nothing older is in use there
+    Column("seen_at", Float, nullable=False),
+)
+"""Open runs that predict or train, in any process on any host: the servers that a deletion waits for."""
 
-def sqlite_engine(path: Path) -> Engine:
-    """An engine on a SQLite file: WAL, synchronous=FULL, secure_delete; write transactions lock at their start."""
-    engine = create_engine(URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_TIMEOUT_SECONDS})
+claims = Table(
+    "claims",
+    metadata,
+    Column("shard", Integer, primary_key=True),
+    Column("prefix", String, primary_key=True),
+    Column("session", String(32), nullable=False),
+)
+"""Stages that a session is training."""
 
-    @event.listens_for(engine, "connect")
-    def _set_up(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, below
-        cursor = connection.cursor()
-        for pragma in ("journal_mode=WAL", "synchronous=FULL", "secure_delete=ON", "foreign_keys=ON"):
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
+copies = Table(
+    "copies",
+    metadata,
+    Column("path", String, primary_key=True),
+)
+"""Files outside the run that hold records, as far as init knew of any."""
 
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Any) -> None:
-        writing = connection.get_execution_options().get("s3t_writing", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writing else "BEGIN")
-
-    return engine
+notes = Table(
+    "notes",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("value", BigInteger, nullable=False),
+)
+"""Numbers by name (`statements.py`)."""

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.sequences import Order
 from s3t.stages import Stage
+
+State = Literal["accepted", "effective", "erased"]
+"""How far a deletion has come."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +37,8 @@ class SliceState:
     """Keyed hash of the rows in its file."""
     pending: bool
     """Whether its file still holds a record that has been accepted for deletion."""
+    next_digest: str | None = None
+    """What its digest will be, noted before its file is rewritten."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +46,17 @@ class Snapshot:
     """The ledger at one generation."""
 
     generation: int
+    changes: int
+    """Another snapshot with the same number is the same."""
     slices: Mapping[Place, SliceState]
     stages: Mapping[Stage, str]
     """Stages that are committed and not tainted, and the keys of their artifacts."""
+    unfinished: Mapping[int, float]
+    """Generations that are not erased yet, and when they were accepted (seconds since the epoch)."""
+    erasures: int
+    """How often slices were rewritten; the folder notes it, too."""
+    dead: bool
+    """Whether tainted artifacts are still in the store."""
 
     def inventory(self, orders: tuple[tuple[Order, ...], ...]) -> Inventory:
         """What is alive, for the orders of each shard."""
@@ -62,6 +76,17 @@ class Snapshot:
         places = (Place(stage.shard, index) for index in stage.prefix)
         return {place: self.slices[place] for place in places}
 
+    def still_has(self, stages: Mapping[Stage, str]) -> bool:
+        """Whether stages are alive, under the same keys: what they answered may be used."""
+        return all(self.stages.get(stage) == key for stage, key in stages.items())
+
+    def still_as(self, seen: Mapping[Place, SliceState]) -> bool:
+        """Whether slices have lost nothing since they were `seen`: what is trained on them may be committed."""
+        return all(
+            (now.losses, now.digest) == (then.losses, then.digest) and not now.pending
+            for now, then in ((self.slices[place], state) for place, state in seen.items())
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
@@ -69,5 +94,67 @@ class Located:
 
     rows: tuple[RecordRow, ...]
     """Present records, each once."""
-    already: frozenset[bytes]
-    """Requested tokens that have been deleted before."""
+    gone: Mapping[bytes, int]
+    """Requested tokens that have been deleted before, and by which generation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToErase:
+    """What is accepted, and not erased yet."""
+
+    records: Mapping[Place, frozenset[bytes]]
+    """Tokens of records that a slice's file still holds."""
+    since: Mapping[Place, float]
+    """When the oldest of a slice's was accepted."""
+    artifacts: frozenset[tuple[int, str]]
+    """(shard, key) of tainted artifacts."""
+    slices: Mapping[Place, SliceState]
+    """Every slice, as it shall be."""
+    erasures: int
+    """How often slices were rewritten."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Acceptance:
+    """What one deletion takes."""
+
+    rows: Sequence[RecordRow]
+    losses: Mapping[Place, int]
+    """Records that each slice loses."""
+    tainted: Mapping[Stage, str]
+    """The live stages trained on those slices, and their keys."""
+    request: bytes | None = None
+    """The keyed hash of its idempotency key."""
+    in_service: bool = True
+    """Whether a prefix that serves is tainted; if none is, no server has to move."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestRow:
+    """A request with an idempotency key, as far as it has come."""
+
+    content: bytes
+    """Keyed hash of all names asked for."""
+    batches: int
+    deleted: int
+    generations: frozenset[int]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One generation in the log."""
+
+    generation: int
+    records: int
+    """That it took."""
+    accepted_at: float
+    """Seconds since the epoch, UTC, as are the others."""
+    effective_at: float | None
+    erased_at: float | None
+
+    @property
+    def state(self) -> State:
+        """How far it has come."""
+        if self.erased_at is not None:
+            return "erased"
+        return "accepted" if self.effective_at is None else "effective"

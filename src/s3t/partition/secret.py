@@ -9,6 +9,8 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import Literal
 
+from s3t.errors import KeyDestroyedError
+
 Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check"]
 
 
@@ -20,16 +22,39 @@ class Secret:
     one against a digest.
     """
 
-    salt: str = field(repr=False)
+    salt: str | None = field(repr=False)
+    """None once it was destroyed."""
 
     @classmethod
     def draw(cls) -> Secret:
         """A fresh secret of 256 bits."""
         return cls(salt=secrets.token_hex(32))
 
+    @classmethod
+    def destroyed(cls) -> Secret:
+        """What is left of a secret that was destroyed: nothing can be located, checked or named with it."""
+        return cls(salt=None)
+
+    def reveal(self) -> str:
+        """The salt.
+
+        Raises:
+            KeyDestroyedError: it was destroyed.
+        """
+        if self.salt is None:
+            raise KeyDestroyedError(
+                "the run's secret was destroyed: the run goes on answering, but no record can be located, deleted, "
+                "trained on or audited. Whoever asks for a deletion can be helped by removing the whole run"
+            )
+        return self.salt
+
     def key(self, purpose: Purpose) -> bytes:
-        """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other."""
-        return _derived(self.salt, purpose)
+        """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other.
+
+        Raises:
+            KeyDestroyedError: the secret was destroyed.
+        """
+        return _derived(self.reveal(), purpose)
 
     def check(self) -> str:
         """What tells this secret from another, and nothing else of it (hexadecimal)."""

@@ -36,7 +36,7 @@ def _by_name(value: Any) -> Any:
 class Group(BaseModel):
     """Which slices a record of which group may lie in. Checked by the recipe, which knows slices and columns."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
     column: str = Field(min_length=1)
     """The column of the data that names each record's group. Never a feature; it may be a classification's label."""

@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 class Part(BaseModel):
     """What all parts have in common."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 
 
 class Columns(Part):
@@ -211,6 +211,15 @@ class Prediction(Part):
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     batch_size: int = Field(default=64, ge=1)
     """Inputs a forward pass."""
+
+
+class Deletion(Part):
+    """How records leave."""
+
+    erase_within: float = Field(default=0.0, ge=0.0, le=31_536_000.0)
+    """Seconds after a deletion within which the files of its slices are rewritten; what was trained on the record goes at
+    once in any case, and nothing uses it. 0: before the deletion returns. More saves rewriting a large slice for every
+    request; somebody must then run `s3t erase` in time, or keep the run open."""
 
 
 def _allowed(value: Value, problem: str | None) -> Value:

@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     Field,
     model_validator,
 )
 
 from s3t.errors import SettingError
-from s3t.recipe.parts import Adapter, Columns, Image, Part, Partition, Prediction, Sequences, Text, Training
+from s3t.recipe.parts import Adapter, Columns, Deletion, Image, Part, Partition, Prediction, Sequences, Text, Training
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
 
@@ -50,6 +52,17 @@ def _declared_labels(value: Any) -> Any:
     return [str(label) if isinstance(label, int) else label for label in value]
 
 
+def _ledger_url(value: str) -> str:
+    """A URL that may be written down."""
+    found = urlsplit(value)
+    if found.scheme not in ("postgresql+psycopg", "postgresql"):
+        raise ValueError("is not the URL of a PostgreSQL database; write postgresql+psycopg://USER@HOST/DATABASE")
+    if found.password is not None or "password=" in found.query:
+        # Not repeated here, nor by pydantic: the message would show it.
+        raise ValueError("holds a password; put it into PGPASSWORD, ~/.pgpass or the environment variable S3T_LEDGER")
+    return value
+
+
 class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
@@ -78,6 +91,12 @@ class Recipe(Part):
     """The optimiser and its schedule."""
     prediction: Prediction = Prediction()
     """The ensemble."""
+    deletion: Deletion = Deletion()
+    """How records leave."""
+    ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
+    """A PostgreSQL database for the ledger, postgresql+psycopg://USER@HOST/DATABASE, for runs that several hosts use;
+    without it the ledger is a SQLite file in the run folder. No password here: that belongs into PGPASSWORD, ~/.pgpass
+    or the environment variable S3T_LEDGER, which overrides the URL."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

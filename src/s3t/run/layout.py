@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,15 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from s3t.disk import write_bytes_durably
+from s3t.disk import storage_errors, write_bytes_durably
 from s3t.errors import IntegrityError, RunFolderError
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
+from s3t.run.secret import read_secret, write_secret
 from s3t.sequences import Order
 
-RUN_FORMAT = 1
-"""Of the folder. A run of another format is not opened."""
+RUN_FORMAT = 2
+"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date. Newer ones are not opened."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +44,13 @@ class Layout:
 
     @property
     def ledger(self) -> Path:
-        """The SQLite ledger."""
+        """The SQLite ledger, if the run has no other."""
         return self.root / "ledger.sqlite"
+
+    @property
+    def erasures(self) -> Path:
+        """How often slices were rewritten in this folder: fewer times than in the ledger if it is an old one."""
+        return self.root / "erasures"
 
     @property
     def slices(self) -> Path:
@@ -76,6 +81,10 @@ class Description(BaseModel):
     format: int = RUN_FORMAT
     version: str
     """Of s3t."""
+    run: str
+    """A random name of this run: a copy of its folder has the same."""
+    ledger: str | None
+    """The URL of its ledger's database, without a password; None for SQLite in the run folder."""
     labels: tuple[str, ...]
     """In the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]
@@ -95,7 +104,7 @@ def write_layout(layout: Layout, recipe: Recipe, description: Description, secre
     content = recipe.model_dump(mode="json", exclude={"partition": {"salt"}})
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_bytes_durably(layout.recipe, text.encode(), tmp=layout.tmp)
-    write_bytes_durably(layout.secret, secret.salt.encode(), tmp=layout.tmp, mode=0o600)
+    write_secret(layout.secret, secret, tmp=layout.tmp)
     write_description(layout, description)
 
 
@@ -120,12 +129,14 @@ def read_description(layout: Layout) -> Description:
     except (OSError, ValueError) as error:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error
     found = content.get("format") if isinstance(content, dict) else None
-    if found != RUN_FORMAT:
+    if found == 1:
+        content |= {"format": RUN_FORMAT, "run": str(content.get("secret_check"))[:16], "ledger": None}
+    elif found != RUN_FORMAT:
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
             [
-                f"was written by s3t {written} in format {found}; this version reads format {RUN_FORMAT}: install "
+                f"was written by s3t {written} in format {found}; this version reads formats 1 to {RUN_FORMAT}: install "
                 "that version, or make a new run"
             ],
         )
@@ -136,21 +147,40 @@ def read_description(layout: Layout) -> Description:
 
 
 def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
-    """Read the describing files.
+    """Read the describing files. A folder of format 1 is brought up to date first.
 
     Raises:
-        RunFolderError: the folder is no run, or one of another format.
-        IntegrityError: a describing file is damaged.
+        RunFolderError: the folder is no run, or one of a newer format.
+        IntegrityError: a describing file is damaged, or the secret is missing or another.
     """
     description = read_description(layout)
+    if json.loads(layout.description.read_bytes())["format"] != RUN_FORMAT:
+        with storage_errors("bringing the run up to date"):  # older versions then refuse it, as they must
+            write_description(layout, description)
     try:
         recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
-        secret = Secret(salt=layout.secret.read_bytes().decode())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _damaged(layout, error) from error
-    if not hmac.compare_digest(description.secret_check, secret.check()):
-        raise IntegrityError(f"{layout.secret} is not the secret that the run was made with; put the old one back")
-    return recipe, description, secret
+    return recipe, description, read_secret(layout.secret, check=description.secret_check)
+
+
+def read_erasures(layout: Layout) -> int:
+    """How often slices were rewritten in this folder.
+
+    Raises:
+        IntegrityError: the file is damaged.
+    """
+    try:
+        return int(layout.erasures.read_text(encoding="ascii"))
+    except FileNotFoundError:
+        return 0
+    except (OSError, ValueError) as error:
+        raise _damaged(layout, error) from error
+
+
+def write_erasures(layout: Layout, count: int) -> None:
+    """Note how often slices were rewritten."""
+    write_bytes_durably(layout.erasures, f"{count}\n".encode(), tmp=layout.tmp)
 
 
 def _damaged(layout: Layout, error: Exception) -> IntegrityError:

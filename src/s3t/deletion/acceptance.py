@@ -1,0 +1,167 @@
+"""Acceptance: from a request to one ledger transaction, after which no prediction and no training may use the records.
+
+Requests that several threads make at once are accepted in one transaction (`grouping.py`), each with a generation of its
+own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from s3t.deletion.plan import Plan, after_deletion, plan_deletion
+from s3t.deletion.request import Batch
+from s3t.errors import InputError
+from s3t.inventory import Inventory
+from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
+from s3t.ledger.state import RequestRow
+from s3t.partition import Place
+
+
+@dataclass(frozen=True, kw_only=True)
+class Accepted:
+    """What became of a batch."""
+
+    before: Inventory
+    after: Inventory
+    plan: Plan
+    rows: tuple[RecordRow, ...]
+    gone: Mapping[bytes, int]
+    """Requested tokens that were deleted before, and by which generation."""
+    generation: int | None
+    """None if there was nothing to accept."""
+    earlier: RequestRow | None = None
+    """Set if a request with the same key has accepted this batch already."""
+
+
+class Acceptor:
+    """Accepts batches for one run."""
+
+    def __init__(self, ledger: Ledger, *, inventory: Callable[[Snapshot], Inventory]) -> None:
+        self._ledger = ledger
+        self._inventory = inventory
+
+    def accept(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
+        """Accept batches, in their order, in one transaction; durable on return."""
+        with self._ledger.writing() as transaction:
+            group = _Group.begin(transaction, batches, self._inventory)
+            results = [group.add(batch) for batch in batches]
+            if group.acceptances:
+                transaction.accept(group.acceptances)
+            for key, row in group.requests.items():
+                if row is not None:
+                    transaction.note_request(key, content=row.content, batches=row.batches, deleted=row.deleted)
+        return results
+
+    def look(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
+        """What `accept` would do."""
+        with self._ledger.reading() as transaction:
+            group = _Group.begin(transaction, batches, self._inventory)
+            return [group.add(batch) for batch in batches]
+
+
+@dataclass
+class _Group:
+    """What has been gathered of a transaction so far."""
+
+    inventory: Inventory
+    rows: dict[bytes, RecordRow]
+    by_subject: dict[bytes, list[RecordRow]]
+    gone: dict[bytes, int]
+    requests: dict[bytes, RequestRow | None]
+    acceptances: list[Acceptance] = field(default_factory=list)
+
+    @classmethod
+    def begin(
+        cls, transaction: Transaction, batches: Sequence[Batch], inventory: Callable[[Snapshot], Inventory]
+    ) -> _Group:
+        located = transaction.locate(
+            records={token for batch in batches for token in batch.records},
+            subjects={token for batch in batches for token in batch.subjects},
+        )
+        by_subject: dict[bytes, list[RecordRow]] = {}
+        for row in located.rows:
+            if row.subject is not None:
+                by_subject.setdefault(row.subject, []).append(row)
+        return cls(
+            inventory=inventory(transaction.snapshot()),
+            rows={row.token: row for row in located.rows},
+            by_subject=by_subject,
+            gone=dict(located.gone),
+            requests={batch.key: transaction.request(batch.key) for batch in batches if batch.key is not None},
+        )
+
+    def add(self, batch: Batch) -> Accepted | Exception:
+        """Take what a batch asks for and nobody before it in the group has taken."""
+        before, earlier = self.inventory, None if batch.key is None else self.requests[batch.key]
+        if earlier is not None and earlier.content != batch.content:
+            return InputError(
+                "the idempotency key", ["was used for a request with other names; use a new key for a new request"]
+            )
+        if earlier is not None and batch.number < earlier.batches:
+            nothing = Plan(losses={}, tainted=())
+            return Accepted(
+                before=before, after=before, plan=nothing, rows=(), gone=self._gone(batch), generation=None, earlier=earlier
+            )
+        gone = self._gone(batch)
+        rows = self._take(batch)
+        plan = plan_deletion(before, _losses(rows))
+        generation = None
+        if rows:
+            self.inventory = after_deletion(before, plan)
+            generation = self.inventory.generation
+            self.gone |= {row.token: generation for row in rows}
+            self.acceptances.append(
+                Acceptance(
+                    rows=rows,
+                    losses=plan.losses,
+                    tainted={stage: before.alive[stage] for stage in plan.tainted},
+                    request=batch.key,
+                    in_service=_serves(before, plan),
+                )
+            )
+        if batch.key is not None:
+            self._note(batch, rows, generation)
+        return Accepted(
+            before=before, after=self.inventory, plan=plan, rows=tuple(rows), gone=gone, generation=generation
+        )
+
+    def _gone(self, batch: Batch) -> dict[bytes, int]:
+        """What of a batch was deleted before it."""
+        gone = {token: self.gone[token] for token in (*batch.records, *batch.subjects) if token in self.gone}
+        for subject in batch.subjects & self.by_subject.keys():
+            owned = self.by_subject[subject]
+            if not any(row.token in self.rows for row in owned):
+                gone[subject] = max(self.gone[row.token] for row in owned)
+        return gone
+
+    def _take(self, batch: Batch) -> list[RecordRow]:
+        owned = (row.token for subject in batch.subjects for row in self.by_subject.get(subject, ()))
+        taken = {token: self.rows.pop(token) for token in (*batch.records, *owned) if token in self.rows}
+        return [row for _, row in sorted(taken.items())]
+
+    def _note(self, batch: Batch, rows: Sequence[RecordRow], generation: int | None) -> None:
+        assert batch.key is not None
+        earlier = self.requests[batch.key]
+        self.requests[batch.key] = RequestRow(
+            content=batch.content,
+            batches=batch.number + 1,
+            deleted=(earlier.deleted if earlier else 0) + sum(row.copies for row in rows),
+            generations=(earlier.generations if earlier else frozenset()) | ({generation} if generation else frozenset()),
+        )
+
+
+def _losses(rows: Sequence[RecordRow]) -> dict[Place, int]:
+    losses: dict[Place, int] = {}
+    for row in rows:
+        losses[row.place] = losses.get(row.place, 0) + row.copies
+    return losses
+
+
+def _serves(inventory: Inventory, plan: Plan) -> bool:
+    """Whether a prefix that serves holds a slice that loses records."""
+    for shard in {place.shard for place in plan.losses}:
+        serving = inventory.serving(shard)
+        if serving is not None and any(Place(shard, index) in plan.losses for index in serving.prefix):
+            return True
+    return False

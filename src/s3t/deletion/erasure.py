@@ -1,0 +1,133 @@
+"""Erasure: what was accepted for deletion leaves every place of the list (`places.py`), one place after the other.
+
+Each step may be done twice. What a slice's file shall be is in the ledger, and what its digest will be is noted there before
+the file is rewritten, so a crash leaves either the one or the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from s3t.deletion.outside import remove_copies, remove_core_dumps
+from s3t.deletion.places import PLACES
+from s3t.disk import storage_errors, sweep_tmp
+from s3t.errors import IntegrityError
+from s3t.ledger import Ledger, SliceState, ToErase
+from s3t.partition import Place, Secret
+from s3t.records import read_slice, slice_digest, without_records, write_slice
+from s3t.store import ArtifactStore
+
+
+@dataclass(frozen=True, kw_only=True)
+class Eraser:
+    """Erases what one run's ledger says is accepted."""
+
+    ledger: Ledger
+    store: ArtifactStore
+    secret: Secret
+    run: Path
+    slices: Path
+    tmp: Path
+    within: float
+    """Seconds after its acceptance for which a record may stay in its slice's file."""
+    forget: Callable[[Collection[Place]], None]
+    """Drops what is in memory of slices."""
+    mark: Callable[[int], None]
+    """Notes in the folder how many rewritings it has seen."""
+
+    def erase(self, *, everything: bool) -> None:
+        """Go through the places. The caller holds the run's lock.
+
+        Args:
+            everything: also what may still wait.
+
+        Raises:
+            StorageError: the disk or the database refused; the next call goes on.
+            IntegrityError: a slice's file is not one that the ledger knows.
+        """
+        with self.ledger.reading() as transaction:
+            work = transaction.to_erase()
+        steps: dict[str, Callable[[ToErase], None]] = {
+            "memory": lambda work: self.forget(work.records.keys()),
+            "artifacts": self._remove_artifacts,
+            "manifests": lambda work: None,  # with their artifacts
+            "temporary files": lambda work: self.sweep(),
+            "slices": lambda work: self._rewrite_slices(work, everything=everything),
+            "data set caches": lambda work: self._remove_copies(),
+            "core dumps": lambda work: remove_core_dumps(self.run),
+            "ledger": lambda work: self._wipe(),
+        }
+        for place in PLACES:
+            if place.erased is not None:
+                steps[place.name](work)
+
+    def due(self) -> bool:
+        """Whether something has to be erased now: a dead artifact, or a record that has waited long enough."""
+        snapshot = self.ledger.snapshot()
+        if snapshot.dead:
+            return True
+        pending = any(state.pending for state in snapshot.slices.values())
+        return pending and any(time.time() >= accepted + self.within for accepted in snapshot.unfinished.values())
+
+    def sweep(self) -> None:
+        """Remove what killed processes left: temporary files, and artifacts that no committed stage names."""
+        with storage_errors("sweeping temporary files"):
+            sweep_tmp(self.tmp)
+        with self.ledger.writing() as transaction, storage_errors("sweeping the artifact store"):
+            known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
+            if orphans := self.store.keys() - known:
+                self.store.erase(orphans)
+
+    def _remove_artifacts(self, work: ToErase) -> None:
+        with storage_errors("erasing artifacts"):
+            self.store.erase(set(work.artifacts))
+        with self.ledger.writing() as transaction:
+            transaction.removed(work.artifacts)
+
+    def _rewrite_slices(self, work: ToErase, *, everything: bool) -> None:
+        due = sorted(place for place in work.records if everything or time.time() >= work.since[place] + self.within)
+        if not due:
+            return
+        digests = {place: self._without(place, work.records[place], known=work.slices[place]) for place in due}
+        # First in the folder, then in the ledger: a folder that counts fewer than its ledger is an older one.
+        with storage_errors("marking the run folder"):
+            self.mark(work.erasures + 1)
+        with self.ledger.writing() as transaction:
+            for place, digest in digests.items():
+                transaction.rewritten(place, digest, work.records[place])
+            transaction.count_erasure()
+
+    def _without(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
+        """Rewrite a slice's file without records; its new digest.
+
+        Raises:
+            IntegrityError: the file is neither the one that the ledger knows nor the one that it shall become.
+        """
+        content = read_slice(self.slices, place, self.secret)
+        kept = without_records(content.rows, tokens, self.secret)
+        if kept.num_rows != known.records or content.digest not in (known.digest, known.next_digest):
+            raise IntegrityError(
+                f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
+                "deleted records are out of use. Restore the file from a backup, and open the run to finish"
+            )
+        if kept.num_rows == content.rows.num_rows:  # rewritten, and then a crash came
+            return content.digest
+        digest = slice_digest(kept, self.secret)
+        with self.ledger.writing() as transaction:
+            transaction.will_rewrite(place, digest)
+        with storage_errors("erasing records from a slice"):
+            return write_slice(self.slices, place, kept, self.secret, tmp=self.tmp)
+
+    def _remove_copies(self) -> None:
+        with self.ledger.reading() as transaction:
+            copies = [Path(path) for path in transaction.copies()]
+        if copies:
+            remove_copies(copies)
+            with self.ledger.writing() as transaction:
+                transaction.forget_copies()
+
+    def _wipe(self) -> None:
+        self.ledger.wipe()

@@ -1,0 +1,68 @@
+"""What somebody asks to have deleted, by tokens. Pure."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from s3t.partition import Secret
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A part of a request that is accepted whole or not at all."""
+
+    records: frozenset[bytes]
+    subjects: frozenset[bytes]
+    key: bytes | None
+    """The request's; None if it has none."""
+    content: bytes
+    """Keyed hash of all names of the request."""
+    number: int
+    """Counted from 0."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Records and subjects to delete, each once, in the order asked."""
+
+    records: dict[bytes, str]
+    """Names by token."""
+    subjects: dict[bytes, str]
+    key: bytes | None
+    content: bytes
+
+    @classmethod
+    def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:
+        """A request by names."""
+        by_record = {secret.token("ledger", "record", name): name for name in records}
+        by_subject = {secret.token("ledger", "subject", name): name for name in subjects}
+        content = hmac.new(secret.key("ledger"), b"request", sha256)
+        for tokens in (by_record, by_subject):
+            content.update(b"%d\0" % len(tokens) + b"".join(sorted(tokens)))
+        return cls(
+            records=by_record,
+            subjects=by_subject,
+            key=None if key is None else secret.token("ledger", "request", key),
+            content=content.digest(),
+        )
+
+    @property
+    def names(self) -> dict[bytes, str]:
+        """All names by token."""
+        return self.records | self.subjects
+
+    def batches(self, size: int) -> Iterator[Batch]:
+        """The request in parts of at most `size` names: always the same parts for the same names."""
+        asked = [(token, True) for token in sorted(self.records)] + [(token, False) for token in sorted(self.subjects)]
+        for number, start in enumerate(range(0, max(1, len(asked)), size)):
+            part = asked[start : start + size]
+            yield Batch(
+                records=frozenset(token for token, is_record in part if is_record),
+                subjects=frozenset(token for token, is_record in part if not is_record),
+                key=self.key,
+                content=self.content,
+                number=number,
+            )

@@ -1,0 +1,111 @@
+"""A second, outside memory of what was deleted: so that a backup of the run that is put back is recognised.
+
+A run folder that is restored whole is consistent in itself: its ledger does not know of later deletions. So every
+deletion is also noted in a file outside of the folder, one line a generation with the tokens that it took (keyed hashes,
+as in the ledger). An opening compares: the ledger behind the witness is an old one. From the witness the later deletions
+can be applied again (`reconcile.py`).
+
+By default it lies under the user's state folder, under the run's own random id. `S3T_STATE` names another folder: one
+that hosts share, or one that backups of the run do not reach.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from s3t.disk import append_durably, make_folder, storage_errors
+from s3t.ledger import Ledger
+
+VARIABLE = "S3T_STATE"
+_TAIL_BYTES = 2**20
+_WHOLE_LINE = re.compile(rb'^\{"generation": (\d+), "tokens": \[[^\]\n]*\]\}$', re.MULTILINE)
+
+
+def state_folder() -> Path:
+    """Where witnesses are kept on this machine."""
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen)
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "s3t"
+
+
+class Witness:
+    """The outside memory of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._noted: int | None = None  # at least up to here, the file knows
+
+    @classmethod
+    def of_run(cls, run: str) -> Witness:
+        """The witness of a run's id, on this machine."""
+        return cls(state_folder() / f"{run}.deletions")
+
+    @property
+    def path(self) -> Path:
+        """Its file."""
+        return self._path
+
+    def generation(self) -> int:
+        """The newest generation that was noted; 0 if there is none. Reads the end of the file alone."""
+        try:
+            with self._path.open("rb") as file:
+                size = end = file.seek(0, os.SEEK_END)
+                found: list[int] = []
+                while end > 0 and not found:
+                    end = max(0, end - _TAIL_BYTES)
+                    file.seek(end)
+                    tail = file.read(size - end)
+                    found = [int(number) for number in _WHOLE_LINE.findall(tail)]
+        except FileNotFoundError:
+            return 0
+        return max(found, default=0)
+
+    def since(self, generation: int) -> list[bytes]:
+        """Every token noted for generations after one."""
+        return sorted({token for number, tokens in self._lines() if number > generation for token in tokens})
+
+    def catch_up(self, ledger: Ledger) -> None:
+        """Note what the ledger has and this does not. Every process may; a line that is there twice does no harm.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        with storage_errors(f"noting deletions in {self._path} (set {VARIABLE} to another folder if it is read-only)"):
+            known = self.generation() if self._noted is None else self._noted
+            with ledger.reading() as transaction:
+                later = transaction.deleted_since(known)
+            self.note(later)
+            self._noted = max(later, default=known)
+
+    def note(self, deletions: Mapping[int, Sequence[bytes]]) -> None:
+        """Append generations and their tokens, durably.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if not deletions:
+            return
+        make_folder(self._path.parent)
+        lines = [
+            json.dumps({"generation": number, "tokens": [token.hex() for token in tokens]})
+            for number, tokens in sorted(deletions.items())
+        ]
+        append_durably(self._path, "".join(f"{line}\n" for line in lines).encode())
+
+    def _lines(self) -> Iterator[tuple[int, list[bytes]]]:
+        """Whole lines; one that a crash tore was never acknowledged, and is noted again from the ledger."""
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        for line in content.split(b"\n"):
+            try:
+                found = json.loads(line)
+                yield int(found["generation"]), [bytes.fromhex(token) for token in found["tokens"]]
+            except (ValueError, KeyError, TypeError):
+                continue

@@ -1,0 +1,83 @@
+"""Databases set up so that a commit is on the disk when it returns, and writers come one after the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+
+from s3t.ledger.address import Address, PostgresAddress
+
+BUSY_TIMEOUT_SECONDS = 60
+# SQLite's log is written back by us (`Ledger.checkpoint`), because SQLite itself hides a failed fsync of that.
+_SQLITE = (
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "secure_delete=ON",
+    "foreign_keys=ON",
+    "wal_autocheckpoint=0",
+    "temp_store=MEMORY",  # no temporary files elsewhere
+)
+_WRITERS = 0x533354  # "S3T": of the lock that writers of one schema take, beside the schema's own number
+
+
+def engine_at(address: Address) -> Engine:
+    """The engine of a ledger."""
+    return postgres_engine(address) if isinstance(address, PostgresAddress) else sqlite_engine(address)
+
+
+def sqlite_engine(path: Path) -> Engine:
+    """An engine on a SQLite file: WAL, synchronous=FULL, secure_delete; write transactions lock at their start."""
+    engine = create_engine(
+        URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        pool_size=8,
+        max_overflow=-1,
+    )
+
+    @event.listens_for(engine, "connect")
+    def _set_up(connection: Any, _record: Any) -> None:
+        connection.isolation_level = None  # we say BEGIN ourselves, below
+        cursor = connection.cursor()
+        for pragma in _SQLITE:
+            cursor.execute(f"PRAGMA {pragma}")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if _is_writing(connection) else "BEGIN")
+
+    return engine
+
+
+def postgres_engine(address: PostgresAddress) -> Engine:
+    """An engine on a PostgreSQL schema. Commits are synchronous whatever the server's default; a lost connection is
+    noticed before it is used again."""
+    engine = create_engine(
+        address.url,
+        pool_size=8,
+        max_overflow=-1,
+        pool_pre_ping=True,
+        connect_args={
+            "options": f"-c search_path={address.schema} -c synchronous_commit=on",
+            "connect_timeout": BUSY_TIMEOUT_SECONDS,
+            "application_name": "s3t",
+        },
+        hide_parameters=True,
+    )
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        if _is_writing(connection):
+            # Held until the end of the transaction; what it reads is newer than the lock (read committed).
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS}, hashtext('{address.schema}'))")
+        else:
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+
+    return engine
+
+
+def _is_writing(connection: Connection) -> bool:
+    return bool(connection.get_execution_options().get("s3t_writing", False))

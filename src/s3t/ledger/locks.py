@@ -1,0 +1,139 @@
+"""The run's lock: held while bytes are erased or orders are added, by one thread of one process of one host at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from filelock import FileLock, Timeout
+from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
+
+from s3t.disk import storage_errors
+from s3t.errors import StorageError
+
+_ERASERS = 0x533355  # beside the schema's own number; another than the writers' lock
+
+
+class RunLock(Protocol):
+    """May be taken again by the thread that holds it."""
+
+    def acquire(self, *, wait: bool) -> bool:
+        """Take it; False if another has it and `wait` is not set."""
+        ...
+
+    def release(self) -> None:
+        """Give it back."""
+        ...
+
+
+@contextmanager
+def held(lock: RunLock, *, wait: bool = True) -> Iterator[bool]:
+    """The lock while within; whether it was taken."""
+    taken = lock.acquire(wait=wait)
+    try:
+        yield taken
+    finally:
+        if taken:
+            lock.release()
+
+
+class _Nested:
+    """Threads of this process first agree among themselves, so that only processes have to poll."""
+
+    def __init__(self) -> None:
+        self._mine = threading.RLock()
+        self._depth = 0
+
+    def acquire(self, *, wait: bool) -> bool:
+        if not self._mine.acquire(blocking=wait):
+            return False
+        try:
+            if self._depth == 0 and not self._take(wait=wait):
+                self._mine.release()
+                return False
+        except BaseException:
+            self._mine.release()
+            raise
+        self._depth += 1
+        return True
+
+    def release(self) -> None:
+        self._depth -= 1
+        try:
+            if self._depth == 0:
+                self._give()
+        finally:
+            self._mine.release()
+
+    def _take(self, *, wait: bool) -> bool:
+        raise NotImplementedError
+
+    def _give(self) -> None:
+        raise NotImplementedError
+
+
+class FileRunLock(_Nested):
+    """A locked file in the run folder, for processes of one host."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = FileLock(path, mode=0o600, thread_local=False)
+
+    def _take(self, *, wait: bool) -> bool:
+        with storage_errors("locking the run"):
+            try:
+                self._file.acquire(timeout=-1 if wait else 0, poll_interval=0.01)
+            except Timeout:
+                return False
+        return True
+
+    def _give(self) -> None:
+        self._file.release()
+
+
+class DatabaseRunLock(_Nested):
+    """An advisory lock of PostgreSQL, for all hosts; the server frees it when the connection is lost."""
+
+    def __init__(self, engine: Engine, *, schema: str) -> None:
+        super().__init__()
+        self._engine = engine
+        self._schema = schema
+        self._connection: Connection | None = None
+
+    def _take(self, *, wait: bool) -> bool:
+        connection = self._connect()
+        try:
+            asked = f"({_ERASERS}, hashtext('{self._schema}'))"
+            if wait:
+                connection.execute(text(f"SELECT pg_advisory_lock{asked}"))
+            elif not connection.execute(text(f"SELECT pg_try_advisory_lock{asked}")).scalar_one():
+                connection.close()
+                return False
+        except DBAPIError as error:
+            connection.invalidate()
+            connection.close()
+            raise StorageError(
+                f"locking the run failed: the ledger's database refused ({error.orig}); see that it answers, then run "
+                "the same command again"
+            ) from error
+        self._connection = connection
+        return True
+
+    def _connect(self) -> Connection:
+        try:
+            return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+        except DBAPIError as error:
+            raise StorageError(
+                f"the ledger's database does not answer ({error.orig}); nothing was changed. Run the same command again "
+                "when it does"
+            ) from error
+
+    def _give(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.invalidate()  # ends the server's session, and with it the lock, whatever state it is in
+            connection.close()

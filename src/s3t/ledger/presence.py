@@ -1,0 +1,178 @@
+"""An open run as the other users of the run see it: at what generation it is, and that nothing older is in use there.
+
+Every computation on the run's tensors or records is entered here with a question: may it go on at a newer state of the
+ledger? A thread looks at the ledger several times a second. When a deletion came, computations that may not go on are told
+to stop at their next batch; once they have, the ledger is told that this session has moved. A deletion is effective when
+all sessions have.
+
+What an answer may be made of is decided by no lease and no clock: it leaves only after the ledger was asked once more.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from s3t.errors import FsyncError, S3TError
+from s3t.ledger.ledger import Ledger
+from s3t.ledger.sessions import LEASE_SECONDS, Session
+from s3t.ledger.state import Snapshot
+
+POLL_SECONDS = 0.1
+BEAT_SECONDS = LEASE_SECONDS / 6
+
+
+class Overtaken(Exception):  # noqa: N818
+    """A deletion has taken what a computation uses; its result may not be used."""
+
+
+class Work:
+    """A computation under way."""
+
+    def __init__(self, may_go_on: Callable[[Snapshot], bool]) -> None:
+        self._may_go_on = may_go_on
+        self.overtaken = False
+
+    def look(self, snapshot: Snapshot) -> None:
+        """Compare with a newer state of the ledger."""
+        self.overtaken = self.overtaken or not self._may_go_on(snapshot)
+
+    def check(self) -> None:
+        """Called at every batch.
+
+        Raises:
+            Overtaken: it has to stop.
+        """
+        if self.overtaken:
+            raise Overtaken
+
+
+class Presence:
+    """One open run's session. Safe to share among threads.
+
+    Args:
+        ledger: the run's.
+        moved: told of every newer state of the ledger, to drop what is in memory of records that are gone.
+    """
+
+    def __init__(self, ledger: Ledger, *, moved: Callable[[Snapshot], None]) -> None:
+        self.session = Session()
+        self._ledger = ledger
+        self._moved = moved
+        self._state = threading.Lock()
+        self._looking = threading.Lock()
+        self._under_way: set[Work] = set()
+        self._newest: Snapshot | None = None
+        self._generation: int | None = None  # as the ledger knows it; None before this is known to the ledger at all
+        self._beat_at = 0.0
+        self._closed = threading.Event()
+
+    @contextmanager
+    def working(self, snapshot: Snapshot, may_go_on: Callable[[Snapshot], bool]) -> Iterator[Work]:
+        """A computation from a snapshot, while within.
+
+        Args:
+            snapshot: what it starts from.
+            may_go_on: whether, at a newer snapshot, its result could still be used.
+
+        Raises:
+            StorageError: the ledger cannot be told of it.
+        """
+        work = Work(may_go_on)
+        with self._state:
+            self._under_way.add(work)
+        try:
+            if self._generation is None:
+                self._join(snapshot.generation)
+            with self._state:
+                if self._newest is not None and self._newest.changes > snapshot.changes:
+                    work.look(self._newest)
+            yield work
+        finally:
+            with self._state:
+                self._under_way.discard(work)
+            if work.overtaken:
+                with suppress(S3TError):  # the thread tries again
+                    self.look()
+
+    def look(self) -> None:
+        """Compare all computations with the ledger as it is now; tell it if this session has moved.
+
+        Raises:
+            StorageError: the ledger cannot be read or told.
+        """
+        if self._generation is None:
+            return
+        with self._looking:
+            snapshot = self._ledger.snapshot()
+            with self._state:
+                new = self._newest is None or self._newest.changes != snapshot.changes
+                self._newest = snapshot
+                for work in self._under_way:
+                    work.look(snapshot)
+                free = not any(work.overtaken for work in self._under_way)
+                behind = self._generation < snapshot.generation
+            if new:
+                self._moved(snapshot)
+            if free and behind:
+                self._tell(snapshot.generation)
+            elif time.monotonic() > self._beat_at:
+                self._beat(snapshot.generation if free else self._generation)
+
+    def close(self) -> None:
+        """End the session."""
+        self._closed.set()
+        if self._generation is None:
+            return
+        with self._looking, suppress(S3TError):
+            self._generation = None
+            with self._ledger.writing() as transaction:
+                transaction.sessions.end([self.session.name])
+                transaction.settle()
+
+    def _join(self, generation: int) -> None:
+        with self._looking:
+            if self._generation is not None:
+                return
+            with self._ledger.writing() as transaction:
+                transaction.sessions.seen(self.session, generation=generation)
+                newest = transaction.snapshot()
+            with self._state:
+                # A deletion that was accepted before the session was known did not wait for it.
+                self._newest = newest
+                for work in self._under_way:
+                    work.look(newest)
+            self._generation = generation
+            self._beat_at = time.monotonic() + BEAT_SECONDS
+        threading.Thread(target=_watch, args=(weakref.ref(self), self._closed), daemon=True, name="s3t-watch").start()
+
+    def _tell(self, generation: int) -> None:
+        with self._ledger.writing() as transaction:
+            transaction.sessions.seen(self.session, generation=generation)
+            transaction.settle()
+        self._generation = generation
+        self._beat_at = time.monotonic() + BEAT_SECONDS
+
+    def _beat(self, generation: int) -> None:
+        with self._ledger.writing() as transaction:
+            if not transaction.sessions.beat(self.session):  # taken for dead, for this process slept
+                transaction.sessions.seen(self.session, generation=generation)
+        self._beat_at = time.monotonic() + BEAT_SECONDS
+
+
+def _watch(presence: weakref.ref[Presence], closed: threading.Event) -> None:
+    while not closed.wait(POLL_SECONDS):
+        watched = presence()
+        if watched is None:
+            return
+        try:
+            watched.look()
+        except FsyncError:
+            return
+        except S3TError:
+            logging.getLogger("s3t").debug("the ledger could not be watched", exc_info=True)
+        del watched

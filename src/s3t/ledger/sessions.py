@@ -1,0 +1,97 @@
+"""Who uses the run: open handles in any process on any host, the generation each has moved to, what each trains."""
+
+from __future__ import annotations
+
+import os
+import platform
+import secrets
+from collections.abc import Collection
+from dataclasses import dataclass, field
+
+from sqlalchemy import Connection, delete, insert, select, update
+
+from s3t.disk import is_running
+from s3t.ledger import schema
+from s3t.ledger.statements import now, of_stage, parse_prefix, prefix_text, upsert
+from s3t.stages import Stage
+
+LEASE_SECONDS = 30.0
+"""A session of another host that has not been seen for so long is taken for dead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """One open run that predicts or trains."""
+
+    name: str = field(default_factory=lambda: secrets.token_hex(16))
+    host: str = field(default_factory=platform.node)
+    process: int = field(default_factory=os.getpid)
+
+
+class Sessions:
+    """Sessions and claims, within one transaction."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def seen(self, session: Session, *, generation: int) -> None:
+        """Note that a session lives, and uses nothing older than a generation."""
+        row = {
+            "session": session.name,
+            "host": session.host,
+            "process": session.process,
+            "generation": generation,
+            "seen_at": now(self._connection),
+        }
+        upsert(self._connection, schema.sessions, [row])
+
+    def beat(self, session: Session) -> bool:
+        """Note that a session lives; False if it was taken for dead meanwhile."""
+        table = schema.sessions
+        beat = update(table).where(table.c.session == session.name).values(seen_at=now(self._connection))
+        return self._connection.execute(beat).rowcount == 1
+
+    def end(self, names: Collection[str]) -> None:
+        """Forget sessions and their claims."""
+        for table in (schema.claims, schema.sessions):
+            self._connection.execute(delete(table).where(table.c.session.in_(list(names))))
+
+    def bury(self) -> None:
+        """Forget sessions whose process is gone, or of which nothing was seen for the time of the lease."""
+        rows = self._connection.execute(select(schema.sessions)).all()
+        here, oldest = platform.node(), now(self._connection) - LEASE_SECONDS
+        dead = [
+            row.session
+            for row in rows
+            if (not is_running(str(row.process)) if row.host == here else row.seen_at < oldest)
+        ]
+        if dead:
+            self.end(dead)
+
+    def behind(self, generation: int) -> int:
+        """Sessions that may still use something older than a generation."""
+        table = schema.sessions
+        return len(self._connection.execute(select(table.c.session).where(table.c.generation < generation)).all())
+
+    def claimed(self) -> dict[Stage, str]:
+        """What is being trained, and by which session."""
+        return {
+            Stage(row.shard, parse_prefix(row.prefix)): row.session
+            for row in self._connection.execute(select(schema.claims))
+        }
+
+    def claim(self, stage: Stage, session: Session) -> bool:
+        """Take a stage for a session to train; False if one has it, perhaps in another thread of the same session."""
+        self.bury()
+        table = schema.claims
+        if self._connection.execute(select(table.c.session).where(*of_stage(table, stage))).first() is not None:
+            return False
+        row = {"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}
+        self._connection.execute(insert(table), [row])
+        return True
+
+    def release(self, stage: Stage, session: Session) -> bool:
+        """Give a claim back; False if it was the session's no more."""
+        table = schema.claims
+        mine = (*of_stage(table, stage), table.c.session == session.name)
+        return self._connection.execute(delete(table).where(*mine)).rowcount == 1

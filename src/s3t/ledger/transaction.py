@@ -1,0 +1,334 @@
+"""What can be done to the ledger within one transaction. A state and the record of it change together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, bindparam, delete, exists, insert, select, update
+
+from s3t.ledger import schema
+from s3t.ledger.sessions import Sessions
+from s3t.ledger.state import Acceptance, Entry, Located, RecordRow, RequestRow, SliceState, Snapshot, ToErase
+from s3t.ledger.statements import (
+    CHANGES,
+    ERASURES,
+    at,
+    chunks,
+    generation_now,
+    note,
+    now,
+    of_stage,
+    parse_prefix,
+    prefix_text,
+    raise_note,
+    select_in,
+    upsert,
+)
+from s3t.partition import Place
+from s3t.stages import Stage
+
+
+class Transaction:
+    """Reading, and for a writing transaction, changing.
+
+    Args:
+        connection: in its transaction.
+        known: a snapshot that was read before, to be used again if nothing has changed since.
+    """
+
+    def __init__(self, connection: Connection, *, known: Snapshot | None = None) -> None:
+        self._connection = connection
+        self._known = known
+        self.sessions = Sessions(connection)
+        self.changed = False
+        """Whether anything of a snapshot was changed here."""
+
+    def snapshot(self) -> Snapshot:
+        """The ledger as this transaction sees it."""
+        changes = note(self._connection, CHANGES)
+        if self._known is None or self._known.changes != changes:
+            self._known = self._read_snapshot(changes)
+        return self._known
+
+    def _read_snapshot(self, changes: int) -> Snapshot:
+        run = self._connection.execute
+        erasing = schema.erasing_records
+        pending = {Place(*row) for row in run(select(erasing.c.shard, erasing.c.slice).distinct())}
+        slices = {
+            Place(row.shard, row.slice): SliceState(
+                records=row.records,
+                losses=row.losses,
+                digest=row.digest,
+                pending=Place(row.shard, row.slice) in pending,
+                next_digest=row.next_digest,
+            )
+            for row in run(select(schema.slices))
+        }
+        stages = {Stage(row.shard, parse_prefix(row.prefix)): row.key for row in run(select(schema.stages))}
+        log = schema.generations
+        unfinished = run(select(log.c.generation, log.c.accepted_at).where(log.c.erased_at.is_(None)))
+        dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None
+        return Snapshot(
+            generation=generation_now(self._connection),
+            changes=changes,
+            slices=slices,
+            stages=stages,
+            unfinished={row.generation: row.accepted_at for row in unfinished},
+            erasures=note(self._connection, ERASURES),
+            dead=dead,
+        )
+
+    def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
+        """The present records among the requested, and which requested tokens were deleted before."""
+        table, gone = schema.records, schema.deleted
+        rows = {row.token: row for row in select_in(self._connection, select(table), table.c.token, records)}
+        rows |= {row.token: row for row in select_in(self._connection, select(table), table.c.subject, subjects)}
+        before = select_in(self._connection, select(gone), gone.c.token, [*records, *subjects])
+        return Located(
+            rows=tuple(_record(row) for _, row in sorted(rows.items())),
+            gone={row.token: row.generation for row in before},
+        )
+
+    def records_in(self, place: Place) -> list[RecordRow]:
+        """Every record of a slice."""
+        table = schema.records
+        return [_record(row) for row in self._connection.execute(select(table).where(*at(table, place)))]
+
+    def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
+        """Take records and the stages above them out of everything that serves or trains; the new generations.
+
+        Their bytes are still there; what has to be erased is noted in the same transaction.
+
+        Args:
+            acceptances: one a generation, in order. No record or stage is in two of them.
+            above: a number that the new generations exceed, beside the present one.
+        """
+        run = self._connection.execute
+        first = max(above, generation_now(self._connection)) + 1
+        generations = list(range(first, first + len(acceptances)))
+        time = now(self._connection)
+        numbered = list(zip(generations, acceptances, strict=True))
+        self._insert(schema.generations, [_generation_row(number, taken, time) for number, taken in numbered])
+        self._take_out_records(numbered)
+        losses = [
+            {"at_shard": place.shard, "at_slice": place.slice, "lost": lost}
+            for taken in acceptances
+            for place, lost in taken.losses.items()
+        ]
+        if losses:
+            table = schema.slices
+            row = table.c.shard == bindparam("at_shard"), table.c.slice == bindparam("at_slice")
+            changed = {"records": table.c.records - bindparam("lost"), "losses": table.c.losses + 1}
+            run(update(table).where(*row).values(**changed), losses)
+        self._take_out_stages(numbered)
+        self._note_change()
+        return generations
+
+    def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
+        taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
+        for chunk in chunks(list(taken)):
+            self._connection.execute(delete(schema.records).where(schema.records.c.token.in_(chunk)))
+        subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
+        column = schema.records.c.subject
+        left = {row.subject for row in select_in(self._connection, select(column).distinct(), column, subjects.keys())}
+        gone = {token: number for token, (_, number) in taken.items()}
+        gone |= {subject: number for subject, number in subjects.items() if subject not in left}
+        self._upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
+        erasing = (
+            {"token": row.token, "shard": row.place.shard, "slice": row.place.slice, "generation": number}
+            for row, number in taken.values()
+        )
+        self._upsert(schema.erasing_records, erasing)
+
+    def _take_out_stages(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
+        hit = [(number, stage, key) for number, taken in numbered for stage, key in taken.tainted.items()]
+        if not hit:
+            return
+        table = schema.stages
+        row = table.c.shard == bindparam("at_shard"), table.c.prefix == bindparam("at_prefix")
+        places = [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for _, stage, _ in hit]
+        self._connection.execute(delete(table).where(*row), places)
+        dead = ({"shard": stage.shard, "key": key, "generation": number} for number, stage, key in hit)
+        self._upsert(schema.erasing_artifacts, dead)
+
+    def to_erase(self) -> ToErase:
+        """What is accepted, and not erased yet."""
+        table, log = schema.erasing_records, schema.generations
+        tokens: dict[Place, set[bytes]] = {}
+        since: dict[Place, float] = {}
+        rows = select(table, log.c.accepted_at).join(log, log.c.generation == table.c.generation)
+        for row in self._connection.execute(rows):
+            place = Place(row.shard, row.slice)
+            tokens.setdefault(place, set()).add(row.token)
+            since[place] = min(row.accepted_at, since.get(place, row.accepted_at))
+        artifacts = self._connection.execute(select(schema.erasing_artifacts))
+        return ToErase(
+            records={place: frozenset(gone) for place, gone in tokens.items()},
+            since=since,
+            artifacts=frozenset((row.shard, row.key) for row in artifacts),
+            slices=self.snapshot().slices,
+            erasures=self.snapshot().erasures,
+        )
+
+    def will_rewrite(self, place: Place, digest: str) -> None:
+        """Note what a slice's digest will be, before its file is rewritten."""
+        table = schema.slices
+        self._connection.execute(update(table).where(*at(table, place)).values(next_digest=digest))
+        self._note_change()
+
+    def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
+        """Note that a slice's file holds tokens no more, and its new digest."""
+        run, table = self._connection.execute, schema.erasing_records
+        run(update(schema.slices).where(*at(schema.slices, place)).values(digest=digest, next_digest=None))
+        for chunk in chunks(list(gone)):
+            run(delete(table).where(table.c.token.in_(chunk)))
+        self._note_change()
+
+    def count_erasure(self, *, at_least: int = 0) -> None:
+        """Note that slices were rewritten once more."""
+        raise_note(self._connection, ERASURES, to=max(at_least, note(self._connection, ERASURES) + 1))
+        self._note_change()
+
+    def removed(self, artifacts: Collection[tuple[int, str]]) -> None:
+        """Note that tainted artifacts are removed."""
+        if not artifacts:
+            return
+        table = schema.erasing_artifacts
+        row = table.c.shard == bindparam("at_shard"), table.c.key == bindparam("at_key")
+        places = [{"at_shard": shard, "at_key": key} for shard, key in sorted(artifacts)]
+        self._connection.execute(delete(table).where(*row), places)
+        self._note_change()
+
+    def settle(self) -> None:
+        """Note which generations every living session has moved to, and of which no byte is left."""
+        run, log = self._connection.execute, schema.generations
+        self.sessions.bury()
+        time = now(self._connection)
+        older = exists().where(schema.sessions.c.generation < log.c.generation)
+        moved = run(update(log).where(log.c.effective_at.is_(None), ~older).values(effective_at=time)).rowcount
+        left = (exists().where(table.c.generation == log.c.generation) for table in _ERASING)
+        done = run(
+            update(log)
+            .where(log.c.erased_at.is_(None), log.c.effective_at.is_not(None), *(~found for found in left))
+            .values(erased_at=time)
+        ).rowcount
+        if moved or done:
+            self._note_change()
+
+    def log(self, generations: Collection[int] | None = None) -> list[Entry]:
+        """Entries of generations, or of all of them, in their order."""
+        table = schema.generations
+        statement = select(table)
+        rows = (
+            list(self._connection.execute(statement))
+            if generations is None
+            else select_in(self._connection, statement, table.c.generation, generations)
+        )
+        names = ("generation", "records", "accepted_at", "effective_at", "erased_at")
+        return sorted(
+            (Entry(**{name: getattr(row, name) for name in names}) for row in rows), key=lambda entry: entry.generation
+        )
+
+    def deleted_since(self, generation: int) -> dict[int, list[bytes]]:
+        """Tokens that generations after one have taken."""
+        table = schema.deleted
+        found: dict[int, list[bytes]] = {}
+        for row in self._connection.execute(select(table).where(table.c.generation > generation)):
+            found.setdefault(row.generation, []).append(row.token)
+        for entry in self._connection.execute(
+            select(schema.generations.c.generation).where(schema.generations.c.generation > generation)
+        ):
+            found.setdefault(entry.generation, [])
+        return {number: sorted(tokens) for number, tokens in sorted(found.items())}
+
+    def request(self, key: bytes) -> RequestRow | None:
+        """A request that came with an idempotency key."""
+        table, log = schema.requests, schema.generations
+        row = self._connection.execute(select(table).where(table.c.key == key)).first()
+        if row is None:
+            return None
+        made = self._connection.execute(select(log.c.generation).where(log.c.request == key))
+        return RequestRow(
+            content=row.content,
+            batches=row.batches,
+            deleted=row.deleted,
+            generations=frozenset(entry.generation for entry in made),
+        )
+
+    def note_request(self, key: bytes, *, content: bytes, batches: int, deleted: int) -> None:
+        """Note how far a request with an idempotency key has come."""
+        row = {"key": key, "content": content, "batches": batches, "deleted": deleted}
+        upsert(self._connection, schema.requests, [row])
+
+    def commit_stage(
+        self, stage: Stage, key: str, *, seen: Mapping[Place, SliceState], put: Callable[[], None]
+    ) -> bool:
+        """Store a trained stage, unless a slice under it has lost a record since it was `seen`, or was losing one.
+
+        Args:
+            stage: the stage.
+            key: of its artifact.
+            seen: every slice in its prefix, as it was before its training began.
+            put: stores the artifact. Called within the transaction, so no deletion comes between.
+
+        Returns:
+            Whether it was stored.
+        """
+        # Between an acceptance and the end of its erasure the losses are new, but the file is the old one.
+        if any(state.pending for state in seen.values()) or not self.snapshot().still_as(seen):
+            return False
+        put()
+        upsert(self._connection, schema.stages, [{"shard": stage.shard, "prefix": prefix_text(stage), "key": key}])
+        self._note_change()
+        return True
+
+    def forget_stages(self, stages: Iterable[Stage]) -> None:
+        """Take stages out of use; their artifacts are then nobody's."""
+        for stage in stages:
+            self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
+        self._note_change()
+
+    def mend_slice(self, place: Place, *, records: int, digest: str) -> None:
+        """Note what a slice's file really holds; what was trained on it before counts as trained on another."""
+        table = schema.slices
+        changed = {"records": records, "digest": digest, "next_digest": None, "losses": table.c.losses + 1}
+        self._connection.execute(update(table).where(*at(table, place)).values(**changed))
+        self._note_change()
+
+    def copies(self) -> list[str]:
+        """Files outside the run that hold records, as far as init knew."""
+        return sorted(self._connection.execute(select(schema.copies.c.path)).scalars())
+
+    def forget_copies(self) -> None:
+        """Note that the copies outside the run are gone."""
+        self._connection.execute(delete(schema.copies))
+
+    def _note_change(self) -> None:
+        raise_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
+        self.changed, self._known = True, None
+
+    def _insert(self, table: Any, rows: list[dict[str, Any]]) -> None:
+        for chunk in chunks(rows):
+            self._connection.execute(insert(table), chunk)
+
+    def _upsert(self, table: Any, rows: Iterable[dict[str, Any]]) -> None:
+        for chunk in chunks(list(rows)):
+            upsert(self._connection, table, chunk)
+
+
+_ERASING = (schema.erasing_records, schema.erasing_artifacts)
+
+
+def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, Any]:
+    return {
+        "generation": number,
+        "accepted_at": time,
+        "effective_at": None if taken.in_service else time,
+        "records": sum(taken.losses.values()),
+        "request": taken.request,
+    }
+
+
+def _record(row: Any) -> RecordRow:
+    return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)

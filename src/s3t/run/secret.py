@@ -1,0 +1,73 @@
+"""Where a run's secret is: a file of its own, readable by its owner alone, or the environment.
+
+It lies apart from what may be shared. Destroyed, it leaves tokens, digests and keys that nobody can test a guess against.
+"""
+
+from __future__ import annotations
+
+import hmac
+import os
+from pathlib import Path
+
+from s3t.disk import remove_durably, storage_errors, write_bytes_durably
+from s3t.errors import IntegrityError
+from s3t.partition import Secret
+
+VARIABLE = "S3T_SECRET"
+
+
+def secret_of_environment() -> Secret | None:
+    """The secret that the environment holds."""
+    salt = os.environ.get(VARIABLE)
+    return Secret(salt=salt) if salt else None
+
+
+def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
+    """Write the secret to a file of mode 0600, unless the environment holds it.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if secret != secret_of_environment():
+        write_bytes_durably(path, secret.reveal().encode(), tmp=tmp, mode=0o600)
+
+
+def read_secret(path: Path, *, check: str) -> Secret:
+    """The secret, from the environment or its file; one without a salt if there is neither.
+
+    Args:
+        path: the file.
+        check: what tells the right secret (`Secret.check`).
+
+    Raises:
+        IntegrityError: it is not the secret that the run was made with, or others may read the file.
+    """
+    given = secret_of_environment()
+    if given is not None and hmac.compare_digest(check, given.check()):
+        return given
+    try:
+        mode, content = path.stat().st_mode, path.read_bytes()
+    except FileNotFoundError:
+        return Secret.destroyed()
+    except OSError as error:
+        raise IntegrityError(f"{path}: the run's secret cannot be read ({error.strerror}); mend its permissions") from error
+    if mode & 0o077:
+        raise IntegrityError(f"{path}: others may read the run's secret; run `chmod 600 {path}`")
+    secret = Secret(salt=content.decode(errors="surrogateescape"))
+    if not hmac.compare_digest(check, secret.check()):
+        raise IntegrityError(f"{path} is not the secret that the run was made with; put the old one back")
+    return secret
+
+
+def destroy_secret(path: Path) -> None:
+    """Overwrite the file and remove it; nothing if it is gone.
+
+    Raises:
+        StorageError: the disk refused.
+    """
+    with storage_errors("destroying the run's secret"):
+        if path.exists():
+            with path.open("r+b", buffering=0) as file:
+                file.write(b"\0" * path.stat().st_size)
+                os.fsync(file.fileno())
+            remove_durably([path])
