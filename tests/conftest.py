@@ -1,6 +1,7 @@
-"""What all tests share: a place for real data, quiet and single-threaded libraries, tiny models."""
+"""What all tests share: a place for real data, quiet and single-threaded libraries, tiny models, a PostgreSQL."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 import s3t
 from tests import tiny
+from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -32,6 +34,15 @@ def text_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def image_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.make_image_model(tmp_path_factory.mktemp("models") / "image")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL server, one a worker. A test makes databases of its own in it."""
+    # Not below pytest's folder: that path is too long for a socket, and closed to the account that runs the server.
+    server = PostgresServer.start(Path(tempfile.mkdtemp(prefix="s3t-pg-", dir="/tmp")))
+    yield server
+    server.stop()
 
 
 @pytest.fixture
