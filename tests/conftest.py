@@ -17,6 +17,22 @@ from tests.postgres import PostgresServer
 ROOT = Path(__file__).resolve().parent.parent
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Runs that tests share are remembered in a folder of the tests', never in the home of who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("S3T_STATE", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def state(state_of_all: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Each test remembers for itself: a copy of a run that another test has deleted from is no restored backup."""
+    folder = tmp_path_factory.mktemp("state")
+    monkeypatch.setenv("S3T_STATE", str(folder))
+    return folder
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, or a skip that says where it was looked for."""

@@ -14,7 +14,7 @@ S3TError
 ├── TrainingError         training diverged                                           (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
-    └── FsyncError            nobody knows what is on the disk; this process must end  
+    └── FsyncError            nobody knows what is on the disk; this process must end
 """
 
 from __future__ import annotations

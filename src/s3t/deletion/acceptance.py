@@ -1,7 +1,7 @@
 """Acceptance: from a request to one ledger transaction, after which no prediction and no training may use the records.
 
-Requests that several threads make at once are accepted in one transaction (`grouping.py`), each with a generation of its
-own.
+Requests that several threads make at once are accepted in one transaction (`grouping.py`), each with a generation of
+its own.
 """
 
 from __future__ import annotations
@@ -101,7 +101,13 @@ class _Group:
         if earlier is not None and batch.number < earlier.batches:
             nothing = Plan(losses={}, tainted=())
             return Accepted(
-                before=before, after=before, plan=nothing, rows=(), gone=self._gone(batch), generation=None, earlier=earlier
+                before=before,
+                after=before,
+                plan=nothing,
+                rows=(),
+                gone=self._gone(batch),
+                generation=None,
+                earlier=earlier,
             )
         gone = self._gone(batch)
         rows = self._take(batch)
@@ -147,7 +153,8 @@ class _Group:
             content=batch.content,
             batches=batch.number + 1,
             deleted=(earlier.deleted if earlier else 0) + sum(row.copies for row in rows),
-            generations=(earlier.generations if earlier else frozenset()) | ({generation} if generation else frozenset()),
+            generations=(earlier.generations if earlier else frozenset())
+            | ({generation} if generation else frozenset()),
         )
 
 

@@ -5,8 +5,8 @@
     effective  every open run that predicts or trains has stopped what used them
     erased     they have left every place of the list (`places.py`)
 
-A crash before acceptance leaves the run as it was. After it, whoever opens or uses the run next goes on; each step may be
-done twice.
+A crash before acceptance leaves the run as it was. After it, whoever opens or uses the run next goes on; each step may
+be done twice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Erasure: what was accepted for deletion leaves every place of the list (`places.py`), one place after the other.
 
-Each step may be done twice. What a slice's file shall be is in the ledger, and what its digest will be is noted there before
-the file is rewritten, so a crash leaves either the one or the other.
+Each step may be done twice. What a slice's file shall be is in the ledger, and what its digest will be is noted there
+before the file is rewritten, so a crash leaves either the one or the other.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from s3t.deletion.outside import remove_copies, remove_core_dumps
+from s3t.deletion.core_dumps import remove_core_dumps
+from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
 from s3t.disk import storage_errors, sweep_tmp
 from s3t.errors import IntegrityError
@@ -57,7 +58,7 @@ class Eraser:
             "temporary files": lambda work: self.sweep(),
             "slices": lambda work: self._rewrite_slices(work, everything=everything),
             "data set caches": lambda work: self._remove_copies(),
-            "core dumps": lambda work: remove_core_dumps(self.run),
+            "core dumps": lambda work: self._remove_core_dumps(),
             "ledger": lambda work: self._wipe(),
         }
         for place in PLACES:
@@ -125,9 +126,14 @@ class Eraser:
         with self.ledger.reading() as transaction:
             copies = [Path(path) for path in transaction.copies()]
         if copies:
-            remove_copies(copies)
+            with storage_errors("removing copies of the data set"):
+                remove_copies(copies)
             with self.ledger.writing() as transaction:
                 transaction.forget_copies()
+
+    def _remove_core_dumps(self) -> None:
+        with storage_errors("removing core dumps"):
+            remove_core_dumps(self.run)
 
     def _wipe(self) -> None:
         self.ledger.wipe()

@@ -73,7 +73,7 @@ PLACES = (
         pattern=None,
         where="the folder where the kernel writes core dumps",
         holds="the memory of a process that crashed",
-        erased="the program s3t makes none; those of other programs that had the run open are found by its path, removed",
+        erased="the program s3t makes none; those of other programs that had the run open are found by its path",
     ),
     _in_run(
         "erasures",

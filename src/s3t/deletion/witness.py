@@ -1,9 +1,9 @@
 """A second, outside memory of what was deleted: so that a backup of the run that is put back is recognised.
 
 A run folder that is restored whole is consistent in itself: its ledger does not know of later deletions. So every
-deletion is also noted in a file outside of the folder, one line a generation with the tokens that it took (keyed hashes,
-as in the ledger). An opening compares: the ledger behind the witness is an old one. From the witness the later deletions
-can be applied again (`reconcile.py`).
+deletion is also noted in a file outside of the folder, one line a generation with the tokens that it took (keyed
+hashes, as in the ledger). An opening compares: the ledger behind the witness is an old one. From the witness the later
+deletions can be applied again (`reconcile.py`).
 
 By default it lies under the user's state folder, under the run's own random id. `S3T_STATE` names another folder: one
 that hosts share, or one that backups of the run do not reach.

@@ -6,7 +6,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, insert, text
@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors
 from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import schema
-from s3t.ledger.address import Address
+from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
@@ -96,11 +96,15 @@ class Ledger:
     def close(self) -> None:
         """Write SQLite's log back and release connections."""
         if isinstance(self._address, Path) and self._address.is_file():
-            try:
+            with suppress(StorageError):  # nothing is lost: the log stays beside the database
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
-            except StorageError:
-                pass  # nothing is lost: the log stays beside the database
         self._engine.dispose()
+
+    def drop(self) -> None:
+        """Remove a ledger that nobody knows of yet: PostgreSQL's tables. A SQLite file goes with its folder."""
+        if isinstance(self._address, PostgresAddress):
+            with self._transaction(writing=True) as connection:
+                connection.execute(text(f'DROP SCHEMA "{self._address.schema}" CASCADE'))
 
     def lock(self, path: Path) -> RunLock:
         """The run's lock: the file at `path`, or one of the database's, where hosts share that."""
@@ -133,6 +137,11 @@ class Ledger:
             snapshot = transaction.snapshot()
         self._known = snapshot
         return snapshot
+
+    def key_destroyed_at(self) -> float | None:
+        """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
+        with self.reading() as transaction:
+            return transaction.key_destroyed_at()
 
     def wipe(self) -> bool:
         """Let go of what the database keeps of rows that were changed or removed: SQLite's log, PostgreSQL's dead rows.

@@ -1,4 +1,5 @@
-"""The run's lock: held while bytes are erased or orders are added, by one thread of one process of one host at a time."""
+"""The run's lock: held while bytes are erased or orders are added, by one thread of one process of one host at a
+time."""
 
 from __future__ import annotations
 
@@ -128,8 +129,8 @@ class DatabaseRunLock(_Nested):
             return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
             raise StorageError(
-                f"the ledger's database does not answer ({error.orig}); nothing was changed. Run the same command again "
-                "when it does"
+                f"the ledger's database does not answer ({error.orig}); nothing was changed. Run the same command "
+                "again when it does"
             ) from error
 
     def _give(self) -> None:

@@ -1,9 +1,9 @@
 """An open run as the other users of the run see it: at what generation it is, and that nothing older is in use there.
 
 Every computation on the run's tensors or records is entered here with a question: may it go on at a newer state of the
-ledger? A thread looks at the ledger several times a second. When a deletion came, computations that may not go on are told
-to stop at their next batch; once they have, the ledger is told that this session has moved. A deletion is effective when
-all sessions have.
+ledger? A thread looks at the ledger several times a second. When a deletion came, computations that may not go on are
+told to stop at their next batch; once they have, the ledger is told that this session has moved. A deletion is
+effective when all sessions have.
 
 What an answer may be made of is decided by no lease and no clock: it leaves only after the ledger was asked once more.
 """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Any, Literal
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
@@ -158,3 +159,19 @@ class Entry:
         if self.erased_at is not None:
             return "erased"
         return "accepted" if self.effective_at is None else "effective"
+
+    def to_json(self) -> dict[str, Any]:
+        """One entry in the document of `s3t log --json`; times in UTC."""
+        return {
+            "generation": self.generation,
+            "records": self.records,
+            "state": self.state,
+            "accepted_at": utc(self.accepted_at),
+            "effective_at": utc(self.effective_at),
+            "erased_at": utc(self.erased_at),
+        }
+
+
+def utc(seconds: float | None) -> str | None:
+    """ISO 8601, to the millisecond."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

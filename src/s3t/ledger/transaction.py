@@ -13,6 +13,7 @@ from s3t.ledger.state import Acceptance, Entry, Located, RecordRow, RequestRow, 
 from s3t.ledger.statements import (
     CHANGES,
     ERASURES,
+    KEY_DESTROYED,
     at,
     chunks,
     generation_now,
@@ -219,16 +220,22 @@ class Transaction:
     def log(self, generations: Collection[int] | None = None) -> list[Entry]:
         """Entries of generations, or of all of them, in their order."""
         table = schema.generations
-        statement = select(table)
-        rows = (
-            list(self._connection.execute(statement))
+        rows: Sequence[Any] = (
+            self._connection.execute(select(table)).all()
             if generations is None
-            else select_in(self._connection, statement, table.c.generation, generations)
+            else select_in(self._connection, select(table), table.c.generation, generations)
         )
-        names = ("generation", "records", "accepted_at", "effective_at", "erased_at")
-        return sorted(
-            (Entry(**{name: getattr(row, name) for name in names}) for row in rows), key=lambda entry: entry.generation
+        entries = (
+            Entry(
+                generation=row.generation,
+                records=row.records,
+                accepted_at=row.accepted_at,
+                effective_at=row.effective_at,
+                erased_at=row.erased_at,
+            )
+            for row in rows
         )
+        return sorted(entries, key=lambda entry: entry.generation)
 
     def deleted_since(self, generation: int) -> dict[int, list[bytes]]:
         """Tokens that generations after one have taken."""
@@ -289,12 +296,24 @@ class Transaction:
             self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
         self._note_change()
 
-    def mend_slice(self, place: Place, *, records: int, digest: str) -> None:
+    def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
+        """Note tokens as deleted, whether or not the ledger knew them."""
+        self._upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
+
+    def mend_slice(self, place: Place, *, digest: str) -> None:
         """Note what a slice's file really holds; what was trained on it before counts as trained on another."""
         table = schema.slices
-        changed = {"records": records, "digest": digest, "next_digest": None, "losses": table.c.losses + 1}
+        changed = {"digest": digest, "next_digest": None, "losses": table.c.losses + 1}
         self._connection.execute(update(table).where(*at(table, place)).values(**changed))
         self._note_change()
+
+    def key_destroyed_at(self) -> float | None:
+        """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
+        return note(self._connection, KEY_DESTROYED) or None
+
+    def note_key_destroyed(self) -> None:
+        """Note that the run's secret is destroyed."""
+        raise_note(self._connection, KEY_DESTROYED, to=int(now(self._connection)))
 
     def copies(self) -> list[str]:
         """Files outside the run that hold records, as far as init knew."""

@@ -46,6 +46,7 @@ def predict(
     return Predictions(
         generation=snapshot.generation,
         members={stage.shard: stage.prefix for stage in members},
+        keys={stage.shard: snapshot.stages[stage] for stage in members},
         labels=answers.labels,
         label=label,
         probabilities=probabilities,

@@ -6,19 +6,23 @@ import glob
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 
+from s3t.deletion.dataset_cache import cached_copies
 from s3t.disk import is_running, storage_errors, sync_folder
 from s3t.errors import InputError, RecipeError, RunFolderError
-from s3t.ledger import Ledger, RecordRow, SliceState
+from s3t.ledger import Address, Ledger, RecordRow, SliceState
+from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
 from s3t.run.layout import Description, Layout, write_layout
+from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
+from s3t.run.secret import secret_of_environment
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
 from s3t.version import __version__
 
@@ -42,7 +46,8 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
     base_digest, recipe, records = _checked(recipe, data, recipe_name)
     salt = recipe.partition.salt
-    secret = Secret.draw() if salt is None else Secret(salt=salt.get_secret_value())
+    secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
+    url = ledger_url(recipe)
     shards, slices = recipe.partition.shards, recipe.partition.slices
     contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
     # Drawn here and stored: from what is declared, never from how many records a slice has.
@@ -50,6 +55,8 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
     orders = orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard)
     description = Description(
         version=__version__,
+        run=secrets.token_hex(8),
+        ledger=_checked_url(url),
         labels=records.labels,
         orders=orders,
         base_digest=base_digest,
@@ -66,8 +73,16 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
                 shutil.rmtree(left)  # a killed init's, with records in it
         part.mkdir(mode=0o700)
         try:
-            _write(Layout(part), recipe, description, secret, contents)
-            part.rename(path)
+            address = ledger_address(Layout(part), url=description.ledger, run=description.run)
+            digests = _write(Layout(part), recipe, description, secret, contents)
+            ledger = _new_ledger(address, contents, digests, secret, copies=cached_copies(data))
+            try:
+                part.rename(path)
+            except BaseException:
+                ledger.drop()
+                raise
+            finally:
+                ledger.close()
         finally:
             shutil.rmtree(part, ignore_errors=True)
         sync_folder(path.parent)
@@ -104,27 +119,47 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training)})
 
 
+def _checked_url(url: str | None) -> str | None:
+    """The URL of the ledger as run.json keeps it."""
+    try:
+        return None if url is None else without_password(url)
+    except ValueError as error:
+        raise InputError(VARIABLE, [str(error)]) from None
+
+
 def _write(
     layout: Layout,
     recipe: Recipe,
     description: Description,
     secret: Secret,
     contents: Mapping[Place, pa.Table],
-) -> None:
+) -> dict[Place, str]:
+    """Everything but the ledger; the slices' digests."""
     write_layout(layout, recipe, description, secret)
     digests = {
         place: write_slice(layout.slices, place, rows, secret, tmp=layout.tmp) for place, rows in contents.items()
     }
     layout.artifacts.mkdir()
-    ledger = Ledger.create(
-        layout.ledger,
+    return digests
+
+
+def _new_ledger(
+    address: Address,
+    contents: Mapping[Place, pa.Table],
+    digests: Mapping[Place, str],
+    secret: Secret,
+    *,
+    copies: Sequence[Path],
+) -> Ledger:
+    return Ledger.create(
+        address,
         slices={
             place: SliceState(records=rows.num_rows, losses=0, digest=digests[place], pending=False)
             for place, rows in contents.items()
         },
         records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],
+        copies=[str(path) for path in copies],
     )
-    ledger.close()
 
 
 def _record_rows(place: Place, rows: pa.Table, secret: Secret) -> list[RecordRow]:

@@ -136,8 +136,8 @@ def read_description(layout: Layout) -> Description:
         raise RunFolderError(
             where,
             [
-                f"was written by s3t {written} in format {found}; this version reads formats 1 to {RUN_FORMAT}: install "
-                "that version, or make a new run"
+                f"was written by s3t {written} in format {found}; this version reads formats 1 to {RUN_FORMAT}: "
+                "install that version, or make a new run"
             ],
         )
     try:

@@ -9,6 +9,8 @@ from typing import Any
 
 from s3t.errors import PlanningError
 from s3t.inventory import Inventory, Serving
+from s3t.ledger import Entry, State
+from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
 from s3t.prediction.aggregate import Scores
@@ -43,8 +45,7 @@ class Status:
     @property
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer."""
-        members = self.inventory.members()
-        return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.inventory.orders)))
+        return _depths(self.inventory)
 
     @cached_property
     def forecast(self) -> Forecast | None:
@@ -77,6 +78,11 @@ class Status:
             "sequences": [{"order": list(order), "depth": inventory.depth(shard, order)} for order in orders],
             "serving": _serving_json(inventory.serving(shard)),
         }
+
+
+def _depths(inventory: Inventory) -> tuple[int, ...]:
+    members = inventory.members()
+    return tuple(members[shard].depth if shard in members else 0 for shard in range(len(inventory.orders)))
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
@@ -118,6 +124,8 @@ class Predictions:
     """The answer to every input: a label, or a number."""
     probabilities: Scores | None = field(repr=False)
     """N x C; None for a regression."""
+    keys: dict[int, str] = field(repr=False)
+    """The key of the artifact that each answering shard used: the name of its files."""
     logits: Scores = field(repr=False)
     """Of every member, M x N x C, in the order of `members`."""
     ids: tuple[str, ...] | None
@@ -188,10 +196,33 @@ class DeletionReport:
     slices: tuple[Place, ...]
     """Slices that lost records."""
     stages_lost: int
+    """Stages that `repair` has to train again."""
+    before: Inventory = field(repr=False)
+    """What was alive before it."""
     status: Status
+    """After it."""
+    entries: tuple[Entry, ...]
+    """The log's, one for each batch that took a record: with the times at which it was accepted, effective and
+    erased."""
+    erase_within: float
+    """Seconds after acceptance within which slices are rewritten."""
+    repeated: bool
+    """Whether it was made before with the same key; then `deleted` is what it did the first time."""
+
+    @property
+    def depths_before(self) -> tuple[int, ...]:
+        """The serving depth of every shard before it; after it: `status.depths`."""
+        return _depths(self.before)
+
+    @property
+    def state(self) -> State | None:
+        """How far it has come: accepted, effective, or erased; None if it took no record."""
+        states = {entry.state for entry in self.entries}
+        return next((state for state in ("accepted", "effective", "erased") if state in states), None)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t delete --json`."""
+        left = [entry.accepted_at + self.erase_within for entry in self.entries if entry.erased_at is None]
         return {
             "generation": self.status.generation,
             "deleted": self.deleted,
@@ -199,7 +230,34 @@ class DeletionReport:
             "unknown": list(self.unknown),
             "slices": [list(place) for place in self.slices],
             "stages_lost": self.stages_lost,
+            "depths_before": list(self.depths_before),
+            "depths_after": list(self.status.depths),
+            "state": self.state,
+            "log": [entry.to_json() for entry in self.entries],
+            "erased_by": utc(max(left, default=None)),
+            "repeated": self.repeated,
             "dry_run": self.dry_run,
+            "status": self.status.to_json(),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reconciliation:
+    """What `reconcile` did."""
+
+    records: int
+    """Records that were deleted again."""
+    slices: tuple[Place, ...]
+    """Slices whose files were rewritten, or whose files were newer than the ledger."""
+    stages_lost: int
+    status: Status
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t reconcile --json`."""
+        return {
+            "deleted": self.records,
+            "slices": [list(place) for place in self.slices],
+            "stages_lost": self.stages_lost,
             "status": self.status.to_json(),
         }
 

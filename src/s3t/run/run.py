@@ -2,78 +2,72 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from filelock import FileLock
-
-from s3t.audit.audit import Auditor
-from s3t.deletion.deleter import Deleter
-from s3t.errors import IntegrityError, IsolationError, S3TError, StorageError, TrainingError
+from s3t.deletion.reconcile import refuse_if_restored
+from s3t.errors import FsyncError, IntegrityError, IsolationError, RestoredError, S3TError, StorageError, TrainingError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, Snapshot
-from s3t.models.source import model_digest, model_folder
+from s3t.ledger import Entry, Snapshot
 from s3t.planning import Forecast
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
-from s3t.progress import Progress, Silent, telling
+from s3t.progress import Progress, Silent
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import Data, Inputs, ingest_inputs, requested
 from s3t.records.ingest import ingest_labelled
 from s3t.run.answering import evaluate, predict
+from s3t.run.auditing import audit
 from s3t.run.creation import create_run
-from s3t.run.layout import Layout, read_layout
-from s3t.run.orders import Orders
-from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
+from s3t.run.deleting import delete, destroy_key, reconcile
+from s3t.run.locating import Location, locate
+from s3t.run.parts import Parts
+from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Reconciliation, Status, TrainReport
+from s3t.run.serving import Watched, at_one_generation
 from s3t.run.training import Trainer
 from s3t.sequences import Order
-from s3t.stages import KeyInputs, Stage, training_part
-from s3t.store import LocalStore, Manifest
+from s3t.stages import Stage
+from s3t.store import Manifest
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
-
-Answer = TypeVar("Answer")
 
 
 class Run:
     """One trained system in a folder. Use `Run.create` or `Run.open`.
 
     May be used as a context manager, which closes the ledger. Opening finishes deletions that a crash interrupted.
+    Safe to share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open.
     """
 
     def __init__(self, path: Path) -> None:
-        self._layout = Layout(path)
-        self._recipe, self._description, self._secret = read_layout(self._layout)
-        self._key_inputs = KeyInputs(
-            secret=self._secret,
-            base_digest=self._description.base_digest,
-            training_part=training_part(self._recipe, labels=self._description.labels),
-        )
-        self._orders = Orders(self._layout, self._description)
-        self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
-        self._ledger = Ledger.open(self._layout.ledger)
-        self._store = LocalStore(self._layout.artifacts, tmp=self._layout.tmp)
         self._loaded: Workshop | None = None
+        self._loading = threading.Lock()
         self._overdue: S3TError | None = None  # why an accepted deletion is not erased yet
-        self._deleter = Deleter(
-            ledger=self._ledger,
-            store=self._store,
-            secret=self._secret,
-            slices=self._layout.slices,
-            tmp=self._layout.tmp,
-            lock=FileLock(self._layout.lock, mode=0o600),
-            orders=self._orders.now,
+        self._newest = 0
+        self._parts = Parts.open(
+            path,
             forget=lambda places: self._loaded.forget(places) if self._loaded else None,
+            moved=lambda snapshot: self._loaded.forget_stale(snapshot) if self._loaded else None,
         )
+        self._layout, self._recipe, self._description = (
+            self._parts.layout,
+            self._parts.recipe,
+            self._parts.description,
+        )
+        self._ledger, self._store, self._orders = self._parts.ledger, self._parts.store, self._parts.orders
+        self._deleter, self._presence = self._parts.deleter, self._parts.presence
+        self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
         self._trainer = Trainer(
             ledger=self._ledger,
             store=self._store,
+            presence=self._presence,
             epochs=self._recipe.training.epochs,
-            snapshot=self._snapshot,
+            snapshot=lambda: self._snapshot(everything=True),
             inventory=self._inventory,
             overdue=lambda: self._overdue,
             train=self._train_in_workshop,
@@ -98,23 +92,45 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path) -> Run:
-        """Open a run, and finish what a crash left undone.
+        """Open a run, and finish what a crash left undone. A run of an older version is brought up to date.
 
         Raises:
-            RunFolderError: the folder is no run, or one of another format.
+            RunFolderError: the folder is no run, or a newer version's.
+            RestoredError: it is an older state of itself, a backup that was put back: see `reconcile`.
+            IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
+            StorageError: the disk or the database refused.
         """
         run = cls(Path(path))
         try:
-            run._snapshot()
-            run._deleter.sweep()
+            parts = run._parts
+            refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
+            if not run._only_serves():
+                parts.witness.catch_up(parts.ledger)
+                run._snapshot()
+                run._deleter.settle()
+                run._deleter.sweep()
         except BaseException:
             run.close()
             raise
         return run
 
+    @classmethod
+    def reconcile(cls, path: str | Path) -> Reconciliation:
+        """Apply later deletions to a run that is an older state of itself; does no harm to one that is not.
+
+        Raises:
+            IntegrityError: a slice's file is not one that deletions explain.
+            StorageError: the disk or the database refused; running it again goes on.
+        """
+        run = cls(Path(path))
+        try:
+            return reconcile(run._parts, status=run.status)
+        finally:
+            run.close()
+
     def close(self) -> None:
         """Release the ledger and the model."""
-        self._ledger.close()
+        self._parts.close()
         self._loaded = None
 
     def __enter__(self) -> Self:
@@ -209,14 +225,16 @@ class Run:
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
         features, ids = ingest_inputs(inputs, self._recipe)
-
-        def compute(snapshot: Snapshot) -> Predictions:
-            members = self._members(snapshot, prefixes)
-            return predict(
-                self._workshop(), self._answers, snapshot, members, features, ids=ids, progress=progress or Silent()
-            )
-
-        return self._at_one_generation(compute)
+        heard = progress or Silent()
+        return at_one_generation(
+            self._ledger,
+            self._presence,
+            snapshot=self._snapshot,
+            members=lambda snapshot: self._members(snapshot, prefixes),
+            compute=lambda snapshot, members, work: predict(
+                self._workshop(), self._answers, snapshot, members, features, ids=ids, progress=Watched(heard, work)
+            ),
+        )
 
     def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
         """How good the ensemble, each member, and the ensemble cut to each depth are on labelled data.
@@ -231,56 +249,97 @@ class Run:
             DataError: the data does not fit the recipe.
         """
         records = ingest_labelled(data, self._recipe)
-
-        def compute(snapshot: Snapshot) -> Evaluation:
-            members = self._members(snapshot, None)
-            return evaluate(
+        heard = progress or Silent()
+        return at_one_generation(
+            self._ledger,
+            self._presence,
+            snapshot=self._snapshot,
+            members=lambda snapshot: self._members(snapshot, None),
+            compute=lambda snapshot, members, work: evaluate(
                 self._workshop(),
                 self._answers,
                 snapshot,
                 members,
                 records.rows,
                 per_depth=per_depth,
-                progress=progress or Silent(),
-            )
-
-        return self._at_one_generation(compute)
+                progress=Watched(heard, work),
+            ),
+        )
 
     def delete(
         self,
         *,
         records: Sequence[str | int] = (),
         subjects: Sequence[str | int] = (),
+        key: str | None = None,
         dry_run: bool = False,
+        progress: Progress | None = None,
     ) -> DeletionReport:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
 
-        Names that are gone already or that the run has never held are reported and change nothing.
+        Names that are gone already or that the run has never held are reported and change nothing. Long requests are
+        accepted ten thousand names at a time.
 
         Args:
             records: record ids.
             subjects: subjects; all their records go.
+            key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
+            with
+                what it did. Made again after a crash, it goes on.
             dry_run: say what would happen, and do nothing.
+            progress: hears of names that are accepted.
 
         Raises:
-            InputError: a string instead of a list, or an empty name; nothing has changed.
+            InputError: a string instead of a list, an empty name, or a key that was used for other names; nothing has
+                changed.
             StorageError: the disk refused. If the message says that the records are out of use, the deletion is
                 accepted and opening the run again finishes it; otherwise nothing has changed.
+            FsyncError: the disk could not confirm; this process does nothing more.
         """
-        outcome = self._deleter.delete(
-            records=requested("records", records),
-            subjects=requested("subjects", subjects),
-            dry_run=dry_run,
-        )
-        return DeletionReport(
-            dry_run=dry_run,
-            deleted=sum(row.copies for row in outcome.rows),
-            already=outcome.already,
-            unknown=outcome.unknown,
-            slices=tuple(sorted(outcome.plan.losses)),
-            stages_lost=len(outcome.plan.tainted),
-            status=self._status(outcome.inventory.keeping(self._store.present())),
-        )
+        self._check_newest(self._ledger.snapshot())
+        asked = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
+        return delete(self._parts, self._status, key=key, dry_run=dry_run, progress=progress or Silent(), **asked)
+
+    def erase(self) -> Status:
+        """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`).
+
+        Raises:
+            StorageError: the disk or the database refused.
+            IntegrityError: a slice's file is not one that the ledger knows.
+        """
+        self._deleter.finish(everything=True)
+        self._deleter.settle()
+        return self.status()
+
+    def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
+        """For the operator: whether records and subjects are present, and in which slice; or deleted, and when.
+
+        Raises:
+            InputError: a string instead of a list, or an empty name.
+        """
+        with self._ledger.reading() as transaction:
+            return locate(
+                transaction,
+                self._parts.secret,
+                records=requested("records", records),
+                subjects=requested("subjects", subjects),
+            )
+
+    def log(self) -> tuple[Entry, ...]:
+        """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
+        with self._ledger.reading() as transaction:
+            return tuple(transaction.log())
+
+    def destroy_key(self) -> None:
+        """Destroy the run's secret: tokens, digests and keys then tell nothing to anybody, ever.
+
+        The run goes on answering. It cannot delete, train or be audited any more, so a record that is still in it can
+        only be deleted by removing the whole run.
+
+        Raises:
+            StorageError: the disk or the database refused; run it again.
+        """
+        destroy_key(self._parts)
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> AuditReport:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.
@@ -290,69 +349,56 @@ class Run:
             seed: chooses which; by default nobody can foresee it.
             progress: hears of replayed training.
         """
-        progress = progress or Silent()
-        auditor = Auditor(
-            slices=self._layout.slices,
-            secret=self._secret,
-            store=self._store,
-            inputs=self._key_inputs,
-            base_digest=lambda: model_digest(model_folder(self._recipe.base_model, revision=self._recipe.revision)),
+        return audit(
+            self._parts,
+            snapshot=self._snapshot,
+            cost=self._trainer.cost,
             retrain=self._train_in_workshop,
-        )
-        snapshot = self._snapshot()
-        mismatches = auditor.check(snapshot)
-        if mismatches:  # perhaps a deletion or a trainer was at work: once more, while neither is
-            with self._deleter.holding_off(), self._ledger.writing() as transaction:
-                snapshot = transaction.snapshot()
-                mismatches = auditor.check(snapshot)
-        stages = auditor.sample(snapshot, replay, seed)
-        with telling(progress, "replaying", self._trainer.cost(self._inventory(snapshot), stages)):
-            for stage in stages:
-                progress.note(f"replaying {stage}")
-                mismatches += auditor.replay(stage, snapshot, on_step=progress.advance)
-        return AuditReport(
-            generation=snapshot.generation,
-            checked=len(snapshot.stages),
-            replayed=tuple((stage.shard, stage.prefix) for stage in stages),
-            mismatches=tuple(mismatches),
+            replay=replay,
+            seed=seed,
+            progress=progress or Silent(),
         )
 
-    def _at_one_generation(self, compute: Callable[[Snapshot], Answer]) -> Answer:
-        """What `compute` makes of a snapshot that no deletion has overtaken when it is done."""
-        for _ in range(3):
-            snapshot = self._snapshot()
-            try:
-                answer = compute(snapshot)
-            except IntegrityError:
-                if self._ledger.generation() == snapshot.generation:
-                    raise
-                continue  # an artifact was erased under our hands
-            if self._ledger.generation() == snapshot.generation:
-                return answer
-        with self._deleter.holding_off():
-            return compute(self._snapshot())
-
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, *, everything: bool = False) -> Snapshot:
         """The ledger now, after what is accepted has been erased.
 
-        If it cannot be erased (a full disk), what is alive serves on without it: the status warns.
+        If it cannot be erased (a full disk), what is alive serves on without it: the status warns. Who only serves
+        does not wait for another process that is erasing.
+
+        Args:
+            everything: also from slices for which there is still time; for training, which reads them.
         """
-        try:
-            self._deleter.finish()
-            self._overdue = None
-        except (StorageError, IntegrityError) as error:
-            self._overdue = error
+        if not self._only_serves():
+            try:
+                self._deleter.finish(everything=everything, wait=everything)
+                self._overdue = None
+            except FsyncError:
+                raise
+            except (StorageError, IntegrityError) as error:
+                self._overdue = error
         snapshot = self._ledger.snapshot()
+        self._check_newest(snapshot)
         if self._loaded is not None:
             self._loaded.forget_stale(snapshot)
         return snapshot
+
+    def _check_newest(self, snapshot: Snapshot) -> None:
+        """A ledger never goes back, unless somebody puts an old one in its place."""
+        if snapshot.generation < self._newest:
+            raise RestoredError(
+                f"the ledger of {self.path} went back from generation {self._newest} to {snapshot.generation}: a "
+                f"backup was put back. Run `s3t reconcile {self.path}`"
+            )
+        self._newest = snapshot.generation
+
+    def _only_serves(self) -> bool:
+        return self._parts.secret.salt is None
 
     def _members(self, snapshot: Snapshot, prefixes: Mapping[int, Order] | None) -> list[Stage]:
         return choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
-        """What is alive: committed, untainted, and in the store."""
-        return snapshot.inventory(self._orders.now()).keeping(self._store.present())
+        return self._parts.inventory(snapshot)
 
     def _status(self, inventory: Inventory) -> Status:
         return Status(
@@ -364,17 +410,18 @@ class Run:
         )
 
     def _workshop(self) -> Workshop:
-        if self._loaded is None:
-            from s3t.run.workshop import Workshop  # here: it imports torch
+        with self._loading:
+            if self._loaded is None:
+                from s3t.run.workshop import Workshop  # here: it imports torch
 
-            self._loaded = Workshop(
-                slices=self._layout.slices,
-                recipe=self._recipe,
-                labels=self.labels,
-                inputs=self._key_inputs,
-                store=self._store,
-            )
-        return self._loaded
+                self._loaded = Workshop(
+                    slices=self._layout.slices,
+                    recipe=self._recipe,
+                    labels=self.labels,
+                    inputs=self._parts.key_inputs,
+                    store=self._store,
+                )
+            return self._loaded
 
     def _train_in_workshop(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]

@@ -1,6 +1,7 @@
 """Where a run's secret is: a file of its own, readable by its owner alone, or the environment.
 
-It lies apart from what may be shared. Destroyed, it leaves tokens, digests and keys that nobody can test a guess against.
+It lies apart from what may be shared. Destroyed, it leaves tokens, digests and keys that nobody can test a guess
+against.
 """
 
 from __future__ import annotations
@@ -50,7 +51,9 @@ def read_secret(path: Path, *, check: str) -> Secret:
     except FileNotFoundError:
         return Secret.destroyed()
     except OSError as error:
-        raise IntegrityError(f"{path}: the run's secret cannot be read ({error.strerror}); mend its permissions") from error
+        raise IntegrityError(
+            f"{path}: the run's secret cannot be read ({error.strerror}); mend its permissions"
+        ) from error
     if mode & 0o077:
         raise IntegrityError(f"{path}: others may read the run's secret; run `chmod 600 {path}`")
     secret = Secret(salt=content.decode(errors="surrogateescape"))

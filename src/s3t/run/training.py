@@ -1,8 +1,13 @@
-"""Training what is missing: each stage from a snapshot of the ledger, committed only if no deletion came between."""
+"""Training what is missing: each stage from a snapshot of the ledger, committed only if no deletion came between.
+
+Several trainers may work on one run, in threads, processes and hosts: each claims a stage in the ledger before it
+begins, so they share the work. No lock is held while one trains.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from s3t.audit.audit import Retrain
@@ -11,6 +16,7 @@ from s3t.engine import EngineReport, run_stages
 from s3t.errors import IntegrityError, S3TError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
+from s3t.ledger.presence import Overtaken, Presence, Work
 from s3t.progress import Progress, telling
 from s3t.stages import Stage
 from s3t.store import ArtifactStore
@@ -22,9 +28,10 @@ class Trainer:
 
     ledger: Ledger
     store: ArtifactStore
+    presence: Presence
     epochs: int
     snapshot: Callable[[], Snapshot]
-    """The ledger now, after what is accepted for deletion has been erased."""
+    """The ledger now, after what is accepted for deletion has been erased from every slice."""
     inventory: Callable[[Snapshot], Inventory]
     """What is alive at a snapshot, for the orders that there are now."""
     overdue: Callable[[], S3TError | None]
@@ -46,28 +53,59 @@ class Trainer:
         return self.epochs * sum(inventory.records_in(*stage) for stage in stages)
 
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
-        """Train and commit one stage; False if a deletion came between, None if another trainer was first."""
+        """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
         snapshot, overdue = self.snapshot(), self.overdue()
         alive, seen = self.inventory(snapshot).alive, snapshot.seen(stage)
         if overdue is not None and any(state.pending for state in seen.values()):
             raise overdue
-        if stage in alive:
+        if stage in alive or any(state.pending for state in seen.values()):
             return None
-        if (stage.parent is not None and stage.parent not in alive) or any(state.pending for state in seen.values()):
-            return False
-        progress.note(str(stage))
+        if stage.parent is not None and stage.parent not in alive:
+            return None  # another is at it, or a deletion took it
+        parents = {link: alive[link] for link in stage.chain[:-1]}
+        with (
+            self.presence.working(snapshot, lambda later: later.still_as(seen) and later.still_has(parents)) as work,
+            self._claimed(stage) as claimed,
+        ):
+            if not claimed:
+                return None
+            progress.note(str(stage))
+            return self._train_claimed(stage, snapshot, work, progress)
+
+    def _train_claimed(self, stage: Stage, snapshot: Snapshot, work: Work, progress: Progress) -> bool | None:
+        def on_step(records: int) -> None:
+            progress.advance(records)
+            work.check()
+
         try:
-            key, content, manifest = self.train(stage, snapshot, on_step=progress.advance)
+            key, content, manifest = self.train(stage, snapshot, on_step=on_step)
+        except Overtaken:
+            return False
         except IntegrityError:
-            if self.ledger.generation() == snapshot.generation:
+            work.look(self.ledger.snapshot())
+            if not work.overtaken:
                 raise
             return False  # a parent or a slice was erased under our hands
         with storage_errors(f"storing {stage}"), self.ledger.writing() as transaction:
             if stage in self.inventory(transaction.snapshot()).alive:
                 return None  # its children may be trained already, on those very bytes
+            if not transaction.sessions.release(stage, self.presence.session):
+                return False  # this process slept for so long that another has taken it over
             return transaction.commit_stage(
                 stage,
                 key,
-                seen=seen,
+                seen=snapshot.seen(stage),
                 put=lambda: self.store.put(stage.shard, key, content, manifest),
             )
+
+    @contextmanager
+    def _claimed(self, stage: Stage) -> Iterator[bool]:
+        """A claim on a stage while within; whether it is ours."""
+        with self.ledger.writing() as transaction:
+            claimed = transaction.sessions.claim(stage, self.presence.session)
+        try:
+            yield claimed
+        finally:
+            if claimed:
+                with suppress(S3TError), self.ledger.writing() as transaction:
+                    transaction.sessions.release(stage, self.presence.session)

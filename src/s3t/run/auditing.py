@@ -1,0 +1,64 @@
+"""An audit of an open run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from s3t.audit.audit import Auditor, Retrain
+from s3t.inventory import Inventory
+from s3t.ledger import Snapshot
+from s3t.ledger.locks import held
+from s3t.models.source import model_digest, model_folder
+from s3t.progress import Progress, telling
+from s3t.run.parts import Parts
+from s3t.run.results import AuditReport
+from s3t.stages import Stage
+
+
+def audit(
+    parts: Parts,
+    *,
+    snapshot: Callable[[], Snapshot],
+    cost: Callable[[Inventory, Sequence[Stage]], int],
+    retrain: Retrain,
+    replay: int,
+    seed: int | None,
+    progress: Progress,
+) -> AuditReport:
+    """Check every live stage, and train some again.
+
+    Args:
+        parts: of the run.
+        snapshot: its ledger now.
+        cost: records to go through to train stages.
+        retrain: trains a stage again.
+        replay: how many to train again.
+        seed: chooses which.
+        progress: hears of replayed training.
+    """
+    recipe = parts.recipe
+    auditor = Auditor(
+        slices=parts.layout.slices,
+        secret=parts.secret,
+        store=parts.store,
+        inputs=parts.key_inputs,
+        base_digest=lambda: model_digest(model_folder(recipe.base_model, revision=recipe.revision)),
+        retrain=retrain,
+    )
+    now = snapshot()
+    mismatches = auditor.check(now)
+    if mismatches:  # perhaps a deletion or a trainer was at work: once more, while neither is
+        with held(parts.lock), parts.ledger.writing() as transaction:
+            now = transaction.snapshot()
+            mismatches = auditor.check(now)
+    stages = auditor.sample(now, replay, seed)
+    with telling(progress, "replaying", cost(parts.inventory(now), stages)):
+        for stage in stages:
+            progress.note(f"replaying {stage}")
+            mismatches += auditor.replay(stage, now, on_step=progress.advance)
+    return AuditReport(
+        generation=now.generation,
+        checked=len(now.stages),
+        replayed=tuple((stage.shard, stage.prefix) for stage in stages),
+        mismatches=tuple(mismatches),
+    )

@@ -1,0 +1,43 @@
+"""Which database holds a run's ledger."""
+
+from __future__ import annotations
+
+import os
+
+from s3t.errors import RunFolderError
+from s3t.ledger import Address, PostgresAddress
+from s3t.recipe import Recipe
+from s3t.run.layout import Layout
+
+VARIABLE = "S3T_LEDGER"
+
+
+def ledger_url(recipe: Recipe) -> str | None:
+    """The database that a new run's ledger shall be in: the recipe's, else the environment's; None for SQLite."""
+    return recipe.ledger or os.environ.get(VARIABLE) or None
+
+
+def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
+    """Where a run's ledger is.
+
+    Args:
+        layout: of the run's folder.
+        url: of its database, None for SQLite in the folder; S3T_LEDGER overrides it, and may hold a password.
+        run: the run's id.
+
+    Raises:
+        RunFolderError: S3T_LEDGER is no URL of a PostgreSQL database, or the driver is not installed.
+    """
+    if url is None:
+        return layout.ledger
+    given = os.environ.get(VARIABLE)
+    try:
+        address = PostgresAddress.of(given or url, run=run)
+        import psycopg  # noqa: F401
+    except ValueError as error:
+        raise RunFolderError(VARIABLE if given else str(layout.root), [f"its ledger {error}"]) from None
+    except ImportError as error:
+        raise RunFolderError(
+            str(layout.root), [f"its ledger is in PostgreSQL ({error}); run `pip install 's3t[postgres]'`"]
+        ) from error
+    return address
