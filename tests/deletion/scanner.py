@@ -53,8 +53,8 @@ def image_spellings(content: bytes) -> set[bytes]:
 
 
 def found_in(path: Path, words: Mapping[str, Collection[bytes]]) -> set[str]:
-    """Names of the words that a file holds in a spelling, or that are in its own name."""
-    contents = [os.fsencode(path.name), *readings(path.read_bytes())]
+    """Names of the words that a file holds in a spelling, or that are in its own path."""
+    contents = [os.fsencode(path), *readings(path.read_bytes())]
     return {
         name for name, forms in words.items() if any(form in content for content in contents for form in forms if form)
     }
