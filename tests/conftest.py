@@ -26,11 +26,12 @@ def state_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def state(state_of_all: None, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def state(state_of_all: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Each test remembers for itself: a copy of a run that another test has deleted from is no restored backup."""
     folder = tmp_path_factory.mktemp("state")
-    monkeypatch.setenv("S3T_STATE", str(folder))
-    return folder
+    with pytest.MonkeyPatch.context() as patch:  # of its own: a test may undo its monkeypatch
+        patch.setenv("S3T_STATE", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

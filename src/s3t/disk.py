@@ -70,7 +70,7 @@ def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode:
     """
     make_folder(tmp)
     make_folder(path.parent)
-    part = tmp / f"{_HOST}-{os.getpid()}-{secrets.token_hex(8)}"
+    part = tmp / temporary_name(os.getpid())
     try:
         write(part)
         if mode is not None:
@@ -80,6 +80,11 @@ def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode:
     finally:
         part.unlink(missing_ok=True)
     sync_folder(path.parent)
+
+
+def temporary_name(process: int) -> str:
+    """The name of a temporary file of a process of this host."""
+    return f"{_HOST}-{process}-{secrets.token_hex(8)}"
 
 
 def make_folder(folder: Path) -> None:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 KILL = """
 import os, signal, sys
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import erasure
 from s3t.ledger import Transaction
 from s3t.records import slices
 from s3t.store import LocalStore
@@ -41,11 +41,11 @@ if point == "while rewriting the slice":
     import pathlib
     pathlib.Path.replace = kill
 if point == "after rewriting the slice":
-    deleter.write_slice = after(deleter.write_slice)
+    erasure.write_slice = after(erasure.write_slice)
 if point == "before noting the end":
-    Transaction.erased = kill
+    Transaction.settle = kill
 if point == "within noting the end":
-    Transaction.erased = after(Transaction.erased)
+    Transaction.settle = after(Transaction.settle)
 run = s3t.Run.open(folder)
 run.delete(records=[record])
 print("not killed")

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
-from s3t.deletion import deleter
+from s3t.deletion import acceptance
 from s3t.inventory import Serving
 from s3t.recipe import recipe_from
 from s3t.run import layout, orders
@@ -247,7 +247,7 @@ def test_a_handle_with_the_old_orders_erases_what_it_does_not_know_of(trained, t
 def test_erasing_only_what_the_old_orders_name_is_caught(trained, monkeypatch):
     """The leak is planted: stages of the added orders would go on with the record."""
     old = set(stages_of(orders_of(trained)))
-    plan = deleter.plan_deletion
+    plan = acceptance.plan_deletion
 
     def of_known_orders(inventory, losses):
         found = plan(inventory, losses)
@@ -255,7 +255,7 @@ def test_erasing_only_what_the_old_orders_name_is_caught(trained, monkeypatch):
 
     trained.extend(budget=6)
     assert trained.audit().ok
-    monkeypatch.setattr(deleter, "plan_deletion", of_known_orders)
+    monkeypatch.setattr(acceptance, "plan_deletion", of_known_orders)
     trained.delete(records=["r3"])
     assert not trained.audit().ok
 

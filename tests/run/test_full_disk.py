@@ -186,12 +186,13 @@ def test_the_command_line_fails_on_a_full_disk_with_status_1_and_the_remedy(disk
     assert list(disk.folder.iterdir()) == []
 
 
-def test_a_deletion_on_a_full_disk_changes_nothing_or_finishes_when_there_is_room(disk, whole, never_knew):
+def test_a_deletion_on_a_full_disk_changes_nothing_or_finishes_when_there_is_room(disk, whole, never_knew, state):
     """In ever more room: refused, then accepted but not finished, then done."""
     folder, before = disk.folder / "run", tiny.artifacts(whole)
     outcomes = []
     for room in disk.rooms:
         shutil.copytree(whole, folder)
+        shutil.rmtree(state, ignore_errors=True)
         told = disk.attempt("delete", room, folder)
         assert not told or REMEDY in told.lower()
         outcomes.append((accepted_or_untouched(folder, before, told), bool(told)))
@@ -208,11 +209,11 @@ def test_a_deletion_that_was_accepted_before_the_disk_was_full_says_so_and_finis
     disk, whole, never_knew, monkeypatch
 ):
     """The disk fills up between acceptance and erasure."""
-    from s3t.deletion import deleter
+    from s3t.deletion import erasure
 
     folder, before = disk.folder / "run", tiny.artifacts(whole)
     shutil.copytree(whole, folder)
-    read_slice = deleter.read_slice
+    read_slice = erasure.read_slice
 
     def fill_the_disk(*arguments):
         (folder / "tmp").rmdir()
@@ -220,7 +221,7 @@ def test_a_deletion_that_was_accepted_before_the_disk_was_full_says_so_and_finis
         return read_slice(*arguments)
 
     with s3t.Run.open(folder) as run, monkeypatch.context() as patched:
-        patched.setattr(deleter, "read_slice", fill_the_disk)
+        patched.setattr(erasure, "read_slice", fill_the_disk)
         with pytest.raises(s3t.StorageError, match="out of use already") as caught:
             run.delete(records=["r3"])
     (folder / "tmp").unlink()
@@ -245,7 +246,7 @@ def test_a_ledger_that_refuses_after_acceptance_does_not_say_that_nothing_was_ch
     assert accepted_or_untouched(folder, before, str(caught.value))
 
 
-def test_a_request_that_an_unfinished_deletion_stops_is_told_that_nothing_of_it_happened(whole, tmp_path):
+def test_a_request_is_accepted_although_an_earlier_one_cannot_be_erased(whole, tmp_path):
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
     with s3t.Run.open(folder) as run:
@@ -253,11 +254,14 @@ def test_a_request_that_an_unfinished_deletion_stops_is_told_that_nothing_of_it_
         (folder / "tmp").write_text("no folder, so no temporary file can be written")
         with pytest.raises(s3t.StorageError, match="out of use already"):
             run.delete(records=["r3"])
-        with pytest.raises(s3t.StorageError, match="of the present request nothing has happened"):
+        with pytest.raises(s3t.StorageError, match="out of use already"):
             run.delete(records=["r4"])
+        assert run.status().generation == 2
+        assert [entry.state for entry in run.log()] == ["erased", "effective", "effective"]
         (folder / "tmp").unlink()
-        assert run.status().generation == 1
-        assert run.delete(records=["r3", "r4"]).deleted == 1
+        assert run.delete(records=["r3", "r4"]).already == ("r3", "r4")
+        run.status()
+        assert [entry.state for entry in run.log()] == ["erased"] * 3
 
 
 def test_training_on_a_full_disk_keeps_what_is_stored_and_goes_on_when_there_is_room(disk, inputs, whole):

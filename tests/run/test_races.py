@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import s3t
-from s3t.ledger import Ledger
+from s3t.deletion.request import Request
+from s3t.disk import temporary_name
 from s3t.partition import Place
 from s3t.run import answering
 from s3t.store import LocalStore
@@ -23,20 +24,20 @@ def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_
     recipe, table = tiny.recipe(text_model), tiny.text_table()
     record = records_by_slice(recipe, table)[0, 0][0]  # the first stage trains on it
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    snapshot, trained_from = Ledger.snapshot, []
+    snapshot, trained_from = s3t.Run._snapshot, []
+    request = Request.of(run._parts.secret, records=[record], subjects=[], key=None)
 
-    def accept_first(self):
+    def accept_first(self, **how):
         trained_from.append("a snapshot")
         if len(trained_from) < 3:  # for the cost, for the list of stages, and then for the first stage
-            return snapshot(self)
-        monkeypatch.setattr(type(run._deleter), "_finish", lambda self, doing: None)  # not erased yet
-        run._deleter.delete(records=[record], subjects=[], dry_run=False)
-        between = snapshot(self)
+            return snapshot(self, **how)
+        run._deleter._acceptor.accept(list(request.batches(10)))  # and not erased yet
+        between = run._ledger.snapshot()
         assert between.slices[Place(0, 0)].pending
         monkeypatch.undo()
         return between
 
-    monkeypatch.setattr(Ledger, "snapshot", accept_first)
+    monkeypatch.setattr(s3t.Run, "_snapshot", accept_first)
     run.train()
     assert len(trained_from) == 3
     never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
@@ -102,7 +103,7 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
     """A library user may never open the run again."""
     left = trained.path / "artifacts" / "shard-000" / ("0" * 64 + ".safetensors")
     left.write_bytes(b"trained on r3")
-    part = trained.path / "tmp" / "999999999-feed"
+    part = trained.path / "tmp" / temporary_name(999999999)
     part.write_bytes(b"half an artifact")
     trained.delete(records=["r3"])
     assert not left.exists()
@@ -137,16 +138,25 @@ def test_what_torch_was_told_elsewhere_changes_no_stage(change, restore, trained
         restore()
 
 
-def test_two_trainers_do_not_train_a_stage_twice(text_model, tmp_path):
-    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+def test_two_trainers_share_the_work_and_train_no_stage_twice(text_model, trained, tmp_path):
+    run = s3t.Run.create(tmp_path / "shared", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    begun, reports = threading.Event(), []
 
-    def train_all_elsewhere():
-        with s3t.Run.open(tmp_path / "run") as other:
-            assert len(other.train().stages) == 18
+    def train_elsewhere():
+        begun.wait(10)
+        with s3t.Run.open(run.path) as other:
+            reports.append(other.train())
 
-    report = run.train(progress=Meanwhile(train_all_elsewhere))
-    assert report.stages == ()  # the one that was begun already is thrown away: another's is in use
+    elsewhere = threading.Thread(target=train_elsewhere)
+    elsewhere.start()
+    reports.append(run.train(progress=Meanwhile(begun.set)))
+    elsewhere.join()
+    stages = [stage for report in reports for stage in report.stages]
+    assert sorted(stages) == sorted(set(stages))
+    assert len(stages) == 18
+    assert sum(report.discarded for report in reports) == 0
     assert run.audit(replay=3).ok
+    assert tiny.artifacts(run.path) == tiny.artifacts(trained.path)
 
 
 def test_a_disk_that_refuses_the_erasure_does_not_stop_prediction(trained, monkeypatch):

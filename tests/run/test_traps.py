@@ -407,10 +407,10 @@ def test_artifacts_that_erasure_forgot_are_caught(trained, monkeypatch):
 
 
 def test_a_record_left_in_its_slice_is_caught(trained, monkeypatch):
-    from s3t.deletion import deleter
+    from s3t.deletion import erasure
 
     before = trained.status().records
-    monkeypatch.setattr(deleter, "without_records", lambda rows, tokens, secret: rows)
+    monkeypatch.setattr(erasure, "without_records", lambda rows, tokens, secret: rows)
     with pytest.raises(IntegrityError, match="not the one that the ledger knows"):
         trained.delete(records=["r3"])
     monkeypatch.undo()

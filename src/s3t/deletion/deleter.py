@@ -203,8 +203,10 @@ def _erasure_errors(doing: str) -> Iterator[None]:
     except FsyncError:
         raise
     except StorageError as error:
-        reason = getattr(error.__cause__, "orig", None) or error
-        raise StorageError(f"{doing} failed: {reason}; then open the run again") from error
+        refused = getattr(error.__cause__, "orig", None)  # the ledger's; it says that nothing has changed
+        remedy = "; free space or mend the disk"
+        reason = f"the ledger refused ({refused}){remedy}" if refused else str(error)
+        raise StorageError(f"{doing} failed: {reason}. Then open the run again, which goes on") from error
 
 
 def _or_raise(result: Accepted | Exception) -> Accepted:

@@ -131,8 +131,14 @@ class Ledger:
         with self._transaction(writing=False) as connection:
             yield Transaction(connection, known=self._known)
 
-    def snapshot(self) -> Snapshot:
-        """The ledger at its present generation. Cheap if nothing has changed since the last."""
+    def snapshot(self, *, anew: bool = False) -> Snapshot:
+        """The ledger at its present generation. Cheap if nothing has changed since the last.
+
+        Args:
+            anew: read everything, whether or not the ledger says that it has changed.
+        """
+        if anew:
+            self._known = None
         with self.reading() as transaction:
             snapshot = transaction.snapshot()
         self._known = snapshot

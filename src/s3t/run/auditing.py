@@ -45,7 +45,8 @@ def audit(
         base_digest=lambda: model_digest(model_folder(recipe.base_model, revision=recipe.revision)),
         retrain=retrain,
     )
-    now = snapshot()
+    snapshot()
+    now = parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
     mismatches = auditor.check(now)
     if mismatches:  # perhaps a deletion or a trainer was at work: once more, while neither is
         with held(parts.lock), parts.ledger.writing() as transaction:

@@ -296,7 +296,7 @@ class Run:
                 accepted and opening the run again finishes it; otherwise nothing has changed.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
-        self._check_newest(self._ledger.snapshot())
+        self._ledger_now()
         asked = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
         return delete(self._parts, self._status, key=key, dry_run=dry_run, progress=progress or Silent(), **asked)
 
@@ -376,20 +376,22 @@ class Run:
                 raise
             except (StorageError, IntegrityError) as error:
                 self._overdue = error
-        snapshot = self._ledger.snapshot()
-        self._check_newest(snapshot)
+        snapshot = self._ledger_now()
         if self._loaded is not None:
             self._loaded.forget_stale(snapshot)
         return snapshot
 
-    def _check_newest(self, snapshot: Snapshot) -> None:
+    def _ledger_now(self) -> Snapshot:
         """A ledger never goes back, unless somebody puts an old one in its place."""
-        if snapshot.generation < self._newest:
+        seen = self._newest  # before the ledger is asked: another thread may see a newer one meanwhile
+        snapshot = self._ledger.snapshot()
+        if snapshot.generation < seen:
             raise RestoredError(
-                f"the ledger of {self.path} went back from generation {self._newest} to {snapshot.generation}: a "
-                f"backup was put back. Run `s3t reconcile {self.path}`"
+                f"the ledger of {self.path} went back from generation {seen} to {snapshot.generation}: a backup was put "
+                f"back. Run `s3t reconcile {self.path}`"
             )
-        self._newest = snapshot.generation
+        self._newest = max(self._newest, snapshot.generation)
+        return snapshot
 
     def _only_serves(self) -> bool:
         return self._parts.secret.salt is None
