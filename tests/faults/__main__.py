@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from tests.faults.client import KINDS, serving
+from tests.faults.client import serving
 from tests.faults.scenarios import SCENARIOS
-from tests.faults.trial import Trial
+from tests.faults.trial import KINDS, Trial
 
 
 def main() -> None:

@@ -16,11 +16,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.faults.build import build
-from tests.faults.shim import applies
-from tests.faults.trial import Result, Trial
+from tests.faults.trial import KINDS, Result, Trial, applies
 
 ROOT = Path(__file__).resolve().parents[2]
-KINDS = ("kill", "kill-after", "torn", "short", "full", "eio", "fsync", "fsync-power", "power")
 
 Points = Mapping[str, Sequence[str]]
 """For each scenario the types of its points, in order."""
@@ -88,8 +86,8 @@ def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_on
             if fitting:
                 chosen.append((scenario, kind, rng.choice(fitting)))
         if every_point:
-            for point, kind_of_point in enumerate(types, 1):
-                chosen.append((scenario, rng.choice([kind for kind in KINDS if _applies(kind, kind_of_point)]), point))
+            for point, type_of_point in enumerate(types, 1):
+                chosen.append((scenario, rng.choice([kind for kind in KINDS if applies(kind, type_of_point)]), point))
     while len(chosen) < trials:
         scenario = rng.choice(sorted(points))
         kind = rng.choice(KINDS)
@@ -132,9 +130,5 @@ def summary(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def _applies(kind: str, kind_of_point: str) -> bool:
-    return applies(kind.removesuffix("-power") if kind != "power" else kind, kind_of_point)
-
-
 def _fitting(kind: str, types: Sequence[str]) -> list[int]:
-    return [point for point, kind_of_point in enumerate(types, 1) if _applies(kind, kind_of_point)]
+    return [point for point, type_of_point in enumerate(types, 1) if applies(kind, type_of_point)]

@@ -22,7 +22,7 @@ static const char *KINDS[] = {"count", "kill", "kill-after", "torn", "short", "f
 int s3t_armed, s3t_logging;
 
 static enum kind kind;
-static unsigned target, met;
+static unsigned target, end, met;
 static int port, is_full, point_log = -1, change_log = -1;
 static uint64_t state;
 static char watched[8][4096];
@@ -40,8 +40,10 @@ static int open_log(const char *path) {
 }
 
 /* prefixes: absolute real paths, a line each. number: of the point at which the fault comes; 0 counts alone.
-   log: where the points are noted. Returns 0, or -1 if the kind is unknown or the log cannot be opened. */
-int s3t_fault_arm(const char *prefixes, unsigned number, const char *named, uint64_t seed, const char *log, int postgres) {
+   last: the process is killed there, if it lives on so far; 0 never. log: where the points are noted. server: the
+   port of a PostgreSQL server. Returns 0, or -1 if the kind is unknown or the log cannot be opened. */
+int s3t_fault_arm(
+    const char *prefixes, unsigned number, const char *named, uint64_t seed, unsigned last, const char *log, int server) {
     int found = -1;
     for (int i = 0; i < (int)(sizeof KINDS / sizeof *KINDS); i++)
         if (!strcmp(KINDS[i], named)) found = i;
@@ -52,7 +54,7 @@ int s3t_fault_arm(const char *prefixes, unsigned number, const char *named, uint
         snprintf(watched[watching++], sizeof *watched, "%.*s", (int)length, prefixes);
         prefixes += length + (prefixes[length] == '\n');
     }
-    kind = found, target = number, met = 0, is_full = 0, port = postgres;
+    kind = found, target = number, met = 0, end = last, is_full = 0, port = server;
     state = seed * 0x9E3779B97F4A7C15u + 1;
     s3t_armed = 1;
     return 0;
@@ -193,7 +195,7 @@ enum verdict meet(struct point *p) {
     if (here && writes && kind == REFUSE) verdict = EIO_ONCE;
     if (here && p->type == SYNC && kind == UNSYNC) verdict = EIO_ONCE;
     if (here && (p->type == SEND || p->type == RECEIVE) && kind == DISCONNECT) verdict = LOST;
-    int kills = here && (kind == KILL || kind == POWER);
+    int kills = (here && (kind == KILL || kind == POWER)) || (end && p->number == end);
     if (kills || verdict != PASS || (here && kind == FILL)) note('F', p, 0, NULL, 0);
     if (kills) die();
     return verdict;

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import s3t
 from tests.faults.world import MORE, ONE, SEVERAL, Request, recipe, table
@@ -79,8 +78,10 @@ class Scenario:
     """That it makes, in this order."""
     extends: bool = False
     """Whether it adds orders."""
-    settings: dict[str, Any] = field(default_factory=dict)
-    """Of the environment, in the process that is interrupted: a ledger's URL, say."""
+    settings: dict[str, str] = field(default_factory=dict)
+    """Of the environment, in the process that is interrupted and in the one that looks: a ledger's URL, say."""
+    port: int = 0
+    """Of the PostgreSQL server to which connections may be lost."""
 
 
 SCENARIOS = {

@@ -26,22 +26,8 @@ TYPES = (
     "send",
     "receive",
 )
-CONNECTION = ("send", "receive")
-
-KINDS = ("kill", "kill-after", "torn", "short", "full", "eio", "fsync", "power", "connection")
 
 _HEAD = struct.Struct("=cBIqIII")
-
-
-def applies(kind: str, kind_of_point: str) -> bool:
-    """Whether a fault can happen at a point of this type."""
-    if kind in ("torn", "short", "eio"):
-        return kind_of_point == "write"
-    if kind == "fsync":
-        return kind_of_point == "sync"
-    if kind == "connection":
-        return kind_of_point in CONNECTION
-    return True
 
 
 class Shim:
@@ -58,6 +44,7 @@ class Shim:
             ctypes.c_uint,
             ctypes.c_char_p,
             ctypes.c_uint64,
+            ctypes.c_uint,
             ctypes.c_char_p,
             ctypes.c_int,
         ]
@@ -65,7 +52,15 @@ class Shim:
         self._library.s3t_log_start.argtypes = [ctypes.c_char_p]
 
     def arm(
-        self, watched: Sequence[Path], *, log: Path, point: int = 0, kind: str = "count", seed: int = 0, port: int = 0
+        self,
+        watched: Sequence[Path],
+        *,
+        log: Path,
+        point: int = 0,
+        kind: str = "count",
+        seed: int = 0,
+        last: int = 0,
+        port: int = 0,
     ) -> None:
         """From now on count what changes the watched folders; at `point` let the fault happen.
 
@@ -75,10 +70,11 @@ class Shim:
             point: from 1; 0 counts alone.
             kind: of the fault, or "count".
             seed: decides how much of a write is done.
+            last: the point at which the process is killed, if it lives on so far; 0 for never.
             port: of a PostgreSQL server, whose connections count, too.
         """
         prefixes = "\n".join(str(folder.resolve()) for folder in watched)
-        if self._arm(prefixes.encode(), point, kind.encode(), seed, str(log).encode(), port):
+        if self._arm(prefixes.encode(), point, kind.encode(), seed, last, str(log).encode(), port):
             raise RuntimeError(f"the shim refuses the kind {kind} or the log {log}")
 
     def disarm(self) -> None:

@@ -9,6 +9,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import s3t
 from tests import tiny
@@ -58,25 +59,18 @@ class Stock:
         """The artifacts of a run that was trained without some records."""
         if (gone, extended) not in self._counterfactual:
             made = self.folder / f"never-knew-{len(self._counterfactual)}"
-
-            def make() -> None:
-                rows = table()
-                with s3t.Run.create(made, recipe=recipe(self.model), data=rows[~rows.id.isin(gone)]) as run:
-                    run.train()
-                    if extended:
-                        run.extend(budget=MORE)
-
-            self._in_fork(make)
+            if gone:
+                self._in_fork(lambda: _train(made, recipe(self.model), gone=gone))
+            else:  # it is there already
+                shutil.copytree(self.run("trained"), made)
+            if extended:
+                self._in_fork(lambda: _extend(made))
             self._counterfactual[gone, extended] = tiny.artifacts(made)
             shutil.rmtree(made)
         return self._counterfactual[gone, extended]
 
     def _make_trained(self, made: Path) -> None:
-        def make() -> None:
-            with s3t.Run.create(made, recipe=recipe(self.model), data=table()) as run:
-                run.train()
-
-        self._in_fork(make)
+        self._in_fork(lambda: _train(made, recipe(self.model), gone=frozenset()))
 
     def _make_half(self, made: Path) -> None:
         def make() -> None:
@@ -119,6 +113,17 @@ class Stock:
     def _in_fork(self, make: Callable[[], object]) -> None:
         if status := self._in_child(lambda: (make(), None)[1]):
             raise RuntimeError(f"preparing ended with {status}; what it wrote is on stderr")
+
+
+def _train(made: Path, content: dict[str, Any], *, gone: frozenset[str]) -> None:
+    rows = table()
+    with s3t.Run.create(made, recipe=content, data=rows[~rows.id.isin(gone)]) as run:
+        run.train()
+
+
+def _extend(made: Path) -> None:
+    with s3t.Run.open(made) as run:
+        run.extend(budget=MORE)
 
 
 class StopAt:

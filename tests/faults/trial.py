@@ -3,7 +3,26 @@
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import asdict, dataclass, field
+
+
+KINDS = ("kill", "kill-after", "torn", "short", "full", "eio", "fsync", "fsync-power", "power", "connection")
+"""kill, kill-after: SIGKILL before the call, or after it. torn: a first part is written, then SIGKILL. short: fewer bytes
+are written than asked, which is legal. full: no space, here and from here on. eio: one write fails. fsync: one fsync
+fails. fsync-power: so it does, and then the power is lost. power: it is lost here. connection: that to a database server
+is lost."""
+
+
+def applies(kind: str, type_of_point: str) -> bool:
+    """Whether a fault can happen at a point of this type."""
+    if kind in ("torn", "short", "eio"):
+        return type_of_point == "write"
+    if kind in ("fsync", "fsync-power"):
+        return type_of_point == "sync"
+    if kind == "connection":
+        return type_of_point in ("send", "receive")
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +37,19 @@ class Trial:
     """Whether the run is repaired at the end, and compared with one that never knew the records."""
     plant: str | None = None
     """A mistake planted into s3t (plants.py), which the trial must find."""
+
+    @property
+    def shim_kind(self) -> str:
+        """The fault as the shim knows it."""
+        return "fsync" if self.kind == "fsync-power" else self.kind
+
+    @property
+    def last(self) -> int:
+        """Where the process is killed after another fault; 0 for nowhere."""
+        if self.kind != "fsync-power":
+            return 0
+        rng = random.Random(self.seed)
+        return self.point + rng.randint(1, rng.choice((4, 40, 400)))
 
     def __str__(self) -> str:
         return f"{self.scenario} {self.kind} {self.point} {self.seed}"

@@ -41,20 +41,26 @@ class Notes:
 def be_victim(trial: Trial, *, watched: Path, model: Path, notes: Notes, log: Path, shim: Shim) -> None:
     """Run the scenario and let the fault happen. Returns if the process lives on."""
     scenario = SCENARIOS[trial.scenario]
-    os.environ.update(scenario.settings)
     acknowledge = lambda request: notes.add("acknowledged", request.name)  # noqa: E731
     program = Program(run=watched / "run", model=model, acknowledge=acknowledge)
-    shim_kind = trial.kind.removesuffix("-power") if trial.kind != "power" else "power"
     with PLANTS[trial.plant]() if trial.plant else contextlib.nullcontext():
-        shim.arm([watched], log=log, point=trial.point, kind=shim_kind, seed=trial.seed)
+        shim.arm(
+            [watched],
+            log=log,
+            point=trial.point,
+            kind=trial.shim_kind,
+            seed=trial.seed,
+            last=trial.last,
+            port=scenario.port,
+        )
         refused = _attempt(scenario.act, program, notes)
         if trial.kind == "fsync-power":
             return  # the power is lost now: what else the process did would only mend what it shall not have to
         shim.disarm()
         if trial.kind == "fsync" and refused:
             _refuses_everything(program, notes)
-        elif trial.kind in ("short", "full", "eio") and refused and _attempt(scenario.act, program, notes):
-            notes.add("broke", "the disk is well again, but the same process still refuses")
+        elif trial.kind in ("short", "full", "eio", "connection") and refused and _attempt(scenario.act, program, notes):
+            notes.add("broke", "all is well again, but the same process still refuses")
 
 
 def _attempt(act: Any, program: Program, notes: Notes) -> bool:
@@ -74,6 +80,7 @@ def _attempt(act: Any, program: Program, notes: Notes) -> bool:
 def _refuses_everything(program: Program, notes: Notes) -> None:
     """After a failed fsync nobody knows what is on the disk: this process must touch no run any more."""
     run = program.run
+    elsewhere = run.parent.with_name("elsewhere")  # where nobody checks what it left
 
     def on_run(name: str, **arguments: Any) -> Any:
         def call() -> None:
@@ -83,7 +90,7 @@ def _refuses_everything(program: Program, notes: Notes) -> None:
         return call
 
     calls = {
-        "create": lambda: s3t.Run.create(run.with_name("other"), recipe=recipe(program.model), data=table()).close(),
+        "create": lambda: s3t.Run.create(elsewhere, recipe=recipe(program.model), data=table()).close(),
         "open": lambda: s3t.Run.open(run).close(),
         "train": on_run("train"),
         "delete": on_run("delete", records=["id00w"]),
