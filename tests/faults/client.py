@@ -53,7 +53,7 @@ class Client:
 
 @contextmanager
 def serving() -> Iterator[Client]:
-    """A fork server in a temporary folder: in memory, where the machine has such a place, as fsync costs nothing there."""
+    """A fork server in a temporary folder: in memory, where the machine has such a place, as fsync is cheap there."""
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="s3t-faults-", dir=memory if os.access(memory, os.W_OK) else None))
     environment = os.environ | {
@@ -119,7 +119,9 @@ def summary(results: Sequence[Result]) -> str:
         cells = []
         for kind in kinds:
             cell = scenario, kind
-            marks = (f" {failed[cell]} FAILED" if failed[cell] else "") + (f" {missed[cell]} missed" if missed[cell] else "")
+            marks = (f" {failed[cell]} FAILED" if failed[cell] else "") + (
+                f" {missed[cell]} missed" if missed[cell] else ""
+            )
             cells.append(f"{tried[cell]}{marks}")
         lines.append("".join([f"{scenario:22}", *(f"{cell:>14}" for cell in cells)]))
     seconds = sum(result.seconds for result in results)

@@ -1,4 +1,7 @@
-"""Mistakes that somebody could make in s3t. Each is a context in which the real code has it."""
+"""Mistakes that somebody could make in s3t. Each is a context in which the real code has it.
+
+The interrupted process has it; the one that looks has it only if it is about what opening a run mends.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,11 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from s3t import disk
 from s3t.deletion.deleter import Deleter
 from s3t.run import Run
 from s3t.store import LocalStore
@@ -34,35 +39,35 @@ def acknowledge_early() -> Iterator[None]:
 
 def skip_fsync() -> AbstractContextManager[object]:
     """Files are renamed, but never synchronised."""
-    return mock.patch.object(os, "fsync", lambda descriptor: None)
+    return mock.patch.object(os, "fsync", return_value=None)
 
 
 def skip_sweep() -> AbstractContextManager[object]:
     """What killed processes left stays."""
-    return mock.patch.object(Deleter, "sweep", lambda deleter: None)
+    return mock.patch.object(Deleter, "sweep", return_value=None)
 
 
 def skip_erasure() -> AbstractContextManager[object]:
     """Tainted artifacts stay in the store."""
-    return mock.patch.object(LocalStore, "erase", lambda store, artifacts: None)
+    return mock.patch.object(LocalStore, "erase", return_value=None)
 
 
 def skip_finish() -> AbstractContextManager[object]:
     """Opening does not finish what a crash interrupted."""
-    return mock.patch.object(Deleter, "finish", lambda deleter: None)
+    return mock.patch.object(Deleter, "finish", return_value=None)
 
 
-def swallow_os_errors() -> AbstractContextManager[object]:
-    """A folder that cannot be synchronised is taken for synchronised, and other refusals too."""
-    from s3t import disk
+@contextlib.contextmanager
+def swallow_os_errors() -> Iterator[None]:
+    """What cannot be synchronised is taken for synchronised."""
+    sync = disk._sync
 
-    real = disk._sync
-
-    def sync(path: Any) -> None:
+    def lenient(path: Path) -> None:
         with contextlib.suppress(OSError):
-            real(path)
+            sync(path)
 
-    return mock.patch.object(disk, "_sync", sync)
+    with mock.patch.object(disk, "_sync", lenient):
+        yield
 
 
 PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
@@ -73,3 +78,9 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "skip-finish": skip_finish,
     "swallow-os-errors": swallow_os_errors,
 }
+MENDS = ("skip-sweep", "skip-erasure", "skip-finish")
+
+
+def planted(name: str | None, *, looking: bool = False) -> AbstractContextManager[object]:
+    """The mistake of this name, or none."""
+    return contextlib.nullcontext() if name is None or (looking and name not in MENDS) else PLANTS[name]()

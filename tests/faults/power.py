@@ -1,8 +1,8 @@
 """What a loss of power can leave: the folder rebuilt from what it was and the log of points.
 
-Durable is what was synchronised: a file's content by fsync of the file, a name by fsync of its folder (a rename by fsync
-of either). Of the rest a disk may have written anything: a seeded coin decides, for all, for a first part, or one by
-one, and a write may be torn between sectors. A renamed file never has neither name. What a failed fsync was to write
+Durable is what was synchronised: a file's content by fsync of the file, a name by fsync of its folder (a rename by
+fsync of either). Of the rest a disk may have written anything: a seeded coin decides, for all, for a first part, or one
+by one, and a write may be torn between sectors. A renamed file never has neither name. What a failed fsync was to write
 is lost for good, unless the same page is written again: no later fsync reports it.
 """
 

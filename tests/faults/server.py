@@ -100,7 +100,12 @@ class Server:
         entries = list(read_log(log))
         struck = any(entry.mark == "F" for entry in entries)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
-        if trial.shim_kind == "fsync" and struck and "finished" in dict(notes.read()) and not _of_sqlite(trial, entries):
+        if (
+            trial.shim_kind == "fsync"
+            and struck
+            and "finished" in dict(notes.read())
+            and not _of_sqlite(trial, entries)
+        ):
             problems.append("a failed fsync was taken for done")
         if disk is not None:
             problems += self._power(trial, disk, entries, watched, struck=struck)
@@ -117,9 +122,7 @@ class Server:
         shutil.rmtree(place)
         return result, entries
 
-    def _power(
-        self, trial: Trial, disk: power.Disk, entries: list[Entry], watched: Path, *, struck: bool
-    ) -> list[str]:
+    def _power(self, trial: Trial, disk: power.Disk, entries: list[Entry], watched: Path, *, struck: bool) -> list[str]:
         """Put back what a loss of power may leave; if none comes, see that the log tells all that was done."""
         disk.replay(entries)
         if trial.kind != "count":

@@ -142,5 +142,3 @@ class StopAt:
         self._left -= 1
         if self._left < 0:
             raise KeyboardInterrupt
-
-

@@ -6,12 +6,11 @@ import json
 import random
 from dataclasses import asdict, dataclass, field
 
-
 KINDS = ("kill", "kill-after", "torn", "short", "full", "eio", "fsync", "fsync-power", "power", "connection")
-"""kill, kill-after: SIGKILL before the call, or after it. torn: a first part is written, then SIGKILL. short: fewer bytes
-are written than asked, which is legal. full: no space, here and from here on. eio: one write fails. fsync: one fsync
-fails. fsync-power: so it does, and then the power is lost. power: it is lost here. connection: that to a database server
-is lost."""
+"""kill, kill-after: SIGKILL before the call, or after it. torn: a first part is written, then SIGKILL. short: fewer
+bytes are written than asked, which is legal. full: no space, here and from here on. eio: one write fails. fsync: one
+fsync fails. fsync-power: so it does, and then the power is lost. power: it is lost here. connection: that to a database
+server is lost."""
 
 
 def applies(kind: str, type_of_point: str) -> bool:

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import s3t
 from s3t.deletion.places import place_named
 from tests import tiny
-from tests.faults.plants import PLANTS
+from tests.faults.plants import planted
 from tests.faults.scenarios import SCENARIOS, Program, Scenario
 from tests.faults.stock import Stock
 from tests.faults.trial import Trial
@@ -30,7 +30,7 @@ def verify(trial: Trial, *, watched: Path, stock: Expected, notes: Notes) -> lis
     """Everything that is wrong; empty if all promises were kept."""
     problems = notes.details("broke")
     try:
-        with PLANTS[trial.plant]() if trial.plant else contextlib.nullcontext():
+        with planted(trial.plant, looking=True):
             check = Check(SCENARIOS[trial.scenario], watched=watched, stock=stock, promised=acknowledged(notes))
             problems += check.all(repair=trial.repair)
     except BaseException:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import traceback
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import s3t
-from tests.faults.plants import PLANTS
+from tests.faults.plants import planted
 from tests.faults.scenarios import SCENARIOS, Program
 from tests.faults.shim import Shim
 from tests.faults.trial import Trial
@@ -43,7 +42,7 @@ def be_victim(trial: Trial, *, watched: Path, model: Path, notes: Notes, log: Pa
     scenario = SCENARIOS[trial.scenario]
     acknowledge = lambda request: notes.add("acknowledged", request.name)  # noqa: E731
     program = Program(run=watched / "run", model=model, acknowledge=acknowledge)
-    with PLANTS[trial.plant]() if trial.plant else contextlib.nullcontext():
+    with planted(trial.plant):
         shim.arm(
             [watched],
             log=log,
@@ -59,7 +58,9 @@ def be_victim(trial: Trial, *, watched: Path, model: Path, notes: Notes, log: Pa
         shim.disarm()
         if trial.kind == "fsync" and refused:
             _refuses_everything(program, notes)
-        elif trial.kind in ("short", "full", "eio", "connection") and refused and _attempt(scenario.act, program, notes):
+        elif (
+            trial.kind in ("short", "full", "eio", "connection") and refused and _attempt(scenario.act, program, notes)
+        ):
             notes.add("broke", "all is well again, but the same process still refuses")
 
 
