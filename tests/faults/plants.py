@@ -6,6 +6,7 @@ The interrupted process has it; the one that looks has it only if it is about wh
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -70,6 +71,23 @@ def swallow_os_errors() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def write_unseen() -> Iterator[None]:
+    """A file is written past the calls that the shim knows."""
+    sweep = Deleter.sweep
+
+    def and_scribble(deleter: Deleter) -> None:
+        sweep(deleter)
+        with (
+            (deleter._tmp.parent / "recipe.yaml").open("r+b", buffering=0) as file,
+            mmap.mmap(file.fileno(), 0) as content,
+        ):
+            content[-1:] = b" "
+
+    with mock.patch.object(Deleter, "sweep", and_scribble):
+        yield
+
+
 PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "acknowledge-early": acknowledge_early,
     "skip-fsync": skip_fsync,
@@ -77,6 +95,7 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "skip-erasure": skip_erasure,
     "skip-finish": skip_finish,
     "swallow-os-errors": swallow_os_errors,
+    "write-unseen": write_unseen,
 }
 MENDS = ("skip-sweep", "skip-erasure", "skip-finish")
 

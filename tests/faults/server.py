@@ -7,6 +7,7 @@ a scenario that nothing stops. Started by client.py, with the shim in LD_PRELOAD
 from __future__ import annotations
 
 import gc
+import importlib
 import json
 import os
 import shutil
@@ -18,13 +19,6 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-# Here, once, and not in every child; nothing is computed before a fork.
-import pyarrow.pandas_compat  # noqa: F401
-import sqlalchemy.dialects.sqlite  # noqa: F401
-from peft.utils import transformers_weight_conversion  # noqa: F401
-from transformers import conversion_mapping
-
-import s3t.run.workshop  # noqa: F401
 from tests.faults import power
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Entry, Shim, read_log
@@ -163,12 +157,25 @@ def _outcome(struck: bool, status: int, notes: Notes) -> str:
     return f"refused ({refused[0].splitlines()[0]})" if refused else "finished"
 
 
+def import_everything() -> None:
+    """Once, and not in every child. Nothing is computed before a fork."""
+    for name in (
+        "peft.utils.transformers_weight_conversion",
+        "pyarrow.pandas_compat",
+        "s3t.run.workshop",
+        "sqlalchemy.dialects.sqlite",
+    ):
+        importlib.import_module(name)
+    mapping = importlib.import_module("transformers.conversion_mapping")
+    mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns, and keeps them
+
+
 def main() -> None:
     """Serve until standard input ends."""
     server = Server(Path(sys.argv[1]))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not come between the answers
-    conversion_mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns, and keeps them
+    import_everything()
     gc.collect()
     gc.freeze()  # children would copy every page that the collector marks
     for line in sys.stdin:

@@ -34,3 +34,9 @@ def first_found(client: Client, plant: str, *, scenario: str, kind: str, tells: 
 def test_a_planted_mistake_is_found(client, plant, scenario, kind, tells):
     result = first_found(client, plant, scenario=scenario, kind=kind, tells=tells)
     assert f"python -m tests.faults {scenario} {kind} {result.trial.point}" in str(result)
+
+
+def test_a_write_that_the_shim_does_not_see_is_found(client):
+    """So that a point is never missing in silence: the counted calls must explain every byte of the folder."""
+    result = client.try_out(Trial(scenario="delete-one", kind="count", point=0, seed=0, plant="write-unseen"))
+    assert result.problems == ("the shim did not see how run/recipe.yaml came to be",)

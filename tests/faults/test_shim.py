@@ -108,6 +108,12 @@ def test_what_is_made_or_opened_for_writing_anywhere_is_noted(program):
     ]
 
 
+def test_a_program_that_knows_nothing_of_the_shim_is_watched_through_the_environment(library, tmp_path):
+    environment = os.environ | {"LD_PRELOAD": str(library), "S3T_CHANGE_LOG": str(tmp_path / "changes")}
+    subprocess.run(["touch", "made"], cwd=tmp_path, env=environment, check=True)
+    assert (tmp_path / "changes").read_text() == f"open\t{tmp_path}/made\n"
+
+
 @pytest.mark.parametrize("point", range(1, 10))
 def test_killed_before_or_after_a_point(program, point):
     status, told = program("kill", point)
