@@ -206,11 +206,15 @@ void done(struct point *p, off_t offset, const void *data, size_t length) {
     /* The data itself is needed only to find out what a loss of power could leave. */
     int whole = kind == POWER || kind == COUNT || kind == UNSYNC;
     note('D', p, offset, data, whole ? length : 0);
+    failed(p);
+    errno = error;
+}
+
+void failed(struct point *p) {
     if (target && p->number == target && kind == KILL_AFTER) {
         note('F', p, 0, NULL, 0);
         die();
     }
-    errno = error;
 }
 
 void log_change(const char *what, int folder, const char *path) {

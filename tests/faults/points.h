@@ -29,6 +29,8 @@ int watched_socket(struct point *p, int fd);
 enum verdict meet(struct point *p);
 /* The call succeeded: where it wrote and what, or the size that the file has now. Kills if that is the fault. */
 void done(struct point *p, off_t offset, const void *data, size_t length);
+/* The call was made, and failed by itself. */
+void failed(struct point *p);
 void die(void);
 size_t part_of(size_t whole); /* a random number from 0 to whole - 1 */
 

@@ -54,6 +54,7 @@ static int guarded_open(int folder, const char *path, int flags, mode_t mode) {
         if (counts && refused(meet(&p))) return -1;
     }
     int fd = syscall(SYS_openat, folder, path, flags, mode);
+    if (counts && fd < 0) failed(&p);
     if (fd < 0) return fd;
     if (counts) done(&p, 0, NULL, 0);
     if (s3t_logging && (flags & (O_WRONLY | O_RDWR | O_CREAT | O_TRUNC))) log_change("open", folder, path);
@@ -129,7 +130,10 @@ static ssize_t guarded_write(struct point *p, int fd, const void *data, size_t s
     }
     if (verdict == SHORT && size > 1) size = 1 + part_of(size - 1);
     ssize_t written = raw_write(fd, data, size, offset);
-    if (written < 0) return -1;
+    if (written < 0) {
+        failed(p);
+        return -1;
+    }
     off_t start = offset >= 0 ? offset : lseek(fd, 0, SEEK_CUR) - written;
     done(p, start, data, written);
     return written;
@@ -199,7 +203,8 @@ ssize_t sendfile(int to, int from, off_t *at, size_t size) {
     if (!(s3t_armed && watched_fd(&p, to))) return REAL(sendfile, to, from, at, size);
     if (refused(meet(&p))) return -1;
     ssize_t copied = REAL(sendfile, to, from, at, size);
-    if (copied >= 0) note_copy(&p, to, lseek(to, 0, SEEK_CUR) - copied, copied);
+    if (copied < 0) failed(&p);
+    else note_copy(&p, to, lseek(to, 0, SEEK_CUR) - copied, copied);
     return copied;
 }
 ssize_t sendfile64(int to, int from, off64_t *at, size_t size) { return sendfile(to, from, at, size); }
@@ -209,7 +214,8 @@ ssize_t copy_file_range(int from, off64_t *from_at, int to, off64_t *to_at, size
     if (!(s3t_armed && watched_fd(&p, to))) return REAL(copy_file_range, from, from_at, to, to_at, size, flags);
     if (refused(meet(&p))) return -1;
     ssize_t copied = REAL(copy_file_range, from, from_at, to, to_at, size, flags);
-    if (copied >= 0) note_copy(&p, to, (to_at ? *to_at : lseek(to, 0, SEEK_CUR)) - copied, copied);
+    if (copied < 0) failed(&p);
+    else note_copy(&p, to, (to_at ? *to_at : lseek(to, 0, SEEK_CUR)) - copied, copied);
     return copied;
 }
 
@@ -226,7 +232,8 @@ static off_t size_now(int fd) {
     if (!(s3t_armed && watched_fd(&p, fd))) return call; \
     if (refused(meet(&p))) return failure; \
     int result = call; \
-    if (!result) done(&p, size, NULL, 0); \
+    if (result) failed(&p); \
+    else done(&p, size, NULL, 0); \
     return result;
 
 int fsync(int fd) { ON_FD(SYNC, fd, REAL(fsync, fd), 0, -1) }
@@ -258,7 +265,8 @@ int fchmod(int fd, mode_t mode) { ON_FD(CHMOD, fd, REAL(fchmod, fd, mode), 0, -1
     int counts = s3t_armed && watched_at(&p, folder, path); \
     if (counts && refused(meet(&p))) return -1; \
     int result = call; \
-    if (!result && counts) done(&p, size, NULL, 0); \
+    if (counts && result) failed(&p); \
+    else if (counts) done(&p, size, NULL, 0); \
     if (!result && s3t_logging && *word) log_change(word, folder, path); \
     return result;
 
@@ -291,7 +299,8 @@ int fchmodat(int folder, const char *path, mode_t mode, int flags) {
     int counts = s3t_armed && watched_two(&p, from_folder, from, to_folder, to); \
     if (counts && refused(meet(&p))) return -1; \
     int result = call; \
-    if (!result && counts) done(&p, 0, NULL, 0); \
+    if (counts && result) failed(&p); \
+    else if (counts) done(&p, 0, NULL, 0); \
     if (!result && s3t_logging) log_change(word, to_folder, to); \
     return result;
 
@@ -327,7 +336,8 @@ int symlinkat(const char *from, int folder, const char *to) {
         return -1; \
     } \
     ssize_t result = call; \
-    if (result >= 0) done(&p, 0, NULL, 0); \
+    if (result < 0) failed(&p); \
+    else done(&p, 0, NULL, 0); \
     return result;
 
 ssize_t send(int fd, const void *data, size_t size, int flags) { ON_SOCKET(SEND, fd, REAL(send, fd, data, size, flags)) }
