@@ -203,9 +203,7 @@ enum verdict meet(struct point *p) {
 
 void done(struct point *p, off_t offset, const void *data, size_t length) {
     int error = errno;
-    /* The data itself is needed only to find out what a loss of power could leave. */
-    int whole = kind == POWER || kind == COUNT || kind == UNSYNC;
-    note('D', p, offset, data, whole ? length : 0);
+    note('D', p, offset, data, length);
     failed(p);
     errno = error;
 }

@@ -19,6 +19,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
+import s3t
 from tests.faults import power
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Entry, Shim, read_log
@@ -79,7 +80,7 @@ class Server:
         place.mkdir()
         watched, log, notes, found = place / "watched", place / "log", Notes(place / "notes"), Notes(place / "found")
         copy(self._stock.run(scenario.start) if scenario.start else None, watched)
-        disk = power.Disk(watched) if trial.kind in ("power", "fsync-power", "count") else None
+        disk = power.Disk(watched) if trial.kind in ("power", "fsync-power", "kill-power", "count") else None
 
         def victim() -> None:
             os.environ.update(scenario.settings)
@@ -102,7 +103,8 @@ class Server:
         ):
             problems.append("a failed fsync was taken for done")
         if disk is not None:
-            problems += self._power(trial, disk, entries, watched, struck=struck)
+            resumed = self._resume(trial, watched) if trial.kind == "kill-power" else []
+            problems += self._power(trial, disk, entries + resumed, watched, struck=struck)
         if in_child(look):
             problems.append("the process that checks died")
         problems += found.details("problem")
@@ -115,6 +117,19 @@ class Server:
         )
         shutil.rmtree(place)
         return result, entries
+
+    def _resume(self, trial: Trial, watched: Path) -> list[Entry]:
+        """Another process opens the run; what it does to the disk."""
+        log = watched.with_name("resumed")
+
+        def resume() -> None:
+            os.environ.update(SCENARIOS[trial.scenario].settings)
+            self._shim.arm([watched], log=log, kind="kill", point=trial.resumed_until)
+            s3t.Run.open(watched / "run").close()
+
+        if (watched / "run").exists():
+            in_child(resume)
+        return list(read_log(log))
 
     def _power(self, trial: Trial, disk: power.Disk, entries: list[Entry], watched: Path, *, struck: bool) -> list[str]:
         """Put back what a loss of power may leave; if none comes, see that the log tells all that was done."""

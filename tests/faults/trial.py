@@ -6,11 +6,23 @@ import json
 import random
 from dataclasses import asdict, dataclass, field
 
-KINDS = ("kill", "kill-after", "torn", "short", "full", "eio", "fsync", "fsync-power", "power", "connection")
+KINDS = (
+    "kill",
+    "kill-after",
+    "torn",
+    "short",
+    "full",
+    "eio",
+    "fsync",
+    "fsync-power",
+    "kill-power",
+    "power",
+    "connection",
+)
 """kill, kill-after: SIGKILL before the call, or after it. torn: a first part is written, then SIGKILL. short: fewer
 bytes are written than asked, which is legal. full: no space, here and from here on. eio: one write fails. fsync: one
-fsync fails. fsync-power: so it does, and then the power is lost. power: it is lost here. connection: that to a database
-server is lost."""
+fsync fails. fsync-power: so it does, and then the power is lost. power: it is lost here. kill-power: SIGKILL, and the
+power is lost while, or just after, the next process opens the run. connection: that to a database server is lost."""
 
 
 def applies(kind: str, type_of_point: str) -> bool:
@@ -40,15 +52,21 @@ class Trial:
     @property
     def shim_kind(self) -> str:
         """The fault as the shim knows it."""
-        return "fsync" if self.kind == "fsync-power" else self.kind
+        return self.kind.removesuffix("-power")
 
     @property
     def last(self) -> int:
         """Where the process is killed after another fault; 0 for nowhere."""
-        if self.kind != "fsync-power":
-            return 0
+        return self.point + self._later() if self.kind == "fsync-power" else 0
+
+    @property
+    def resumed_until(self) -> int:
+        """At which of its points the process that opens the run next is killed; 0 for nowhere."""
+        return self._later() if self.seed % 3 else 0
+
+    def _later(self) -> int:
         rng = random.Random(self.seed)
-        return self.point + rng.randint(1, rng.choice((4, 40, 400)))
+        return rng.randint(1, rng.choice((4, 40, 400)))
 
     def __str__(self) -> str:
         return f"{self.scenario} {self.kind} {self.point} {self.seed}"
