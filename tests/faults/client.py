@@ -1,0 +1,136 @@
+"""Starts the fork server, draws trials, and sums up what came of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+
+from tests.faults.build import build
+from tests.faults.trial import KINDS, Result, Trial, applies
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Points = Mapping[str, Sequence[str]]
+"""For each scenario the types of its points, in order."""
+
+
+class Client:
+    """A fork server, asked one thing at a time."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self._points: dict[str, list[str]] = {}
+
+    def points(self, scenario: str) -> list[str]:
+        """The types of a scenario's points, in order. The scenario is run once, without a fault."""
+        if scenario not in self._points:
+            self._points[scenario] = json.loads(self._ask(json.dumps({"count": scenario})))
+        return self._points[scenario]
+
+    def try_out(self, trial: Trial) -> Result:
+        return Result.from_json(self._ask(json.dumps(asdict(trial))))
+
+    def _ask(self, line: str) -> str:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        if not answer:
+            raise RuntimeError(f"the fork server died ({self._process.wait()}) on {line}; see its stderr above")
+        return answer
+
+
+@contextmanager
+def serving() -> Iterator[Client]:
+    """A fork server in a temporary folder: in memory, where the machine has such a place, as fsync is cheap there."""
+    memory = Path("/dev/shm")
+    folder = Path(tempfile.mkdtemp(prefix="s3t-faults-", dir=memory if os.access(memory, os.W_OK) else None))
+    environment = os.environ | {
+        "LD_PRELOAD": str(build(folder)),
+        "OMP_NUM_THREADS": "1",
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
+    }
+    command = [sys.executable, "-m", "tests.faults.server", str(folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    try:
+        with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) as process:
+            try:
+                yield Client(process)
+            finally:
+                process.stdin.close()
+                process.wait(timeout=300)
+    finally:
+        shutil.rmtree(folder)
+
+
+def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_one_in: int) -> list[Trial]:
+    """Trials: every scenario with every kind that it has a point for, then (asked for) every point, then at random."""
+    rng = random.Random(seed)
+    chosen: list[tuple[str, str, int]] = []
+    for scenario, types in points.items():
+        for kind in KINDS:
+            fitting = _fitting(kind, types)
+            if fitting:
+                chosen.append((scenario, kind, rng.choice(fitting)))
+        if every_point:
+            for point, type_of_point in enumerate(types, 1):
+                chosen.append((scenario, rng.choice([kind for kind in KINDS if applies(kind, type_of_point)]), point))
+    while len(chosen) < trials:
+        scenario = rng.choice(sorted(points))
+        kind = rng.choice(KINDS)
+        if fitting := _fitting(kind, points[scenario]):
+            chosen.append((scenario, kind, rng.choice(fitting)))
+    return [
+        Trial(
+            scenario=scenario,
+            kind=kind,
+            point=point,
+            seed=rng.randrange(2**32),
+            repair=rng.randrange(repair_one_in) == 0,
+        )
+        for scenario, kind, point in chosen
+    ]
+
+
+def summary(results: Sequence[Result]) -> str:
+    """A table: for each scenario and kind the trials, and of them those that failed or whose fault did not happen."""
+    tried, failed, missed = Counter(), Counter(), Counter()
+    for result in results:
+        cell = result.trial.scenario, result.trial.kind
+        tried[cell] += 1
+        failed[cell] += bool(result.problems)
+        missed[cell] += result.outcome == "missed"
+    kinds = [kind for kind in KINDS if any(found == kind for _, found in tried)]
+    lines = ["".join([f"{'trials':22}", *(f"{kind:>14}" for kind in kinds)])]
+    for scenario in dict.fromkeys(result.trial.scenario for result in results):
+        cells = []
+        for kind in kinds:
+            cell = scenario, kind
+            marks = (f" {failed[cell]} FAILED" if failed[cell] else "") + (
+                f" {missed[cell]} missed" if missed[cell] else ""
+            )
+            cells.append(f"{tried[cell]}{marks}")
+        lines.append("".join([f"{scenario:22}", *(f"{cell:>14}" for cell in cells)]))
+    seconds = sum(result.seconds for result in results)
+    lines.append(
+        f"{len(results)} trials, {sum(failed.values())} failed, {sum(missed.values())} whose fault did not happen; "
+        f"{seconds:.0f} s, {seconds / max(1, len(results)):.2f} s a trial"
+    )
+    return "\n".join(lines)
+
+
+def _fitting(kind: str, types: Sequence[str]) -> list[int]:
+    return [point for point, type_of_point in enumerate(types, 1) if applies(kind, type_of_point)]

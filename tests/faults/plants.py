@@ -1,0 +1,105 @@
+"""Mistakes that somebody could make in s3t. Each is a context in which the real code has it.
+
+The interrupted process has it; the one that looks has it only if it is about what opening a run mends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from s3t import disk
+from s3t.deletion.deleter import Deleter
+from s3t.run import Run
+from s3t.store import LocalStore
+
+
+@contextlib.contextmanager
+def acknowledge_early() -> Iterator[None]:
+    """`delete` returns before anything is accepted, and does its work when the run is closed."""
+    delete, close = Run.delete, Run.close
+    later: list[dict[str, Any]] = []
+
+    def closing(run: Run) -> None:
+        while later:
+            delete(run, **later.pop())
+        close(run)
+
+    with (
+        mock.patch.object(Run, "delete", lambda run, **request: later.append(request)),
+        mock.patch.object(Run, "close", closing),
+    ):
+        yield
+
+
+def skip_fsync() -> AbstractContextManager[object]:
+    """Files are renamed, but never synchronised."""
+    return mock.patch.object(os, "fsync", return_value=None)
+
+
+def skip_sweep() -> AbstractContextManager[object]:
+    """What killed processes left stays."""
+    return mock.patch.object(Deleter, "sweep", return_value=None)
+
+
+def skip_erasure() -> AbstractContextManager[object]:
+    """Tainted artifacts stay in the store."""
+    return mock.patch.object(LocalStore, "erase", return_value=None)
+
+
+def skip_finish() -> AbstractContextManager[object]:
+    """Opening does not finish what a crash interrupted."""
+    return mock.patch.object(Deleter, "finish", return_value=None)
+
+
+@contextlib.contextmanager
+def swallow_os_errors() -> Iterator[None]:
+    """What cannot be synchronised is taken for synchronised."""
+    sync = disk._sync
+
+    def lenient(path: Path) -> None:
+        with contextlib.suppress(OSError):
+            sync(path)
+
+    with mock.patch.object(disk, "_sync", lenient):
+        yield
+
+
+@contextlib.contextmanager
+def write_unseen() -> Iterator[None]:
+    """A file is written past the calls that the shim knows."""
+    sweep = Deleter.sweep
+
+    def and_scribble(deleter: Deleter) -> None:
+        sweep(deleter)
+        with (
+            (deleter._tmp.parent / "recipe.yaml").open("r+b", buffering=0) as file,
+            mmap.mmap(file.fileno(), 0) as content,
+        ):
+            content[-1:] = b" "
+
+    with mock.patch.object(Deleter, "sweep", and_scribble):
+        yield
+
+
+PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
+    "acknowledge-early": acknowledge_early,
+    "skip-fsync": skip_fsync,
+    "skip-sweep": skip_sweep,
+    "skip-erasure": skip_erasure,
+    "skip-finish": skip_finish,
+    "swallow-os-errors": swallow_os_errors,
+    "write-unseen": write_unseen,
+}
+MENDS = ("skip-sweep", "skip-erasure", "skip-finish")
+
+
+def planted(name: str | None, *, looking: bool = False) -> AbstractContextManager[object]:
+    """The mistake of this name, or none."""
+    return contextlib.nullcontext() if name is None or (looking and name not in MENDS) else PLANTS[name]()

@@ -1,0 +1,206 @@
+"""The fork server: imports everything once, then forks two processes a trial, one to be stopped and one to look.
+
+Reads a trial a line from standard input, answers with a result a line. `count SCENARIO` is answered with the points of
+a scenario that nothing stops. Started by client.py, with the shim in LD_PRELOAD.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import s3t
+from tests.faults import power
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.shim import Entry, Shim, read_log
+from tests.faults.stock import Stock
+from tests.faults.trial import Result, Trial
+from tests.faults.verify import Expected, copy, verify
+from tests.faults.victim import Notes, be_victim
+
+SECONDS_AT_MOST = 120
+
+
+def in_child(work: Callable[[], None]) -> int:
+    """Run in a forked process; its exit status, negative for the signal that ended it."""
+    sys.stdout.flush()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads of libraries are idle, and stay behind
+        child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            signal.alarm(SECONDS_AT_MOST)
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stderr.flush()
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+class Server:
+    """Does trials in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._shim = Shim()
+        self._stock = Stock(folder, in_child, self._shim)
+        self._expected: dict[str, Expected] = {}
+        self._number = 0
+
+    def count(self, name: str) -> list[Entry]:
+        """Every point of a scenario that nothing stops; it must end well."""
+        result, entries = self._try(Trial(scenario=name, kind="count", point=0, seed=0))
+        if result.problems:
+            raise RuntimeError(f"{name} goes wrong without any fault: {result}")
+        return [entry for entry in entries if entry.mark == "P"]
+
+    def try_out(self, trial: Trial) -> Result:
+        return self._try(trial)[0]
+
+    def _try(self, trial: Trial) -> tuple[Result, list[Entry]]:
+        started = time.monotonic()
+        scenario = SCENARIOS[trial.scenario]
+        expected = self._expected.setdefault(trial.scenario, Expected(self._stock, scenario))
+        self._number += 1
+        place = self._folder / f"trial-{self._number}"
+        place.mkdir()
+        watched, log, notes, found = place / "watched", place / "log", Notes(place / "notes"), Notes(place / "found")
+        copy(self._stock.run(scenario.start) if scenario.start else None, watched)
+        disk = power.Disk(watched) if trial.kind in ("power", "fsync-power", "kill-power", "count") else None
+
+        def victim() -> None:
+            os.environ.update(scenario.settings)
+            be_victim(trial, watched=watched, model=self._stock.model, notes=notes, log=log, shim=self._shim)
+
+        def look() -> None:
+            os.environ.update(scenario.settings)
+            for problem in verify(trial, watched=watched, stock=expected, notes=notes):
+                found.add("problem", problem)
+
+        status = in_child(victim)
+        entries = list(read_log(log))
+        struck = any(entry.mark == "F" for entry in entries)
+        problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
+        if (
+            trial.shim_kind == "fsync"
+            and struck
+            and "finished" in dict(notes.read())
+            and not _of_sqlite(trial, entries)
+        ):
+            problems.append("a failed fsync was taken for done")
+        if disk is not None:
+            resumed = self._resume(trial, watched) if trial.kind == "kill-power" else []
+            problems += self._power(trial, disk, entries + resumed, watched, struck=struck)
+        if in_child(look):
+            problems.append("the process that checks died")
+        problems += found.details("problem")
+        result = Result(
+            trial=trial,
+            where=_where(trial, entries, watched),
+            outcome=_outcome(struck, status, notes),
+            problems=tuple(problems),
+            seconds=time.monotonic() - started,
+        )
+        shutil.rmtree(place)
+        return result, entries
+
+    def _resume(self, trial: Trial, watched: Path) -> list[Entry]:
+        """Another process opens the run; what it does to the disk."""
+        log = watched.with_name("resumed")
+
+        def resume() -> None:
+            os.environ.update(SCENARIOS[trial.scenario].settings)
+            self._shim.arm([watched], log=log, kind="kill", point=trial.resumed_until)
+            s3t.Run.open(watched / "run").close()
+
+        if (watched / "run").exists():
+            in_child(resume)
+        return list(read_log(log))
+
+    def _power(self, trial: Trial, disk: power.Disk, entries: list[Entry], watched: Path, *, struck: bool) -> list[str]:
+        """Put back what a loss of power may leave; if none comes, see that the log tells all that was done."""
+        disk.replay(entries)
+        if trial.kind != "count":
+            if struck:
+                shutil.rmtree(watched)
+                watched.mkdir()
+                power.write(watched, disk.lose_power(trial.seed))
+            return []
+        there = {
+            str(path.relative_to(watched)): None if path.is_dir() else path.read_bytes() for path in watched.rglob("*")
+        }
+        told = disk.now()
+        differ = sorted(path for path in there.keys() | told if there.get(path, 0) != told.get(path, 0))
+        return [f"the shim did not see how {path} came to be" for path in differ if not path.endswith("-shm")]
+
+
+def _of_sqlite(trial: Trial, entries: list[Entry]) -> bool:
+    """Whether a point is SQLite's fsync of its files, or of their folder just behind: it hides some failures."""
+    points = {entry.number: entry for entry in entries if entry.mark == "P"}
+    here, before = points[trial.point], points.get(trial.point - 1)
+    return any("/ledger.sqlite" in point.path for point in (here, before) if point and point.type == "sync")
+
+
+def _where(trial: Trial, entries: list[Entry], watched: Path) -> str:
+    for entry in entries:
+        if entry.mark == "P" and entry.number == trial.point:
+            names = (name.removeprefix(f"{watched.resolve()}/") for name in (entry.path, entry.other) if name)
+            return f"{entry.type} {' -> '.join(names)}"
+    return "no such point"
+
+
+def _outcome(struck: bool, status: int, notes: Notes) -> str:
+    if not struck:
+        return "missed"
+    if status == -signal.SIGKILL:
+        return "killed"
+    refused = notes.details("refused")
+    return f"refused ({refused[0].splitlines()[0]})" if refused else "finished"
+
+
+def import_everything() -> None:
+    """Once, and not in every child. Nothing is computed before a fork."""
+    for name in (
+        "peft.utils.transformers_weight_conversion",
+        "pyarrow.pandas_compat",
+        "s3t.run.workshop",
+        "sqlalchemy.dialects.sqlite",
+    ):
+        importlib.import_module(name)
+    mapping = importlib.import_module("transformers.conversion_mapping")
+    mapping.get_checkpoint_conversion_mapping("bert")  # compiles a thousand patterns, and keeps them
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    server = Server(Path(sys.argv[1]))
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever a library prints must not come between the answers
+    import_everything()
+    gc.collect()
+    gc.freeze()  # children would copy every page that the collector marks
+    for line in sys.stdin:
+        asked = json.loads(line)
+        if "count" in asked:
+            answer = json.dumps([entry.type for entry in server.count(asked["count"])])
+        else:
+            answer = server.try_out(Trial(**asked)).to_json()
+        print(answer, file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

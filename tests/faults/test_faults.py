@@ -1,0 +1,44 @@
+"""A fault at every call that changes a file: no accepted deletion is lost, nothing erased comes back, all goes on.
+
+S3T_FAULT_SEED draws other trials. A failed one prints the command that repeats it alone.
+"""
+
+import os
+
+import pytest
+
+from tests.faults.client import Client, draw, summary
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.trial import Trial
+
+SEED = int(os.environ.get("S3T_FAULT_SEED", "20261"))
+
+
+def all_promises_kept(client: Client, trials: list[Trial]) -> None:
+    print(f"\nS3T_FAULT_SEED={SEED}, {len(trials)} trials")
+    results = []
+    for trial in trials:
+        results.append(client.try_out(trial))
+        if results[-1].problems:
+            print(results[-1], flush=True)
+    print(summary(results))
+    failed = [str(result) for result in results if result.problems]
+    assert not failed, "\n".join(failed)
+    missed = [str(result) for result in results if result.outcome == "missed"]
+    assert len(missed) <= len(trials) // 50, "faults that did not happen:\n" + "\n".join(missed)
+
+
+def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
+    points = {name: client.points(name) for name in SCENARIOS}
+    trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=20)
+    assert len(trials) >= 100
+    all_promises_kept(client, trials)
+
+
+@pytest.mark.slow
+def test_a_fault_at_every_point_loses_no_deletion_and_brings_nothing_back(client):
+    points = {name: client.points(name) for name in SCENARIOS}
+    trials = draw(points, trials=2500, seed=SEED, every_point=True, repair_one_in=5)
+    met = {(trial.scenario, trial.point) for trial in trials}
+    assert met == {(name, point) for name, types in points.items() for point in range(1, len(types) + 1)}
+    all_promises_kept(client, trials)
