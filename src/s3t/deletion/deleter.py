@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 from s3t.deletion.acceptance import Accepted, Acceptor
@@ -21,7 +21,7 @@ from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
-from s3t.errors import FsyncError, StorageError
+from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Entry, Ledger
 from s3t.ledger.locks import RunLock, held
@@ -179,9 +179,18 @@ class Deleter:
             if generations and not snapshot.unfinished.keys() & set(generations):
                 return  # somebody was at it, while we waited for the lock
             if everything or self._eraser.due():
-                self._eraser.erase(everything=everything)
+                self._erase_or_settle(everything=everything)
             with self._ledger.writing() as transaction:
                 transaction.settle()
+
+    def _erase_or_settle(self, *, everything: bool) -> None:
+        """Erase; if that fails, note at least what is effective."""
+        try:
+            self._eraser.erase(everything=everything)
+        except (StorageError, IntegrityError):
+            with suppress(StorageError), self._ledger.writing() as transaction:
+                transaction.settle()
+            raise
 
     def _waits_for_others(self, generations: Collection[int]) -> bool:
         """Whether an open run has not moved to generations yet."""

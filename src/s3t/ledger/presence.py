@@ -19,8 +19,9 @@ from contextlib import contextmanager, suppress
 
 from s3t.errors import FsyncError, S3TError
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.sessions import LEASE_SECONDS, Session
+from s3t.ledger.sessions import LEASE_SECONDS, Session, ended
 from s3t.ledger.state import Snapshot
+from s3t.stages import Stage
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = LEASE_SECONDS / 6
@@ -61,11 +62,13 @@ class Presence:
 
     def __init__(self, ledger: Ledger, *, moved: Callable[[Snapshot], None]) -> None:
         self.session = Session()
+        self._ended = weakref.finalize(self, ended, self.session)
         self._ledger = ledger
         self._moved = moved
         self._state = threading.Lock()
         self._looking = threading.Lock()
         self._under_way: set[Work] = set()
+        self._claims: set[Stage] = set()
         self._newest: Snapshot | None = None
         self._generation: int | None = None  # as the ledger knows it; None before this is known to the ledger at all
         self._beat_at = 0.0
@@ -123,9 +126,36 @@ class Presence:
             elif time.monotonic() > self._beat_at:
                 self._beat(snapshot.generation if free else self._generation)
 
+    @contextmanager
+    def claimed(self, stage: Stage) -> Iterator[bool]:
+        """A claim on a stage while within; whether it is ours.
+
+        Raises:
+            StorageError: the ledger refused.
+        """
+        with self._state:
+            taken = stage in self._claims
+            self._claims.add(stage)
+        if taken:  # by another thread
+            yield False
+            return
+        try:
+            with self._ledger.writing() as transaction:
+                ours = transaction.sessions.claim(stage, self.session, again=True)
+            try:
+                yield ours
+            finally:
+                if ours:
+                    with suppress(S3TError), self._ledger.writing() as transaction:
+                        transaction.sessions.release(stage, self.session)
+        finally:
+            with self._state:
+                self._claims.discard(stage)
+
     def close(self) -> None:
         """End the session."""
         self._closed.set()
+        self._ended()
         if self._generation is None:
             return
         with self._looking, suppress(S3TError):

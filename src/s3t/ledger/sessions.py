@@ -7,8 +7,9 @@ import platform
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Any
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from s3t.disk import is_running
 from s3t.ledger import schema
@@ -16,7 +17,7 @@ from s3t.ledger.statements import now, of_stage, parse_prefix, prefix_text, upse
 from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
-"""A session of another host that has not been seen for so long is taken for dead."""
+"""A session that has not been seen for so long is taken for dead; it says that it lives several times as often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,15 @@ class Session:
     name: str = field(default_factory=lambda: secrets.token_hex(16))
     host: str = field(default_factory=platform.node)
     process: int = field(default_factory=os.getpid)
+
+
+_living: set[str] = set()
+"""Sessions of this process that have not ended. One that could not tell the ledger of its end is dead all the same."""
+
+
+def ended(session: Session) -> None:
+    """Note that a session of this process has ended."""
+    _living.discard(session.name)
 
 
 class Sessions:
@@ -44,6 +54,8 @@ class Sessions:
             "seen_at": now(self._connection),
         }
         upsert(self._connection, schema.sessions, [row])
+        if session.process == os.getpid():
+            _living.add(session.name)
 
     def beat(self, session: Session) -> bool:
         """Note that a session lives; False if it was taken for dead meanwhile."""
@@ -58,14 +70,9 @@ class Sessions:
 
     def bury(self) -> None:
         """Forget sessions whose process is gone, or of which nothing was seen for the time of the lease."""
+        oldest = now(self._connection) - LEASE_SECONDS
         rows = self._connection.execute(select(schema.sessions)).all()
-        here, oldest = platform.node(), now(self._connection) - LEASE_SECONDS
-        dead = [
-            row.session
-            for row in rows
-            if (not is_running(str(row.process)) if row.host == here else row.seen_at < oldest)
-        ]
-        if dead:
+        if dead := [row.session for row in rows if row.seen_at < oldest or _is_gone(row)]:
             self.end(dead)
 
     def behind(self, generation: int) -> int:
@@ -80,14 +87,21 @@ class Sessions:
             for row in self._connection.execute(select(schema.claims))
         }
 
-    def claim(self, stage: Stage, session: Session) -> bool:
-        """Take a stage for a session to train; False if one has it, perhaps in another thread of the same session."""
+    def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
+        """Take a stage for a session to train; False if one has it, perhaps in another thread of the same session.
+
+        Args:
+            stage: the stage.
+            session: who.
+            again: take it also if the session has it by the ledger: it could not be given back the last time.
+        """
         self.bury()
         table = schema.claims
-        if self._connection.execute(select(table.c.session).where(*of_stage(table, stage))).first() is not None:
+        holder = self._connection.execute(select(table.c.session).where(*of_stage(table, stage))).scalar_one_or_none()
+        if holder is not None and not (again and holder == session.name):
             return False
         row = {"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}
-        self._connection.execute(insert(table), [row])
+        upsert(self._connection, table, [row])
         return True
 
     def release(self, stage: Stage, session: Session) -> bool:
@@ -95,3 +109,10 @@ class Sessions:
         table = schema.claims
         mine = (*of_stage(table, stage), table.c.session == session.name)
         return self._connection.execute(delete(table).where(*mine)).rowcount == 1
+
+
+def _is_gone(row: Any) -> bool:
+    """Whether a session of this host has ended without saying so."""
+    if row.host != platform.node():
+        return False
+    return row.session not in _living if row.process == os.getpid() else not is_running(str(row.process))

@@ -387,8 +387,8 @@ class Run:
         snapshot = self._ledger.snapshot()
         if snapshot.generation < seen:
             raise RestoredError(
-                f"the ledger of {self.path} went back from generation {seen} to {snapshot.generation}: a backup was put "
-                f"back. Run `s3t reconcile {self.path}`"
+                f"the ledger of {self.path} went back from generation {seen} to {snapshot.generation}: a backup was "
+                f"put back. Run `s3t reconcile {self.path}`"
             )
         self._newest = max(self._newest, snapshot.generation)
         return snapshot

@@ -6,8 +6,7 @@ begins, so they share the work. No lock is held while one trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from s3t.audit.audit import Retrain
@@ -65,7 +64,7 @@ class Trainer:
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
             self.presence.working(snapshot, lambda later: later.still_as(seen) and later.still_has(parents)) as work,
-            self._claimed(stage) as claimed,
+            self.presence.claimed(stage) as claimed,
         ):
             if not claimed:
                 return None
@@ -97,15 +96,3 @@ class Trainer:
                 seen=snapshot.seen(stage),
                 put=lambda: self.store.put(stage.shard, key, content, manifest),
             )
-
-    @contextmanager
-    def _claimed(self, stage: Stage) -> Iterator[bool]:
-        """A claim on a stage while within; whether it is ours."""
-        with self.ledger.writing() as transaction:
-            claimed = transaction.sessions.claim(stage, self.presence.session)
-        try:
-            yield claimed
-        finally:
-            if claimed:
-                with suppress(S3TError), self.ledger.writing() as transaction:
-                    transaction.sessions.release(stage, self.presence.session)
