@@ -9,7 +9,7 @@ from typing import Any
 
 from s3t.errors import PlanningError
 from s3t.inventory import Inventory, Serving
-from s3t.ledger import Entry, State
+from s3t.ledger import LogEntry, State
 from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
@@ -201,7 +201,7 @@ class DeletionReport:
     """What was alive before it."""
     status: Status
     """After it."""
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     """The log's, one for each batch that took a record: with the times at which it was accepted, effective and
     erased."""
     erase_within: float

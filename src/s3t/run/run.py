@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from s3t.deletion.reconcile import refuse_if_restored
 from s3t.errors import FsyncError, IntegrityError, IsolationError, RestoredError, S3TError, StorageError, TrainingError
 from s3t.inventory import Inventory
-from s3t.ledger import Entry, Snapshot
+from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
@@ -325,7 +325,7 @@ class Run:
                 subjects=requested("subjects", subjects),
             )
 
-    def log(self) -> tuple[Entry, ...]:
+    def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
         with self._ledger.reading() as transaction:
             return tuple(transaction.log())
