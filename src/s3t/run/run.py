@@ -284,8 +284,7 @@ class Run:
             records: record ids.
             subjects: subjects; all their records go.
             key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
-            with
-                what it did. Made again after a crash, it goes on.
+                with what it did. Made again after a crash, it goes on.
             dry_run: say what would happen, and do nothing.
             progress: hears of names that are accepted.
 
