@@ -41,8 +41,8 @@ def refuse_after_failed_fsync() -> None:
 def _fsync_error() -> FsyncError:
     return FsyncError(
         f"the disk could not confirm what was written ({_failed_fsync[0]}), so nobody knows what is on it. This "
-        "process does nothing more: mend the disk, end the process, and open the run again; what was accepted is there or "
-        "is not, and asking again for a deletion tells"
+        "process does nothing more: mend the disk, end the process, and open the run again; what was accepted is there "
+        "or is not, and asking again for a deletion tells"
     )
 
 
