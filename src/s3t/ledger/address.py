@@ -35,6 +35,22 @@ class PostgresAddress:
 Address: TypeAlias = Path | PostgresAddress
 
 
+def kind_of(address: Address) -> str:
+    """Which database it is, in words.
+
+    >>> kind_of(Path("run/ledger.sqlite"))
+    'SQLite'
+    >>> kind_of(PostgresAddress.of("postgresql://me:secret@db.example.org/runs", run="1"))
+    'PostgreSQL at db.example.org, database runs'
+    """
+    if isinstance(address, Path):
+        return "SQLite"
+    hosts = address.url.host or address.url.query.get("host") or ""
+    where = hosts if isinstance(hosts, str) else ", ".join(hosts)
+    parts = (f" at {where}" if where else "", f", database {address.url.database}" if address.url.database else "")
+    return "PostgreSQL" + "".join(parts)
+
+
 def parsed(url: str) -> URL:
     """A ledger's URL.
 

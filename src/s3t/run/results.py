@@ -29,6 +29,10 @@ class Status:
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
+    unfinished: tuple[LogEntry, ...]
+    """Deletions that are accepted, and not erased yet; the log's."""
+    ledger: str
+    """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
     recipe: Recipe = field(repr=False)
     """The run's."""
 
@@ -66,6 +70,11 @@ class Status:
             "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": list(self.warnings),
+            "unfinished": [
+                {**entry.to_json(), "erased_by": utc(entry.accepted_at + self.recipe.deletion.erase_within)}
+                for entry in self.unfinished
+            ],
+            "ledger": self.ledger,
             "forecast": None if self.forecast is None else self.forecast.to_json(),
         }
 

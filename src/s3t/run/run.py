@@ -405,6 +405,8 @@ class Run:
             gaps=self._description.gaps,
             warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
             missing=len(inventory.missing()),
+            unfinished=self._parts.unfinished(),
+            ledger=self._ledger.kind,
             recipe=self.recipe,
         )
 
