@@ -203,6 +203,7 @@ class Run:
             InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
             StorageError: the disk refused.
         """
+        self._parts.secret.reveal()  # destroyed, it would leave orders that nobody can train
         self._orders.extend(self._recipe, budget=budget, lock=self._deleter.holding_off)
         return self.train(progress=progress)
 
