@@ -24,10 +24,15 @@ COMMANDS = {
     "predict",
     "evaluate",
     "delete",
+    "locate",
+    "log",
     "status",
     "repair",
     "extend",
     "audit",
+    "erase",
+    "reconcile",
+    "destroy-key",
     "ids",
     "sequences",
     "simulate",
@@ -178,7 +183,10 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(run):
     assert document("status", run) == status
     assert tiny.artifacts(run) == before
     assert {path: path.read_bytes() for path in run.glob("slices/**/*.parquet")} == slices
-    assert document("delete", run, "--record", "r3") == would | {"dry_run": False}
+    done = document("delete", run, "--record", "r3")
+    assert (would.pop("state"), would.pop("log")) == (None, [])
+    assert (done.pop("state"), len(done.pop("log"))) == ("erased", 1)
+    assert done == would | {"dry_run": False}
 
 
 def test_ids_that_are_gone_or_unknown_are_reported_with_status_0_and_change_nothing(run):
