@@ -52,8 +52,8 @@ def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
 def test_people_read_the_depths_that_changed_the_stages_to_repair_and_the_times(run):
     told = text("delete", run, "--record", "r3", "--record", "nobody", "--key", "ticket 1")
     status = document("status", run)
-    fallen = [f"shard {shard['shard']} from 3 to {shard['serving']['depth']} slices" for shard in status["shards"]]
-    [changed] = [words for words in fallen if "to 3 slices" not in words]
+    fallen = [f"shard {shard['shard']} from 3 slices to {shard['serving']['depth']}" for shard in status["shards"]]
+    [changed] = [words for words in fallen if "to 3" not in words]
     lost = f"{status['missing_stages']} stages lost, which s3t repair has to train again"
     assert told.startswith(f"1 record deleted unknown: nobody {lost} depth falls: {changed} erased: accepted ")
     assert re.search(f"erased: accepted {TIME} UTC, effective {TIME}, erased {TIME}", told)
@@ -290,6 +290,18 @@ def test_what_waits_is_erased_before_the_key_is_destroyed(made, patient):
 
 
 # the program
+
+
+def test_a_reader_that_has_enough_is_no_failure_to_tell_of(run):
+    started = subprocess.Popen(
+        [sys.executable, "-m", "s3t", "locate", str(run), "--record", "r3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    started.stdout.close()
+    assert started.stderr.read() == b""
+    assert started.wait() == 1
+    started.stderr.close()
 
 
 def test_the_program_forbids_core_dumps_before_anything_else():

@@ -94,13 +94,13 @@ def remedy(entry: LogEntry, within: float, run: Any) -> str:
 
 
 def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
-    """Shards that serve with another depth than before: shard 1 from 3 to 2 slices.
+    """Shards that serve with another depth than before, in words.
 
     >>> depths_changed((3, 3), (3, 0))
-    ['shard 1 from 3 to 0 slices']
+    ['shard 1 from 3 slices to 0']
     """
     pairs = enumerate(zip(before, after, strict=True))
-    return [f"shard {shard} from {old} to {new} slices" for shard, (old, new) in pairs if old != new]
+    return [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in pairs if old != new]
 
 
 def places_in_words(places: Sequence[Any]) -> str:
