@@ -21,52 +21,71 @@ from s3t.version import __version__
 if TYPE_CHECKING:
     from s3t.errors import (
         DataError,
+        FsyncError,
         InputError,
         IntegrityError,
         IsolationError,
+        KeyDestroyedError,
         NoLiveShardError,
         PlanningError,
         RecipeError,
+        RestoredError,
         RunFolderError,
         S3TError,
         SettingError,
         StorageError,
         TrainingError,
     )
+    from s3t.ledger import LogEntry
     from s3t.planning import Forecast
     from s3t.progress import Progress
     from s3t.progress_bar import ProgressBar
     from s3t.recipe import Recipe, load_recipe
     from s3t.records import record_ids
     from s3t.run import Run
-    from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Status, TrainReport
+    from s3t.run.locating import Location
+    from s3t.run.results import (
+        AuditReport,
+        DeletionReport,
+        Evaluation,
+        Predictions,
+        Reconciliation,
+        Status,
+        TrainReport,
+    )
 
 _HOMES = {
     "s3t.errors": (
         "DataError",
+        "FsyncError",
         "InputError",
         "IntegrityError",
         "IsolationError",
+        "KeyDestroyedError",
         "NoLiveShardError",
         "PlanningError",
         "RecipeError",
+        "RestoredError",
         "RunFolderError",
         "S3TError",
         "SettingError",
         "StorageError",
         "TrainingError",
     ),
+    "s3t.ledger": ("LogEntry",),
     "s3t.planning": ("Forecast",),
     "s3t.progress": ("Progress",),
     "s3t.progress_bar": ("ProgressBar",),
     "s3t.recipe": ("Recipe", "load_recipe"),
     "s3t.records": ("record_ids",),
     "s3t.run": ("Run",),
+    "s3t.run.locating": ("Location",),
     "s3t.run.results": (
         "AuditReport",
         "DeletionReport",
         "Evaluation",
         "Predictions",
+        "Reconciliation",
         "Status",
         "TrainReport",
     ),
@@ -79,9 +98,13 @@ __all__ = [
     "DeletionReport",
     "Evaluation",
     "Forecast",
+    "FsyncError",
     "InputError",
     "IntegrityError",
     "IsolationError",
+    "KeyDestroyedError",
+    "Location",
+    "LogEntry",
     "NoLiveShardError",
     "PlanningError",
     "Predictions",
@@ -89,6 +112,8 @@ __all__ = [
     "ProgressBar",
     "Recipe",
     "RecipeError",
+    "Reconciliation",
+    "RestoredError",
     "Run",
     "RunFolderError",
     "S3TError",

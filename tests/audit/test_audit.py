@@ -2,6 +2,7 @@
 
 import json
 
+import pyarrow.parquet as pq
 import pytest
 
 import s3t
@@ -77,6 +78,7 @@ def test_a_manifest_that_names_other_slices_is_found(trained):
 def test_a_ledger_that_names_another_key_is_found(trained):
     with trained._ledger.writing() as transaction:
         transaction._connection.execute(schema.stages.update().values(key="0" * 64))
+        transaction._note_change()
     assert "its key is not the one" in problems(trained)
 
 
@@ -109,3 +111,57 @@ def test_a_changed_base_model_is_refused(tmp_path):
             reopened.predict(["w1"])
         assert "base model has changed" in problems(reopened)
         assert "replay: the base model" in problems(reopened, replay=1)
+
+
+@pytest.fixture
+def waiting(tmp_path, text_model):
+    """A trained run whose record r3 is deleted and waits in its slice's file."""
+    recipe = tiny.recipe(text_model, training={"epochs": 0}, deletion={"erase_within": 3600})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        run.delete(records=["r3"])
+        yield run
+
+
+def test_a_record_that_waits_to_be_erased_is_no_mismatch(waiting):
+    assert waiting.audit(replay=2).ok
+    waiting.erase()
+    assert waiting.audit().ok
+
+
+def test_a_file_that_lacks_more_than_what_was_deleted_is_found_while_it_waits(waiting):
+    [place] = waiting.locate(records=["r4"])[0].places
+    waiting.delete(records=["r4"])
+    path = slice_path(waiting.path / "slices", place)
+    rows = pq.read_table(path)
+    pq.write_table(rows.slice(2), path, use_dictionary=False, compression="none", write_statistics=False)
+    assert "the ledger counts" in problems(waiting)
+    assert "not the one that the ledger knows" in problems(waiting)
+
+
+def test_a_crash_amid_erasure_is_no_mismatch(waiting, monkeypatch):
+    def full(self, path):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        # The slice's file is rewritten, the ledger not told yet.
+        patch.setattr("s3t.run.parts.write_erasures", full)
+        with pytest.raises(s3t.StorageError, match="No space left"):
+            waiting.erase()
+    assert waiting.status().unfinished
+    assert waiting.audit().ok
+    assert waiting.erase().unfinished == ()
+
+
+def test_a_run_without_its_secret_is_not_audited(trained):
+    trained.destroy_key()
+    with s3t.Run.open(trained.path) as run, pytest.raises(s3t.KeyDestroyedError, match="removing the whole run"):
+        run.audit()
+
+
+def test_a_run_without_its_secret_gets_no_orders_that_nobody_could_train(trained):
+    trained.destroy_key()
+    described = (trained.path / "run.json").read_bytes()
+    with s3t.Run.open(trained.path) as run, pytest.raises(s3t.KeyDestroyedError):
+        run.extend(budget=4)
+    assert (trained.path / "run.json").read_bytes() == described

@@ -24,33 +24,20 @@ COMMANDS = {
     "predict",
     "evaluate",
     "delete",
+    "locate",
+    "log",
     "status",
     "repair",
     "extend",
     "audit",
+    "erase",
+    "reconcile",
+    "destroy-key",
     "ids",
     "sequences",
     "simulate",
     "plan",
 }
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, text_model):
-    """A folder with recipe.yaml, records.csv and a trained run; each subject has two of 24 records."""
-    folder = tmp_path_factory.mktemp("cli")
-    recipe = tiny.recipe(text_model, columns={"subject": "person"}, training={"epochs": 1})
-    (folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    tiny.text_table(subjects=12).to_csv(folder / "records.csv", index=False)
-    document("init", folder / "run", "--data", folder / "records.csv", "--recipe", folder / "recipe.yaml")
-    document("train", folder / "run")
-    return folder
-
-
-@pytest.fixture
-def run(made, tmp_path):
-    """A copy of the trained run, for one test to spoil."""
-    return shutil.copytree(made / "run", tmp_path / "run")
 
 
 def check_status(status):
@@ -178,7 +165,10 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(run):
     assert document("status", run) == status
     assert tiny.artifacts(run) == before
     assert {path: path.read_bytes() for path in run.glob("slices/**/*.parquet")} == slices
-    assert document("delete", run, "--record", "r3") == would | {"dry_run": False}
+    done = document("delete", run, "--record", "r3")
+    assert (would.pop("state"), would.pop("log")) == (None, [])
+    assert (done.pop("state"), len(done.pop("log"))) == ("erased", 1)
+    assert done == would | {"dry_run": False}
 
 
 def test_ids_that_are_gone_or_unknown_are_reported_with_status_0_and_change_nothing(run):

@@ -31,3 +31,8 @@ def problems(*arguments):
     plain = invoke(*arguments)
     assert (plain.exit_code, plain.stdout, plain.stderr) == (2, "", result.stderr)
     return error["problems"]
+
+
+def in_slices(run, words):
+    """Whether a slice's file of the run holds a text."""
+    return any(words.encode() in path.read_bytes() for path in run.glob("slices/**/*.parquet"))

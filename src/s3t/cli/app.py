@@ -10,12 +10,17 @@ import typer
 from s3t.cli import (
     audit,
     delete,
+    destroy_key,
+    erase,
     evaluate,
     extend,
     ids,
     init,
+    locate,
+    log,
     plan,
     predict,
+    reconcile,
     repair,
     sequences,
     simulate,
@@ -41,8 +46,29 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-for _command in (plan, sequences, simulate, init, train, predict, evaluate, delete, status, repair, extend, audit, ids):
-    app.command(name=_command.__name__.rpartition(".")[2], epilog=EPILOG)(_command.command)
+_COMMANDS = (
+    plan,
+    sequences,
+    simulate,
+    init,
+    train,
+    predict,
+    evaluate,
+    delete,
+    locate,
+    log,
+    status,
+    repair,
+    extend,
+    audit,
+    erase,
+    reconcile,
+    destroy_key,
+    ids,
+)
+for _command in _COMMANDS:
+    _name = _command.__name__.rpartition(".")[2].replace("_", "-")
+    app.command(name=_name, epilog=EPILOG)(_command.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -67,5 +93,8 @@ def _stop(_number: int, _frame: object) -> None:
 
 def main() -> None:
     """Run the program; exits."""
+    from s3t.deletion.core_dumps import no_core_dumps
+
+    no_core_dumps()  # they would hold the records that it had in memory
     signal.signal(signal.SIGTERM, _stop)
     app()

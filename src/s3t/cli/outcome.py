@@ -46,7 +46,7 @@ def failures_reported(as_json: bool) -> Iterator[None]:
     except KeyboardInterrupt:
         typer.echo("stopped; what is done is kept, run the same command again to go on", err=True)
         raise typer.Exit(FAILED) from None
-    except (typer.Exit, SystemExit):
+    except (typer.Exit, SystemExit, BrokenPipeError):  # the last of a reader that has enough, such as head
         raise
     except Exception as error:
         logging.getLogger("s3t").exception("unexpected failure")

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import print_status
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from s3t.cli.deletions import print_unfinished
+from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
+if TYPE_CHECKING:
+    from s3t.run.results import Status
+
 
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Show shards, slices, sequences, what is alive and what serves, and how many more deletions that will take."""
+    """Show what is alive and what serves, what is not erased yet, and how many more deletions the run will take."""
     with failures_reported(as_json):
         import s3t
 
         with s3t.Run.open(run) as opened:
             status = opened.status()
-        show(status.to_json(), as_json, lambda: print_status(status, run))
+        show(status.to_json(), as_json, lambda: _print(status, run))
+
+
+def _print(status: Status, run: Path) -> None:
+    print_status(status, run)
+    print_unfinished(status, run)
+    print_line(f"ledger: {status.ledger}")

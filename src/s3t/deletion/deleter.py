@@ -23,7 +23,7 @@ from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.inventory import Inventory
-from s3t.ledger import Entry, Ledger
+from s3t.ledger import Ledger, LogEntry
 from s3t.ledger.locks import RunLock, held
 from s3t.ledger.presence import Presence
 from s3t.partition import Place
@@ -52,7 +52,7 @@ class Outcome:
     """Requested names that had been deleted before, in the order asked."""
     unknown: tuple[str, ...]
     """Requested names that the run has never held."""
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     """The log's, of the generations that it made."""
     repeated: bool
     """Whether a request with the same idempotency key had been made before."""
@@ -224,7 +224,7 @@ def _or_raise(result: Accepted | Exception) -> Accepted:
     return result
 
 
-def _outcome(request: Request, total: _Sum, entries: Sequence[Entry]) -> Outcome:
+def _outcome(request: Request, total: _Sum, entries: Sequence[LogEntry]) -> Outcome:
     losses: dict[Place, int] = {}
     for result in total.accepted:
         for place, lost in result.plan.losses.items():

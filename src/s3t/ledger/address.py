@@ -29,24 +29,42 @@ class PostgresAddress:
         return cls(url=parsed(url), schema=f"s3t_{run}")
 
     def __str__(self) -> str:
-        return f"{self.url.render_as_string(hide_password=True)}, schema {self.schema}"
+        return f"{_bare(self.url)}, schema {self.schema}"
 
 
 Address: TypeAlias = Path | PostgresAddress
+
+
+def kind_of(address: Address) -> str:
+    """Which database it is, in words.
+
+    >>> kind_of(Path("run/ledger.sqlite"))
+    'SQLite'
+    >>> kind_of(PostgresAddress.of("postgresql://me:secret@db.example.org/runs", run="1"))
+    'PostgreSQL at db.example.org, database runs'
+    """
+    if isinstance(address, Path):
+        return "SQLite"
+    hosts = address.url.host or address.url.query.get("host") or ""
+    where = hosts if isinstance(hosts, str) else ", ".join(hosts)
+    parts = (f" at {where}" if where else "", f", database {address.url.database}" if address.url.database else "")
+    return "PostgreSQL" + "".join(parts)
 
 
 def parsed(url: str) -> URL:
     """A ledger's URL.
 
     Raises:
-        ValueError: with what is wrong; it never repeats a password.
+        ValueError: with what is wrong; it never repeats the URL, in which a password can be anywhere.
     """
     try:
         found = make_url(url)
-    except ArgumentError:
+    except (ArgumentError, ValueError):  # the second of a port that is no number
         raise ValueError(f"is not a database URL; write {DRIVER}://USER@HOST/DATABASE") from None
     if found.drivername not in (DRIVER, "postgresql"):
         raise ValueError(f"the database {found.drivername!r} is not supported; write {DRIVER}://USER@HOST/DATABASE")
+    if "@" in (found.host or ""):
+        raise ValueError("has more than one @; write one that belongs to the password as %40")
     return found.set(drivername=DRIVER)
 
 
@@ -55,8 +73,18 @@ def without_password(url: str) -> str:
 
     >>> without_password("postgresql+psycopg://me:secret@db/runs")
     'postgresql+psycopg://me@db/runs'
+
+    Raises:
+        ValueError: the URL is no PostgreSQL URL.
     """
-    found = parsed(url)
-    query = {name: value for name, value in found.query.items() if name != "password"}
-    bare = URL.create(found.drivername, found.username, None, found.host, found.port, found.database, query)
+    return _bare(parsed(url))
+
+
+def _bare(url: URL) -> str:
+    query = {name: value for name, value in url.query.items() if name not in _SECRET}
+    bare = URL.create(url.drivername, url.username, None, url.host, url.port, url.database, query)
     return bare.render_as_string(hide_password=False)
+
+
+_SECRET = ("password", "sslpassword")
+"""What a URL's query can hold and nobody may read."""

@@ -15,7 +15,7 @@ from sqlalchemy.exc import DBAPIError
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors
 from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import schema
-from s3t.ledger.address import Address, PostgresAddress
+from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
@@ -92,6 +92,11 @@ class Ledger:
             ledger.close()
             raise
         return ledger
+
+    @property
+    def kind(self) -> str:
+        """Which database it is in, in words: SQLite, or PostgreSQL and its host."""
+        return kind_of(self._address)
 
     def close(self) -> None:
         """Write SQLite's log back and release connections."""

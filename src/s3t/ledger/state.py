@@ -142,7 +142,7 @@ class RequestRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
+class LogEntry:
     """One generation in the log."""
 
     generation: int

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, bindparam, delete, exists, insert, select, up
 
 from s3t.ledger import schema
 from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import Acceptance, Entry, Located, RecordRow, RequestRow, SliceState, Snapshot, ToErase
+from s3t.ledger.state import Acceptance, Located, LogEntry, RecordRow, RequestRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
     ERASURES,
@@ -217,7 +217,7 @@ class Transaction:
         if moved or done:
             self._note_change()
 
-    def log(self, generations: Collection[int] | None = None) -> list[Entry]:
+    def log(self, generations: Collection[int] | None = None) -> list[LogEntry]:
         """Entries of generations, or of all of them, in their order."""
         table = schema.generations
         rows: Sequence[Any] = (
@@ -226,7 +226,7 @@ class Transaction:
             else select_in(self._connection, select(table), table.c.generation, generations)
         )
         entries = (
-            Entry(
+            LogEntry(
                 generation=row.generation,
                 records=row.records,
                 accepted_at=row.accepted_at,

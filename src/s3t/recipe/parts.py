@@ -219,7 +219,7 @@ class Deletion(Part):
     erase_within: float = Field(default=0.0, ge=0.0, le=31_536_000.0)
     """Seconds after a deletion within which the files of its slices are rewritten; what was trained on the record goes
     at once in any case, and nothing uses it. 0: before the deletion returns. More saves rewriting a large slice for
-    every request; somebody must then run `s3t erase` in time, or keep the run open."""
+    every request; somebody must then run `s3t erase` in time, or use the run."""
 
 
 def _allowed(value: Value, problem: str | None) -> Value:

@@ -54,7 +54,11 @@ def _declared_labels(value: Any) -> Any:
 
 def _ledger_url(value: str) -> str:
     """A URL that may be written down."""
-    found = urlsplit(value)
+    try:
+        found = urlsplit(value)
+        _ = found.port
+    except ValueError:  # repeats a port that is no number; it may be a password
+        raise ValueError("is not a database URL; write postgresql+psycopg://USER@HOST/DATABASE") from None
     if found.scheme not in ("postgresql+psycopg", "postgresql"):
         raise ValueError("is not the URL of a PostgreSQL database; write postgresql+psycopg://USER@HOST/DATABASE")
     if found.password is not None or "password=" in found.query:

@@ -8,6 +8,7 @@ from s3t.deletion.request import Request
 from s3t.inventory import Inventory
 from s3t.ledger.locks import held
 from s3t.progress import Progress, telling
+from s3t.records import requested
 from s3t.run.parts import Parts
 from s3t.run.results import DeletionReport, Reconciliation, Status
 from s3t.run.secret import destroy_secret
@@ -30,11 +31,12 @@ def delete(
         status: the status that an inventory makes.
         records: ids.
         subjects: people.
-        key: the idempotency key.
+        key: the idempotency key; an empty one would be everybody's, and is refused.
         dry_run: do nothing.
         progress: hears of names that are accepted.
     """
-    request = Request.of(parts.secret, records=records, subjects=subjects, key=key)
+    named = None if key is None else requested("the idempotency key", [key])[0]
+    request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
     present = parts.store.present()
     with telling(progress, "deleting", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, progress=progress)

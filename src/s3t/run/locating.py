@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from s3t.ledger import Entry, State, Transaction
+from s3t.ledger import LogEntry, State, Transaction
 from s3t.partition import Place, Secret
 
 
@@ -21,7 +21,7 @@ class Location:
     """Slices that hold it; of a subject all records are in one."""
     records: int
     """Rows: of a subject as many as it has records."""
-    deleted: Entry | None
+    deleted: LogEntry | None
     """The deletion that took it (of a subject, its last record); None if it is present, or was never held."""
 
     @property

@@ -13,7 +13,7 @@ from s3t.deletion.reconcile import Reconciler
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, Snapshot
+from s3t.ledger import Ledger, LogEntry, Snapshot
 from s3t.ledger.locks import RunLock
 from s3t.ledger.presence import Presence
 from s3t.partition import Place, Secret
@@ -133,6 +133,11 @@ class Parts:
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
         return snapshot.inventory(self.orders.now()).keeping(self.store.present())
+
+    def unfinished(self) -> tuple[LogEntry, ...]:
+        """Deletions that are not erased yet."""
+        with self.ledger.reading() as transaction:
+            return tuple(transaction.log(transaction.snapshot().unfinished))
 
     def erasures(self) -> int:
         """How often slices were rewritten in this folder."""

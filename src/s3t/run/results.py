@@ -9,7 +9,7 @@ from typing import Any
 
 from s3t.errors import PlanningError
 from s3t.inventory import Inventory, Serving
-from s3t.ledger import Entry, State
+from s3t.ledger import LogEntry, State
 from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
@@ -29,6 +29,10 @@ class Status:
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
+    unfinished: tuple[LogEntry, ...]
+    """Deletions that are accepted, and not erased yet; the log's."""
+    ledger: str
+    """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
     recipe: Recipe = field(repr=False)
     """The run's."""
 
@@ -66,6 +70,11 @@ class Status:
             "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": list(self.warnings),
+            "unfinished": [
+                {**entry.to_json(), "erased_by": utc(entry.accepted_at + self.recipe.deletion.erase_within)}
+                for entry in self.unfinished
+            ],
+            "ledger": self.ledger,
             "forecast": None if self.forecast is None else self.forecast.to_json(),
         }
 
@@ -201,7 +210,7 @@ class DeletionReport:
     """What was alive before it."""
     status: Status
     """After it."""
-    entries: tuple[Entry, ...]
+    entries: tuple[LogEntry, ...]
     """The log's, one for each batch that took a record: with the times at which it was accepted, effective and
     erased."""
     erase_within: float

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 from s3t.deletion.reconcile import refuse_if_restored
 from s3t.errors import FsyncError, IntegrityError, IsolationError, RestoredError, S3TError, StorageError, TrainingError
 from s3t.inventory import Inventory
-from s3t.ledger import Entry, Snapshot
+from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import choose_members
@@ -203,6 +203,7 @@ class Run:
             InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
             StorageError: the disk refused.
         """
+        self._parts.secret.reveal()  # destroyed, it would leave orders that nobody can train
         self._orders.extend(self._recipe, budget=budget, lock=self._deleter.holding_off)
         return self.train(progress=progress)
 
@@ -284,8 +285,7 @@ class Run:
             records: record ids.
             subjects: subjects; all their records go.
             key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
-            with
-                what it did. Made again after a crash, it goes on.
+                with what it did. Made again after a crash, it goes on.
             dry_run: say what would happen, and do nothing.
             progress: hears of names that are accepted.
 
@@ -325,7 +325,7 @@ class Run:
                 subjects=requested("subjects", subjects),
             )
 
-    def log(self) -> tuple[Entry, ...]:
+    def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
         with self._ledger.reading() as transaction:
             return tuple(transaction.log())
@@ -408,6 +408,8 @@ class Run:
             gaps=self._description.gaps,
             warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
             missing=len(inventory.missing()),
+            unfinished=self._parts.unfinished(),
+            ledger=self._ledger.kind,
             recipe=self.recipe,
         )
 

@@ -1,0 +1,114 @@
+"""Deletions as people read them: how far each has come, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from s3t.cli.display import counted, numbers, print_line
+
+if TYPE_CHECKING:
+    from s3t.ledger import LogEntry
+    from s3t.run.results import Status
+
+MOST_SHOWN = 10
+WIDTH = 100
+"""Columns that three times side by side need."""
+
+
+def moment(seconds: float | None) -> str:
+    """A time in UTC, to the second.
+
+    >>> moment(0.0), moment(None)
+    ('1970-01-01 00:00:00', 'not yet')
+    """
+    return "not yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def duration(seconds: float) -> str:
+    """A length of time as somebody would say it.
+
+    >>> duration(604800), duration(5400), duration(0.5)
+    ('7 days', '1.5 hours', '0.5 seconds')
+    """
+    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {name}{'' if seconds == size else 's'}"
+    return f"{seconds:.3g} second{'' if seconds == 1 else 's'}"
+
+
+def history(entries: Sequence[LogEntry]) -> str:
+    """When a deletion was accepted, effective and erased; of one in several parts, when the last was."""
+    parts = [f"accepted {moment(max(entry.accepted_at for entry in entries))} UTC"]
+    for name, times in (
+        ("effective", [entry.effective_at for entry in entries]),
+        ("erased", [entry.erased_at for entry in entries]),
+    ):
+        known = [time for time in times if time is not None]
+        parts.append(f"{name} {moment(max(known) if len(known) == len(times) else None)}")
+    return ", ".join(parts)
+
+
+def print_log(title: str, entries: Sequence[LogEntry]) -> None:
+    """A row a deletion."""
+    table = Table(title=title)
+    for name in ("generation", "records", "accepted (UTC)", "effective (UTC)", "erased (UTC)"):
+        table.add_column(name)
+    for entry in entries:
+        times = (entry.accepted_at, entry.effective_at, entry.erased_at)
+        table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
+    console = Console()
+    console.width = max(console.width, WIDTH)
+    console.print(table)
+
+
+def print_unfinished(status: Status, run: Any) -> None:
+    """Which deletions are not erased yet, and by when they have to be."""
+    within = status.recipe.deletion.erase_within
+    for entry in status.unfinished[:MOST_SHOWN]:
+        print_line(
+            f"not erased yet: generation {entry.generation}, {counted(entry.records, 'record')}, "
+            f"{history([entry])}; {remedy(entry, within, run)}"
+        )
+    if len(status.unfinished) > MOST_SHOWN:
+        print_line(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
+
+
+def remedy(entry: LogEntry, within: float, run: Any) -> str:
+    """What is left to do for a deletion that is not erased.
+
+    Args:
+        entry: the log's.
+        within: the recipe's `deletion.erase_within`.
+        run: the run's folder.
+    """
+    waits = ""
+    if entry.effective_at is None:
+        waits = "it waits for another open run to let go of it (no answer is made of it any more); "
+    due = f"by {moment(entry.accepted_at + within)} UTC" if within else "now"
+    return f"{waits}to be erased {due}: s3t erase {run}"
+
+
+def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Shards that serve with another depth than before, in words.
+
+    >>> depths_changed((3, 3), (3, 0))
+    ['shard 1 from 3 slices to 0']
+    """
+    pairs = enumerate(zip(before, after, strict=True))
+    return [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in pairs if old != new]
+
+
+def places_in_words(places: Sequence[Any]) -> str:
+    """Where records are: slice 0 of shard 1, slices 0 2 of shard 2."""
+    by_shard: dict[int, list[int]] = {}
+    for place in places:
+        by_shard.setdefault(place.shard, []).append(place.slice)
+    return ", ".join(
+        f"{'slice' if len(slices) == 1 else 'slices'} {numbers(slices)} of shard {shard}"
+        for shard, slices in by_shard.items()
+    )

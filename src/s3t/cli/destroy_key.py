@@ -1,0 +1,46 @@
+"""`s3t destroy-key`."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import print_line
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+VARIABLE = "S3T_SECRET"
+WARNING = (
+    "destroying the run's secret cannot be undone: the run goes on answering, but no record can be deleted, located, "
+    "trained on or audited any more. Whoever then asks for a deletion can be helped in one way alone, by removing the "
+    "whole run. If that is what you want, add --yes"
+)
+
+
+def command(
+    run: RunArgument,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, the command only says what it would do.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Destroy the run's secret, so that what is left of deleted records in ledger and manifests tells nothing, ever.
+
+    The ledger keeps keyed hashes of the ids that were deleted. Without the secret nobody can test a guess against
+    them. What waits to be erased is erased first. The run goes on answering; it cannot delete, locate, train, repair
+    or audit any more. There is no way back.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        if not yes:
+            raise s3t.InputError("the command", [WARNING])
+        with s3t.Run.open(run) as opened:
+            opened.destroy_key()
+
+        def render() -> None:
+            print_line("the run's secret is destroyed; the run goes on answering, and does nothing else")
+            if os.environ.get(VARIABLE):
+                print_line(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
+
+        show({"destroyed": True}, as_json, render)

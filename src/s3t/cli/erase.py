@@ -1,0 +1,28 @@
+"""`s3t erase`."""
+
+from __future__ import annotations
+
+from s3t.cli.deletions import print_unfinished
+from s3t.cli.display import print_line
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(run: RunArgument, as_json: JsonOption = False) -> None:
+    """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
+
+    Nothing uses such records any more; this takes away their bytes. For cron: run it more often than
+    deletion.erase_within. It does no harm where nothing waits.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        with s3t.Run.open(run) as opened:
+            status = opened.erase()
+
+        def render() -> None:
+            if not status.unfinished:
+                print_line("every deletion is erased; nothing is left")
+            print_unfinished(status, run)
+
+        show(status.to_json(), as_json, render)

@@ -1,0 +1,53 @@
+"""`s3t locate`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3t.cli.deletions import history, places_in_words
+from s3t.cli.display import counted, print_line
+from s3t.cli.names import FileOption, names_in
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+
+if TYPE_CHECKING:
+    from s3t.run.locating import Location
+
+
+def command(
+    run: RunArgument,
+    record: Annotated[
+        list[str] | None, typer.Option("--record", metavar="ID", help="A record to look up; may be repeated.")
+    ] = None,
+    subject: Annotated[
+        list[str] | None, typer.Option("--subject", metavar="ID", help="A person to look up; may be repeated.")
+    ] = None,
+    file: FileOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Look up whether records and people are in the run: present and where, deleted and when, or never held.
+
+    For the operator who has to answer "do you still have my data?", before a deletion and after it. Changes nothing.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        records, subjects = names_in(record, subject, file, verb="look up")
+        with s3t.Run.open(run) as opened:
+            found = opened.locate(records=records, subjects=subjects)
+
+        def render() -> None:
+            for location in found:
+                print_line(f"{location.kind} {location.name}: {_in_words(location)}")
+
+        show({"located": [location.to_json() for location in found]}, as_json, render)
+
+
+def _in_words(location: Location) -> str:
+    if location.present:
+        return f"present, {counted(location.records, 'row')} in {places_in_words(location.places)}"
+    if location.deleted is None:
+        return "unknown: the run has never held it"
+    return f"deleted by generation {location.deleted.generation}: {history([location.deleted])}"

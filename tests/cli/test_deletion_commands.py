@@ -1,0 +1,317 @@
+"""The operator's commands: delete with a key, locate, log, erase, reconcile, destroy-key, status."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from datetime import datetime
+
+import pandas as pd
+import pytest
+import yaml
+
+import s3t
+from s3t.cli import delete as delete_command
+from s3t.deletion.deleter import Deleter
+from tests.cli.typed import document, in_slices, invoke, problems
+
+TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+
+
+@pytest.fixture
+def patient(run):
+    """The run, whose slices are rewritten within an hour."""
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"erase_within": 3600}}))
+    return run
+
+
+def text(*arguments, status=0):
+    """What people read on stdout, on one line: tables and terminals break it anywhere."""
+    result = invoke(*arguments)
+    assert result.exit_code == status, result.stderr
+    return " ".join((result.stdout if status == 0 else result.stderr).split())
+
+
+# delete
+
+
+def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
+    gone = document("delete", run, "--record", "r3")
+    assert (gone["state"], gone["repeated"], gone["erased_by"]) == ("erased", False, None)
+    [entry] = gone["log"]
+    times = [datetime.fromisoformat(entry[name]) for name in ("accepted_at", "effective_at", "erased_at")]
+    assert times == sorted(times)
+    assert all(time.utcoffset().total_seconds() == 0 for time in times)
+    [[shard, _]] = gone["slices"]
+    assert gone["depths_before"][shard] == 3
+    assert gone["depths_after"] == [shown["serving"]["depth"] for shown in gone["status"]["shards"]]
+
+
+def test_people_read_the_depths_that_changed_the_stages_to_repair_and_the_times(run):
+    told = text("delete", run, "--record", "r3", "--record", "nobody", "--key", "ticket 1")
+    status = document("status", run)
+    fallen = [f"shard {shard['shard']} from 3 slices to {shard['serving']['depth']}" for shard in status["shards"]]
+    [changed] = [words for words in fallen if "to 3" not in words]
+    lost = f"{status['missing_stages']} stages lost, which s3t repair has to train again"
+    assert told.startswith(f"1 record deleted unknown: nobody {lost} depth falls: {changed} erased: accepted ")
+    assert re.search(f"erased: accepted {TIME} UTC, effective {TIME}, erased {TIME}", told)
+
+
+def test_a_dry_run_says_the_same_in_the_conditional(patient):
+    told = text("delete", patient, "--record", "r3", "--dry-run")
+    assert told.startswith("1 record would be deleted 6 stages would be lost, which s3t repair would have to train")
+    assert "depth would fall: shard" in told
+    assert "it would be accepted and effective at once, and erased within 1 hour" in told
+    assert document("log", patient)["log"][1:] == []
+
+
+def test_without_waiting_a_dry_run_says_that_erasure_comes_before_the_return(run):
+    assert "and erased before the command returns" in text("delete", run, "--record", "r3", "--dry-run")
+    assert "effective at once" not in text("delete", run, "--record", "nobody", "--dry-run")
+
+
+def test_a_request_that_is_made_again_with_its_key_does_nothing_and_is_told_what_it_did(run):
+    first = document("delete", run, "--record", "r3", "--subject", "p1", "--key", "ticket 1")
+    again = document("delete", run, "--subject", "p1", "--record", "r3", "--key", "ticket 1")
+    assert (first["deleted"], first["repeated"]) == (3, False)
+    assert (again["deleted"], again["repeated"], again["stages_lost"]) == (3, True, 0)
+    assert (again["generation"], again["log"], again["already"]) == (1, first["log"], [])
+    told = text("delete", run, "--record", "r3", "--subject", "p1", "--key", "ticket 1")
+    assert told.startswith("made before with this key; what was done then is not done again 3 records deleted erased:")
+    assert len(document("log", run)["log"]) == 2
+
+
+def test_a_key_that_was_used_for_other_names_is_refused_with_the_remedy(run):
+    document("delete", run, "--record", "r3", "--key", "ticket 1")
+    [problem] = problems("delete", run, "--record", "r4", "--key", "ticket 1")
+    assert "other names" in problem
+    assert "use a new key" in problem
+    assert document("locate", run, "--record", "r4")["located"][0]["state"] == "present"
+
+
+def test_an_empty_key_is_refused_as_an_unset_variable_in_a_script_gives_one(run):
+    assert problems("delete", run, "--record", "r3", "--key", "") == ["holds an empty name; leave it out"]
+    assert document("status", run)["generation"] == 0
+
+
+@pytest.mark.parametrize("command", ["delete", "locate"])
+def test_wrong_input_is_refused_with_status_2(run, tmp_path, command):
+    assert "--record ID, --subject ID or --file FILE" in problems(command, run)[0]
+    pd.DataFrame({"name": ["r1"]}).to_csv(tmp_path / "names.csv", index=False)
+    assert "needs a column 'record' or 'subject'" in problems(command, run, "--file", tmp_path / "names.csv")[0]
+    assert "empty name" in problems(command, run, "--record", "")[0]
+    assert "is not a run" in problems(command, tmp_path, "--record", "r1")[0]
+
+
+def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatch):
+    pd.DataFrame({"record": ["r1", "r2", "r3"]}).to_csv(tmp_path / "gone.csv", index=False)
+    assert invoke("delete", run, "--file", tmp_path / "gone.csv", "--dry-run").stderr == ""
+    monkeypatch.setattr(delete_command, "MANY_NAMES", 2)
+    drawn = invoke("delete", run, "--file", tmp_path / "gone.csv", "--json")
+    assert "3/3 records" in drawn.stderr
+    assert json.loads(drawn.stdout)["deleted"] == 3
+    assert invoke("delete", run, "--record", "r4", "--json").stderr == ""
+
+
+def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(run, monkeypatch):
+    monkeypatch.setitem(Deleter.__init__.__kwdefaults__, "patience", 0.05)
+    with s3t.Run.open(run) as other:
+        with other._presence.working(other._ledger.snapshot(), lambda later: False):
+            told = text("delete", run, "--record", "r3")
+            assert "accepted: accepted" in told
+            assert "effective not yet, erased not yet it waits for another open run to let go of it" in told
+            assert "waits for another open run" in text("erase", run)
+            assert document("locate", run, "--record", "r3")["located"][0]["state"] == "accepted"
+        other._presence.look()
+        assert document("locate", run, "--record", "r3")["located"][0]["state"] == "erased"
+
+
+# locate and log
+
+
+def test_every_name_is_present_deleted_or_unknown(run, tmp_path):
+    document("delete", run, "--record", "r3", "--subject", "p1")
+    pd.DataFrame({"record": ["r0", "nobody"], "subject": ["p2", None]}).to_csv(tmp_path / "who.csv", index=False)
+    found = document(
+        "locate", run, "--record", "r3", "--subject", "p1", "--subject", "p3", "--file", tmp_path / "who.csv"
+    )
+    by_name = {entry.get("record") or entry["subject"]: entry for entry in found["located"]}
+    assert {name: (entry["state"], entry["records"]) for name, entry in by_name.items()} == {
+        "r3": ("erased", 0),
+        "r0": ("present", 1),
+        "nobody": ("unknown", 0),
+        "p1": ("erased", 0),
+        "p3": ("present", 1),  # r3 was one of its two
+        "p2": ("present", 2),
+    }
+    assert by_name["r3"]["deleted"] == document("log", run)["log"][1]
+    [[shard, index]] = by_name["r0"]["places"]
+    path = run / f"slices/shard-{shard:03}/slice-{index:03}.parquet"
+    assert pd.read_parquet(path)["record"].isin(["r0"]).any()
+    told = text("locate", run, "--record", "r3", "--record", "r0", "--record", "nobody", "--subject", "p2")
+    assert f"record r0: present, 1 row in slice {index} of shard {shard} " in told
+    assert "record nobody: unknown: the run has never held it" in told
+    assert re.search(f"record r3: deleted by generation 1: accepted {TIME} UTC, effective {TIME}, erased {TIME}", told)
+    assert "subject p2: present, 2 rows in slice" in told
+
+
+def test_the_log_has_every_deletion_and_no_name(run):
+    document("delete", run, "--record", "r3")
+    document("delete", run, "--subject", "p1")
+    log = document("log", run)["log"]
+    assert [(entry["generation"], entry["records"], entry["state"]) for entry in log] == [
+        (0, 0, "erased"),
+        (1, 1, "erased"),
+        (2, 2, "erased"),
+    ]
+    told = text("log", run)
+    assert "2 deletions since" in told
+    assert len(re.findall(TIME, told)) == 1 + 2 * 3
+    assert not {"r3", "p1"} & set(re.findall(r"\w+", told))
+
+
+# erase
+
+
+def test_a_record_whose_slice_is_rewritten_later_is_out_of_use_and_then_erased(made, patient):
+    words = pd.read_csv(made / "records.csv").text[3]
+    gone = document("delete", patient, "--record", "r3")
+    assert gone["state"] == "effective"
+    accepted = datetime.fromisoformat(gone["log"][0]["accepted_at"])
+    assert (datetime.fromisoformat(gone["erased_by"]) - accepted).total_seconds() == 3600
+    assert in_slices(patient, words)
+    [waiting] = document("status", patient)["unfinished"]
+    assert waiting == gone["log"][0] | {"erased_by": gone["erased_by"]}
+    assert document("locate", patient, "--record", "r3")["located"][0]["state"] == "effective"
+    assert document("audit", patient)["ok"]
+    told = text("status", patient)
+    assert "not erased yet: generation 1, 1 record, accepted" in told
+    assert f"to be erased by {gone['erased_by'][:19].replace('T', ' ')} UTC: s3t erase" in told
+
+    assert document("erase", patient)["unfinished"] == []
+    assert not in_slices(patient, words)
+    assert document("locate", patient, "--record", "r3")["located"][0]["state"] == "erased"
+    assert text("erase", patient) == "every deletion is erased; nothing is left"
+    assert "not erased" not in text("status", patient)
+
+
+def test_a_deletion_that_waits_says_by_when_it_has_to_be_erased(patient):
+    told = text("delete", patient, "--record", "r3")
+    assert re.search(f"effective: accepted {TIME} UTC, effective {TIME}, erased not yet", told)
+    assert re.search(f"to be erased by {TIME} UTC: s3t erase", told)
+
+
+def test_what_is_overdue_is_erased_by_whatever_opens_the_run(made, patient):
+    document("delete", patient, "--record", "r3")
+    recipe = yaml.safe_load((patient / "recipe.yaml").read_text())
+    (patient / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"erase_within": 0}}))
+    assert document("status", patient)["unfinished"] == []
+    assert not in_slices(patient, pd.read_csv(made / "records.csv").text[3])
+
+
+def test_erasure_that_the_disk_refuses_ends_with_status_1_and_goes_on_later(patient, monkeypatch):
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    document("delete", patient, "--record", "r3")
+    with monkeypatch.context() as patch:
+        patch.setattr("s3t.run.parts.write_erasures", full)
+        error = document("erase", patient, status=1)["error"]
+    assert error["kind"] == "StorageError"
+    assert "No space left on device" in error["problems"][0]
+    assert document("erase", patient)["unfinished"] == []
+
+
+# reconcile
+
+
+def test_a_backup_that_is_put_back_is_refused_until_it_is_reconciled(made, run, tmp_path):
+    backup = shutil.copytree(run, tmp_path / "backup")
+    document("delete", run, "--record", "r3")
+    shutil.rmtree(run)
+    backup.rename(run)
+    for command in (
+        ("status",),
+        ("predict", "--input", made / "records.csv"),
+        ("delete", "--record", "r4"),
+        ("train",),
+        ("locate", "--record", "r3"),
+        ("erase",),
+    ):
+        error = document(command[0], run, *command[1:], status=1)["error"]
+        assert error["kind"] == "RestoredError"
+        assert f"s3t reconcile {run}" in error["problems"][0]
+    done = document("reconcile", run)
+    assert (done["deleted"], len(done["slices"]), done["stages_lost"]) == (1, 1, 6)
+    assert not in_slices(run, pd.read_csv(made / "records.csv").text[3])
+    assert document("locate", run, "--record", "r3")["located"][0]["state"] == "erased"
+    assert document("repair", run)["trained"] == done["stages_lost"]
+    assert document("audit", run)["ok"]
+
+
+def test_reconciling_is_told_in_a_sentence_and_does_no_harm_to_a_run_that_is_well(run):
+    before = document("status", run)
+    assert "0 records deleted again, 0 slices brought up to date, 0 stages lost" in text("reconcile", run)
+    assert document("status", run) == before
+
+
+# destroy-key
+
+
+def test_without_yes_the_key_is_kept_and_the_command_says_what_it_would_do(run):
+    [problem] = problems("destroy-key", run)
+    assert "cannot be undone" in problem
+    assert problem.endswith("add --yes")
+    assert document("delete", run, "--record", "r3")["deleted"] == 1
+
+
+def test_without_its_key_a_run_answers_and_does_nothing_else(made, run, monkeypatch):
+    before = document("predict", run, "--input", made / "records.csv")
+    assert document("destroy-key", run, "--yes") == {"destroyed": True}
+    assert not (run / "secret").exists()
+    assert document("predict", run, "--input", made / "records.csv") == before
+    assert document("status", run)["records"] == 24
+    for command in (("delete", "--record", "r3"), ("locate", "--record", "r3"), ("audit",), ("extend", "--budget", 4)):
+        error = document(command[0], run, *command[1:], status=1)["error"]
+        assert error["kind"] == "KeyDestroyedError"
+        assert "removing the whole run" in error["problems"][0]
+    assert "goes on answering, and does nothing else" in text("destroy-key", run, "--yes")
+    monkeypatch.setenv("S3T_SECRET", "a secret of another run")
+    assert "S3T_SECRET still holds a secret" in text("destroy-key", run, "--yes")
+
+
+def test_what_waits_is_erased_before_the_key_is_destroyed(made, patient):
+    document("delete", patient, "--record", "r3")
+    document("destroy-key", patient, "--yes")
+    assert not in_slices(patient, pd.read_csv(made / "records.csv").text[3])
+    assert document("log", patient)["log"][1]["state"] == "erased"
+
+
+# the program
+
+
+def test_a_reader_that_has_enough_is_no_failure_to_tell_of(run):
+    started = subprocess.Popen(
+        [sys.executable, "-m", "s3t", "locate", str(run), "--record", "r3"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    started.stdout.close()
+    assert started.stderr.read() == b""
+    assert started.wait() == 1
+    started.stderr.close()
+
+
+def test_the_program_forbids_core_dumps_before_anything_else():
+    lines = (
+        "import resource, sys",
+        "asked = []",
+        "resource.setrlimit = lambda what, limits: asked.append((what, limits[0]))",
+        "from s3t.cli import main",
+        "sys.argv = ['s3t', '--version']",
+        "try: main()",
+        "finally: assert asked == [(resource.RLIMIT_CORE, 0)], asked",
+    )
+    subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True)
