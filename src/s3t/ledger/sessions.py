@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from sqlalchemy import Connection, delete, insert, select, update
+from sqlalchemy import Connection, delete, select, update
 
 from s3t.disk import is_running
 from s3t.ledger import schema
@@ -84,10 +84,12 @@ class Sessions:
         """Take a stage for a session to train; False if one has it, perhaps in another thread of the same session."""
         self.bury()
         table = schema.claims
-        if self._connection.execute(select(table.c.session).where(*of_stage(table, stage))).first() is not None:
+        # A session that slept until it was buried may still claim; that counts once it is known again.
+        living = select(table.c.session).join(schema.sessions, schema.sessions.c.session == table.c.session)
+        if self._connection.execute(living.where(*of_stage(table, stage))).first() is not None:
             return False
         row = {"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}
-        self._connection.execute(insert(table), [row])
+        upsert(self._connection, table, [row])
         return True
 
     def release(self, stage: Stage, session: Session) -> bool:
