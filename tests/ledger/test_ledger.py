@@ -1,146 +1,296 @@
-"""The ledger keeps tokens, counts losses, and is durable when it says so."""
+"""A ledger is made whole, found again, gives cheap snapshots, is durable when it says so, and holds tokens alone."""
 
 import sqlite3
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine, text
 
-from s3t.errors import IntegrityError, StorageError
-from s3t.ledger import Ledger, RecordRow, SliceState
-from s3t.partition import Place
-from s3t.stages import Stage
+from s3t.errors import IntegrityError, RunFolderError, StorageError
+from s3t.ledger import Ledger, PostgresAddress, SliceState, Snapshot
+from s3t.ledger.schema import metadata
+from s3t.ledger.statements import note
+from tests.ledger.world import PERSON, PLACES, ROWS, STAGES, accept, erase, make_ledger, states, taking, token
 
-PLACES = [Place(0, 0), Place(0, 1)]
-STAGES = {Stage(0, (0,)): "k0", Stage(0, (1,)): "k1", Stage(0, (1, 0)): "k10"}
-
-
-def row(number, place, subject=None):
-    return RecordRow(token=bytes([number]) * 32, subject=subject, place=place, copies=1)
+FIRST = next(iter(STAGES))
 
 
-@pytest.fixture
-def ledger(tmp_path):
-    states = {place: SliceState(records=2, losses=0, digest="0" * 64, pending=False) for place in PLACES}
-    person = b"p" * 32
-    rows = [row(1, PLACES[0], person), row(2, PLACES[0], person), row(3, PLACES[1]), row(4, PLACES[1])]
-    ledger = Ledger.create(tmp_path / "ledger.sqlite", slices=states, records=rows)
+def test_a_new_ledger_holds_what_it_was_given(ledger):
+    snapshot = ledger.snapshot()
+    assert snapshot.generation == 0
+    assert snapshot.slices == states(ROWS.values())
+    assert snapshot.slices[PLACES[2]].records == 4  # one row stands for three
+    assert snapshot.stages == STAGES
+    assert snapshot.unfinished == {}
+    assert not snapshot.dead
+    with ledger.reading() as transaction:
+        (first,) = transaction.log()
+        assert (first.generation, first.records, first.state) == (0, 0, "erased")
+        assert transaction.records_in(PLACES[2]) == [ROWS[5], ROWS[6]]
+        assert transaction.copies() == []
+
+
+def test_it_is_found_again_as_it_was_left(ledger, address):
+    accept(ledger, taking(3))
+    left = ledger.snapshot()
+    ledger.close()
+    again = Ledger.open(address)
+    assert again.snapshot() == left
+    again.close()
+
+
+def test_a_missing_ledger_is_not_made_anew(address):
+    with pytest.raises((IntegrityError, RunFolderError), match="backup"):
+        Ledger.open(address)
+    if isinstance(address, Path):
+        assert not address.exists()
+
+
+def test_a_second_ledger_is_not_made_over_the_first(ledger, address):
+    with pytest.raises(StorageError, match="ledger refused"):
+        Ledger.create(address, slices=states(()), records=())
+    assert ledger.snapshot().slices == states(ROWS.values())
+
+
+def test_one_that_cannot_be_made_leaves_nothing(address):
+    twice = [ROWS[1], ROWS[1]]
+    with pytest.raises(StorageError):
+        Ledger.create(address, slices=states(twice), records=twice)
+    with pytest.raises((IntegrityError, RunFolderError), match="no ledger"):
+        Ledger.open(address)
+
+
+def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
+    ledger = make_ledger(schema_of_its_own)
+    ledger.drop()
+    ledger.close()
+    with pytest.raises(RunFolderError, match="no ledger"):
+        Ledger.open(schema_of_its_own)
+
+
+def test_files_outside_are_remembered_until_they_are_gone(address):
+    ledger = Ledger.create(address, slices=states(()), records=(), copies=["/b", "/a"])
     with ledger.writing() as transaction:
-        for stage, key in STAGES.items():
-            seen = {Place(0, index): states[Place(0, index)] for index in stage.prefix}
-            assert transaction.commit_stage(stage, key, seen=seen, put=lambda: None)
-    yield ledger
+        assert transaction.copies() == ["/a", "/b"]
+        transaction.forget_copies()
+    with ledger.reading() as transaction:
+        assert transaction.copies() == []
     ledger.close()
 
 
-def accept(ledger, rows, tainted):
-    losses = {}
-    for found in rows:
-        losses[found.place] = losses.get(found.place, 0) + 1
+def test_the_destruction_of_the_key_is_noted_with_its_time(ledger, other):
+    assert ledger.key_destroyed_at() is None
     with ledger.writing() as transaction:
-        return transaction.accept(rows, losses=losses, tainted={stage: STAGES[stage] for stage in tainted})
+        transaction.note_key_destroyed()
+        (made,) = transaction.log()
+    assert 0 <= other.key_destroyed_at() - int(made.accepted_at) < 60
 
 
-def test_acceptance_changes_everything_in_one_transaction(ledger):
-    assert accept(ledger, [row(1, PLACES[0], b"p" * 32)], [Stage(0, (0,)), Stage(0, (1, 0))]) == 1
-    snapshot = ledger.snapshot()
-    assert snapshot.generation == 1
-    assert snapshot.slices[PLACES[0]].records == 1
-    assert snapshot.slices[PLACES[0]].losses == 1
-    assert snapshot.slices[PLACES[0]].pending
-    assert not snapshot.slices[PLACES[1]].pending
-    assert snapshot.stages == {Stage(0, (1,)): "k1"}
-    assert ledger.unfinished()
-    with ledger.writing() as transaction:
-        tokens, artifacts = transaction.to_erase()
-        assert tokens == {PLACES[0]: {bytes([1]) * 32}}
-        assert artifacts == {(0, "k0"), (0, "k10")}
-        transaction.erased({PLACES[0]: "1" * 64}, artifacts)
-    assert not ledger.unfinished()
-    assert ledger.snapshot().slices[PLACES[0]].digest == "1" * 64
+CHANGES = {
+    "acceptance": lambda transaction: transaction.accept([taking(3)]),
+    "a new stage": lambda transaction: transaction.commit_stage(FIRST, "another", seen={}, put=lambda: None),
+    "a stage forgotten": lambda transaction: transaction.forget_stages([FIRST]),
+    "a slice mended": lambda transaction: transaction.mend_slice(PLACES[0], digest="2" * 64),
+    "a digest to come": lambda transaction: transaction.will_rewrite(PLACES[0], "2" * 64),
+    "a rewriting": lambda transaction: transaction.count_erasure(),
+}
 
 
-def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger):
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_snapshot_is_read_again_only_when_something_has_changed(change, ledger, other, monkeypatch):
+    first = ledger.snapshot()
+    assert ledger.snapshot() is first
+    with other.writing() as transaction:
+        change(transaction)
+        inside = transaction.snapshot()  # sees what its own transaction did
+    second = ledger.snapshot()
+    assert second == inside != first
+    assert second.changes > first.changes
+    assert ledger.snapshot() is second
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_snapshot_of_what_was_rolled_back_is_never_used(change, ledger):
     before = ledger.snapshot()
-
-    def fail():
-        with ledger.writing() as transaction:
-            transaction.accept([row(3, PLACES[1])], losses={PLACES[1]: 1}, tainted={Stage(0, (1,)): "k1"})
-            raise KeyError
-
-    with pytest.raises(KeyError):
-        fail()
+    undone = failed(ledger, change)
+    assert undone != before
     assert ledger.snapshot() == before
-
-
-def test_records_are_found_by_id_and_by_subject_and_remembered_when_gone(ledger):
+    accept(ledger, taking(5))  # raises the number of changes to the one that was rolled back
     with ledger.writing() as transaction:
-        found = transaction.locate(records=[bytes([3]) * 32, b"x" * 32], subjects=[b"p" * 32])
-        assert [hit.token[0] for hit in found.rows] == [1, 2, 3]
-        assert found.already == frozenset()
-    accept(ledger, [row(1, PLACES[0], b"p" * 32)], [])
+        assert transaction.snapshot() == ledger.snapshot()
+    assert ledger.snapshot().slices[PLACES[2]].records == 1
+    assert PLACES[2] not in [place for place, state in undone.slices.items() if state.pending]
+
+
+def failed(ledger, change) -> Snapshot:
+    """What a transaction saw that failed in the end."""
+    with suppress(KeyError), ledger.writing() as transaction:
+        change(transaction)
+        seen = transaction.snapshot()
+        raise KeyError
+    return seen
+
+
+def test_erasure_and_settling_change_snapshots_too(ledger, other):
+    accept(ledger, taking(3, 5))
+    pending = other.snapshot()
     with ledger.writing() as transaction:
-        found = transaction.locate(records=[bytes([1]) * 32], subjects=[b"p" * 32])
-        assert found.already == {bytes([1]) * 32}  # the subject has a record left
-    accept(ledger, [row(2, PLACES[0], b"p" * 32)], [])
+        erase(transaction)
+    erased = other.snapshot()
+    assert (pending.dead, erased.dead) == (True, False)
+    assert erased.slices[PLACES[1]] == SliceState(records=1, losses=1, digest="1" * 64, pending=False)
     with ledger.writing() as transaction:
-        assert b"p" * 32 in transaction.locate(records=[], subjects=[b"p" * 32]).already
+        transaction.settle()
+    assert (list(erased.unfinished), list(other.snapshot().unfinished)) == ([1], [])
 
 
-def test_a_stage_is_not_stored_if_its_slice_lost_a_record_meanwhile(ledger):
-    put = []
-    before = ledger.snapshot().slices[PLACES[1]]
-    accept(ledger, [row(3, PLACES[1])], [Stage(0, (1,)), Stage(0, (1, 0))])
-    with ledger.writing() as transaction:
-        stored = transaction.commit_stage(Stage(0, (1,)), "new", seen={PLACES[1]: before}, put=lambda: put.append(1))
-    assert not stored
-    assert put == []
+def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
+    everything = dump(ledger)
+
+    def change(transaction):
+        transaction.accept([taking(1, 2), taking(3)])
+        transaction.note_request(b"k" * 32, content=b"c" * 32, batches=1, deleted=3)
+        transaction.remember([token(99)], generation=1)
+        transaction.will_rewrite(PLACES[0], "2" * 64)
+        transaction.count_erasure()
+        transaction.note_key_destroyed()
+
+    failed(ledger, change)
+    assert dump(ledger) == everything
 
 
-def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(ledger):
-    """The losses are counted at acceptance, but until erasure the file, and what trains from it, is the old one."""
-    accept(ledger, [row(3, PLACES[1])], [Stage(0, (1,)), Stage(0, (1, 0))])
-    between = ledger.snapshot().slices[PLACES[1]]
-    assert between.pending
-    with ledger.writing() as transaction:
-        assert not transaction.commit_stage(Stage(0, (1,)), "new", seen={PLACES[1]: between}, put=lambda: None)
-    assert Stage(0, (1,)) not in ledger.snapshot().stages
-
-
-def test_a_stage_whose_artifact_cannot_be_stored_is_not_noted(ledger):
-    def full():
-        raise OSError(28, "No space left on device")
-
-    def commit():
-        with ledger.writing() as transaction:
-            transaction.commit_stage(Stage(0, (0, 1)), "k01", seen={}, put=full)
-
-    with pytest.raises(OSError, match="No space"):
-        commit()
-    assert Stage(0, (0, 1)) not in ledger.snapshot().stages
-
-
-def test_commits_are_on_the_disk_when_they_return(tmp_path, ledger):
+def dump(ledger):
+    """Every row of every table."""
     with ledger._engine.connect() as connection:
-        pragmas = {
-            name: connection.exec_driver_sql(f"PRAGMA {name}").scalar()
-            for name in ("journal_mode", "synchronous", "secure_delete", "foreign_keys")
-        }
-    assert pragmas == {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+        return {table.name: sorted(map(repr, connection.execute(table.select()))) for table in metadata.sorted_tables}
 
 
-def test_a_missing_ledger_is_not_made_anew(tmp_path):
-    with pytest.raises(IntegrityError, match="missing"):
-        Ledger.open(tmp_path / "ledger.sqlite")
+def test_a_reading_transaction_sees_one_state_and_writes_nothing(ledger, other):
+    with ledger.reading() as transaction:
+        before = transaction.log()
+        accept(other, taking(3))
+        assert transaction.log() == before
+        assert transaction.snapshot().generation == 0
+    assert ledger.snapshot().generation == 1
 
 
-def test_a_locked_or_damaged_database_is_a_storage_error(tmp_path):
+def test_who_only_reads_is_refused_to_write_by_the_server(schema_of_its_own):
+    ledger = make_ledger(schema_of_its_own)
+    with pytest.raises(StorageError, match="read-only"), ledger.reading() as transaction:
+        transaction.accept([taking(3)])
+    assert ledger.snapshot().generation == 0
+    ledger.close()
+
+
+def test_commits_are_on_the_disk_when_they_return(ledger, address):
+    with ledger._engine.connect() as connection:
+        if isinstance(address, PostgresAddress):
+            names, query = ("synchronous_commit", "fsync"), "SHOW {}"
+            expected = {"synchronous_commit": "on", "fsync": "on"}
+        else:
+            names, query = ("journal_mode", "synchronous", "secure_delete", "foreign_keys"), "PRAGMA {}"
+            expected = {"journal_mode": "wal", "synchronous": 2, "secure_delete": 1, "foreign_keys": 1}
+        assert {name: connection.execute(text(query.format(name))).scalar() for name in names} == expected
+
+
+def test_commits_are_durable_whatever_the_server_prefers(postgres):
+    url = postgres.create_database("careless")
+    engine = create_engine(url, isolation_level="AUTOCOMMIT")
+    with engine.connect() as connection:
+        connection.execute(text("ALTER DATABASE careless SET synchronous_commit = off"))
+    engine.dispose()
+    ledger = make_ledger(PostgresAddress.of(url, run="careful"))
+    with ledger._engine.connect() as connection:
+        assert connection.execute(text("SHOW synchronous_commit")).scalar() == "on"
+    ledger.close()
+
+
+def test_a_damaged_file_is_a_storage_error(tmp_path):
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(b"this is no database, but long enough to be looked at" * 20)
     with pytest.raises(StorageError, match="ledger refused"):
-        Ledger.open(path).snapshot()
+        Ledger.open(path)
 
 
-def test_the_file_holds_tokens_alone(tmp_path, ledger):
-    names = sqlite3.connect(tmp_path / "ledger.sqlite").execute("SELECT sql FROM sqlite_master").fetchall()
-    text = " ".join(str(name) for name in names)
-    assert "token" in text
-    assert not any(column in text for column in ("text", "label", "image"))
+def test_a_server_that_does_not_answer_is_a_storage_error(tmp_path):
+    address = PostgresAddress.of(f"postgresql://me:hush@/none?host={tmp_path}", run="x")
+    with pytest.raises(StorageError, match="database answers") as caught:
+        Ledger.open(address)
+    assert "hush" not in str(caught.value)
+
+
+def test_a_ledger_holds_tokens_alone(ledger):
+    """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
+    names = {column.name for table in metadata.sorted_tables for column in table.columns}
+    free_text = {"prefix", "host", "path", "name"}  # slice numbers; a machine; a file outside; a name of ours
+    hashes = {"token", "subject", "request", "content"} | {"digest", "next_digest", "session"}
+    numbers = {"generation", "records", "shard", "slice", "losses", "copies", "batches", "deleted", "process", "value"}
+    times = {"accepted_at", "effective_at", "erased_at", "seen_at"}
+    assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
+    with ledger.writing() as transaction:
+        transaction.accept([taking(1, 2, request=b"k" * 32)])
+    width = 32
+    for table in metadata.sorted_tables:
+        with ledger._engine.connect() as connection:
+            for found in connection.execute(table.select()).mappings():
+                for name, value in found.items():
+                    if isinstance(value, bytes | memoryview):
+                        assert len(value) == width, (table.name, name)
+
+
+def test_what_was_present_leaves_the_files_with_the_log(tmp_path):
+    """With secure_delete and the log wiped, the token of what was taken is in the list of the deleted alone."""
+    path = tmp_path / "ledger.sqlite"
+    ledger = make_ledger(path)
+    accept(ledger, taking(1, 2, 3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+        transaction.settle()
+    assert ledger.wipe()
+    assert not path.with_name("ledger.sqlite-wal").read_bytes()
+    content = path.read_bytes()
+    ledger.close()
+    assert content.count(token(3)) == 1 + in_index(path, token(3))
+    assert content.count(PERSON) == 1 + in_index(path, PERSON)
+
+
+def in_index(path, wanted):
+    """SQLite keeps a BLOB primary key a second time, in its index."""
+    with sqlite3.connect(path) as connection:
+        found = connection.execute("SELECT COUNT(*) FROM deleted WHERE token = ?", [wanted]).fetchone()[0]
+    connection.close()
+    return found
+
+
+def test_a_wiped_log_waits_for_a_reader_only_a_moment(tmp_path, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.2)
+    ledger = make_ledger(tmp_path / "ledger.sqlite")
+    with ledger.reading() as transaction:
+        transaction.log()
+        accept(ledger, taking(3))
+        assert not ledger.wipe()
+    assert ledger.wipe()
+    ledger.close()
+
+
+def test_dead_rows_leave_the_server(schema_of_its_own):
+    ledger = make_ledger(schema_of_its_own)
+    accept(ledger, taking(1, 2, 3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+        transaction.settle()
+    assert ledger.wipe()
+    with ledger._engine.connect() as connection:
+        assert connection.execute(text("SELECT pg_relation_size('erasing_records')")).scalar() == 0
+    ledger.close()
+
+
+def test_a_note_is_no_snapshot(ledger):
+    """Of what is no part of a snapshot, nothing is read again."""
+    first = ledger.snapshot()
+    with ledger.writing() as transaction:
+        transaction.note_request(b"k" * 32, content=b"c" * 32, batches=1, deleted=0)
+        transaction.remember([token(99)], generation=0)
+        assert note(transaction._connection, "no such name") == 0
+    assert ledger.snapshot() is first

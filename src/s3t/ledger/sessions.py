@@ -97,7 +97,9 @@ class Sessions:
         """
         self.bury()
         table = schema.claims
-        holder = self._connection.execute(select(table.c.session).where(*of_stage(table, stage))).scalar_one_or_none()
+        # A session that slept until it was buried may still claim; that counts once it is known again.
+        living = select(table.c.session).join(schema.sessions, schema.sessions.c.session == table.c.session)
+        holder = self._connection.execute(living.where(*of_stage(table, stage))).scalar_one_or_none()
         if holder is not None and not (again and holder == session.name):
             return False
         row = {"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}

@@ -1,0 +1,77 @@
+"""What tests let another process do to a ledger: `python -m tests.ledger.another_process ACTION ADDRESS RUN ...`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from s3t.ledger import Address, Ledger, PostgresAddress
+from s3t.ledger.locks import held
+from tests.ledger.world import one_of_many
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def start(action: str, address: Address, *arguments: object) -> subprocess.Popen[str]:
+    """The process, once it has begun."""
+    if isinstance(address, PostgresAddress):
+        where = [address.url.render_as_string(hide_password=False), address.schema.removeprefix("s3t_")]
+    else:
+        where = [str(address), ""]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.ledger.another_process", action, *where, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
+    )
+    assert process.stdout.readline() == "begun\n"
+    return process
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Let it end; what it says."""
+    said, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    return said.strip()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate(timeout=60)
+
+
+def main() -> None:
+    action, where, run, *arguments = sys.argv[1:]
+    address = PostgresAddress.of(where, run=run) if run else Path(where)
+    if action == "open":
+        print("begun", flush=True)
+        sys.stdin.readline()
+        ledger = Ledger.open(address)
+        print(ledger.snapshot().generation)
+        ledger.close()
+        return
+    ledger = Ledger.open(address)
+    if action == "hold":
+        with held(ledger.lock(Path(arguments[0]))):
+            print("begun", flush=True)
+            sys.stdin.readline()
+            time.sleep(0.3)
+            print(time.monotonic())
+    if action == "accept":
+        print("begun", flush=True)
+        for number in range(*map(int, arguments)):
+            with ledger.writing() as transaction:
+                transaction.accept([one_of_many(number)])
+    if action == "die within a transaction":
+        with ledger.writing() as transaction:
+            transaction.accept([one_of_many(0)])
+            print("begun", flush=True)
+            sys.stdin.readline()
+    ledger.close()
+
+
+if __name__ == "__main__":
+    main()

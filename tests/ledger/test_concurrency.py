@@ -1,0 +1,111 @@
+"""Writers come one after the other, whoever they are; nothing that was said to be durable is lost."""
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from s3t.ledger import Ledger
+from tests.ledger import another_process
+from tests.ledger.world import MANY, make_ledger_of_many, one_of_many
+
+
+@pytest.fixture
+def handles(address):
+    """Two, as two open runs have."""
+    opened = [make_ledger_of_many(address), Ledger.open(address)]
+    yield opened
+    for ledger in opened:
+        ledger.close()
+
+
+def accept(ledger, numbers):
+    """One deletion a transaction; the generations."""
+    made = []
+    for number in numbers:
+        with ledger.writing() as transaction:
+            made += transaction.accept([one_of_many(number)])
+    return made
+
+
+def assert_nothing_is_lost(address, *, gone):
+    ledger = Ledger.open(address)
+    with ledger.reading() as transaction:
+        deleted = transaction.deleted_since(0)
+        log = transaction.log()
+        snapshot = transaction.snapshot()
+        located = transaction.locate(records=[found.token for found in MANY], subjects=())
+    assert sorted(token for tokens in deleted.values() for token in tokens) == sorted(MANY[n].token for n in gone)
+    assert [entry.generation for entry in log] == list(range(len(gone) + 1))
+    assert all(entry.records == 1 for entry in log[1:])
+    assert [entry.accepted_at for entry in log] == sorted(entry.accepted_at for entry in log)
+    assert {found.token for found in located.rows} == {found.token for found in MANY} - located.gone.keys()
+    assert snapshot.generation == len(gone)
+    assert sum(state.losses for state in snapshot.slices.values()) == len(gone)
+    assert sum(state.records for state in snapshot.slices.values()) == len(MANY) - len(gone)
+    if isinstance(address, Path):
+        with ledger._engine.connect() as connection:
+            assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
+            assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
+    ledger.close()
+
+
+def test_threads_with_two_handles_lose_nothing(handles, address):
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(accept, handles[part % 2], range(part, 80, 8)) for part in range(8)]
+        made = [generation for job in jobs for generation in job.result()]
+    assert sorted(made) == list(range(1, 81))  # none was given twice
+    assert_nothing_is_lost(address, gone=range(80))
+
+
+def test_readers_see_whole_transactions_alone(handles):
+    done, torn = threading.Event(), []
+
+    def read():
+        while not done.is_set():
+            with handles[0].reading() as transaction:
+                generation = transaction.snapshot().generation
+                deleted = transaction.deleted_since(0)
+            snapshot = handles[0].snapshot()
+            whole = sum(state.losses for state in snapshot.slices.values()) == snapshot.generation
+            if len(deleted) != generation or not whole:
+                torn.append((generation, len(deleted), snapshot))
+
+    with ThreadPoolExecutor(3) as pool:
+        readers = [pool.submit(read) for _ in range(2)]
+        try:
+            accept(handles[1], range(40))
+        finally:
+            done.set()
+        for reader in readers:
+            reader.result()
+    assert torn == []
+
+
+def test_two_processes_lose_nothing(handles, address):
+    processes = [another_process.start("accept", address, part, 60, 2) for part in range(2)]
+    accept(handles[0], range(60, 80))
+    for process in processes:
+        another_process.finish(process)
+    assert_nothing_is_lost(address, gone=range(80))
+
+
+def test_a_process_killed_within_a_transaction_leaves_nothing_and_holds_nobody_up(handles, address):
+    process = another_process.start("die within a transaction", address)
+    another_process.kill(process)
+    assert accept(handles[0], [5, 0]) == [1, 2]
+    assert_nothing_is_lost(address, gone=[5, 0])
+
+
+def test_a_writer_waits_for_another_process(handles, address):
+    process = another_process.start("die within a transaction", address)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(accept, handles[0], [5])
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.3)
+        assert handles[1].snapshot().generation == 0  # readers wait for nobody
+        another_process.finish(process)
+        assert waiting.result(timeout=30) == [2]
+    assert_nothing_is_lost(address, gone=[0, 5])

@@ -1,0 +1,197 @@
+"""What is accepted is listed until its last byte is gone, and a stage is stored only if nothing was lost meanwhile."""
+
+import pytest
+
+from s3t.ledger import SliceState
+from s3t.stages import Stage
+from tests.ledger.world import NEW, OLD, PLACES, ROWS, STAGES, accept, seen_by, settle, states, taking, token
+
+LATER = "2" * 64
+FIRST, CHILD = Stage(0, (0,)), Stage(0, (0, 1))
+
+
+def to_erase(ledger):
+    with ledger.reading() as transaction:
+        return transaction.to_erase()
+
+
+def state(ledger, generation):
+    with ledger.reading() as transaction:
+        return transaction.log([generation])[0].state
+
+
+def test_nothing_is_to_erase_at_first(ledger):
+    work = to_erase(ledger)
+    assert (work.records, work.since, work.artifacts, work.erasures) == ({}, {}, frozenset(), 0)
+    assert work.slices == states(ROWS.values())
+
+
+def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
+    accept(ledger, taking(3))
+    with other.writing() as transaction:
+        transaction.accept([taking(5), taking(1)])
+        entries = {entry.generation: entry.accepted_at for entry in transaction.log()}
+    work = to_erase(ledger)
+    assert work.records == {PLACES[0]: {token(1)}, PLACES[1]: {token(3)}, PLACES[2]: {token(5)}}
+    assert work.since == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
+    assert work.artifacts == {(0, "k0"), (0, "k1"), (0, "k10"), (1, "k2")}
+    assert {place: found.records for place, found in work.slices.items()} == {
+        PLACES[0]: 1,
+        PLACES[1]: 1,
+        PLACES[2]: 1,
+    }
+
+
+def test_a_slice_waits_since_its_oldest_deletion(ledger):
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        first = transaction.log([1])[0].accepted_at
+        transaction.accept([taking(4)])
+    assert to_erase(ledger).since == {PLACES[1]: first}
+
+
+def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
+    accept(ledger, taking(3), taking(5))
+    settle(ledger)
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[1], NEW, [token(3)])
+        transaction.settle()
+    assert to_erase(ledger).records == {PLACES[2]: {token(5)}}
+    assert not ledger.snapshot().slices[PLACES[1]].pending
+    assert ledger.snapshot().slices[PLACES[2]].pending
+    assert [state(ledger, generation) for generation in (1, 2)] == ["effective", "effective"]
+    with ledger.writing() as transaction:
+        transaction.removed([(0, "k1"), (0, "k10")])
+        transaction.settle()
+    assert [state(ledger, generation) for generation in (1, 2)] == ["erased", "effective"]
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[2], NEW, [token(5)])
+        transaction.removed([(1, "k2")])
+        transaction.settle()
+    assert state(ledger, 2) == "erased"
+    assert ledger.snapshot().unfinished == {}
+    assert not ledger.snapshot().dead
+
+
+def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
+    accept(ledger, taking(3))
+    gone = to_erase(ledger).records[PLACES[1]]
+    accept(ledger, taking(4))
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[1], NEW, gone)
+    assert to_erase(ledger).records == {PLACES[1]: {token(4)}}
+    assert ledger.snapshot().slices[PLACES[1]].pending
+
+
+def test_the_digest_to_come_is_noted_before_and_counts_after(ledger, other):
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        transaction.will_rewrite(PLACES[1], NEW)
+    between = other.snapshot().slices[PLACES[1]]
+    assert (between.digest, between.next_digest) == (OLD, NEW)
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[1], NEW, [token(3)])
+    after = other.snapshot().slices[PLACES[1]]
+    assert after == SliceState(records=1, losses=1, digest=NEW, pending=False, next_digest=None)
+
+
+def test_rewritings_are_counted_and_never_back(ledger):
+    with ledger.writing() as transaction:
+        transaction.count_erasure()
+        transaction.count_erasure()
+    assert ledger.snapshot().erasures == to_erase(ledger).erasures == 2
+    with ledger.writing() as transaction:
+        transaction.count_erasure(at_least=9)
+    assert ledger.snapshot().erasures == 9
+    with ledger.writing() as transaction:
+        transaction.count_erasure(at_least=4)
+    assert ledger.snapshot().erasures == 10
+
+
+def test_removing_no_artifact_is_no_change(ledger):
+    before = ledger.snapshot()
+    with ledger.writing() as transaction:
+        transaction.removed([])
+    assert ledger.snapshot() is before
+
+
+def test_a_mended_slice_counts_as_another(ledger):
+    before = ledger.snapshot()
+    seen = before.seen(FIRST)
+    with ledger.writing() as transaction:
+        transaction.will_rewrite(PLACES[0], NEW)
+        transaction.mend_slice(PLACES[0], digest=LATER)
+    assert ledger.snapshot().slices[PLACES[0]] == SliceState(records=2, losses=1, digest=LATER, pending=False)
+    assert not committed(ledger, FIRST, seen)
+
+
+def test_forgotten_stages_are_out_of_use(ledger):
+    with ledger.writing() as transaction:
+        transaction.forget_stages([FIRST, Stage(7, (7,))])
+    assert ledger.snapshot().stages == {stage: key for stage, key in STAGES.items() if stage != FIRST}
+    assert not ledger.snapshot().dead  # its artifact is nobody's, but not tainted
+
+
+def committed(ledger, stage, seen, *, put=lambda: None):
+    with ledger.writing() as transaction:
+        return transaction.commit_stage(stage, "new", seen=seen, put=put)
+
+
+def test_a_stage_is_stored_within_the_transaction_and_noted(ledger, other):
+    put = []
+    assert committed(ledger, CHILD, ledger.snapshot().seen(CHILD), put=lambda: put.append(other.snapshot()))
+    (during,) = put
+    assert CHILD not in during.stages
+    assert other.snapshot().stages == STAGES | {CHILD: "new"}
+
+
+def test_a_stage_that_is_there_gets_its_new_key(ledger):
+    assert committed(ledger, FIRST, ledger.snapshot().seen(FIRST))
+    assert ledger.snapshot().stages[FIRST] == "new"
+
+
+@pytest.mark.parametrize("erased", [False, True], ids=["not erased yet", "erased"])
+def test_a_stage_is_not_stored_if_any_slice_of_its_prefix_lost_a_record_meanwhile(ledger, erased):
+    seen, put = ledger.snapshot().seen(CHILD), []
+    accept(ledger, taking(3))
+    if erased:
+        with ledger.writing() as transaction:
+            transaction.rewritten(PLACES[1], NEW, [token(3)])
+    assert not committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
+    assert put == []
+    assert CHILD not in ledger.snapshot().stages
+
+
+def test_a_stage_is_stored_if_another_slice_lost_a_record(ledger):
+    seen = ledger.snapshot().seen(FIRST)
+    accept(ledger, taking(3, 5))
+    assert committed(ledger, FIRST, seen)
+
+
+def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(ledger):
+    """The losses are counted at acceptance, but until erasure the file, and what trains from it, is the old one."""
+    accept(ledger, taking(3))
+    between = ledger.snapshot().seen(Stage(0, (1,)))
+    assert between[PLACES[1]].pending
+    assert not committed(ledger, Stage(0, (1,)), between)
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[1], OLD, [token(3)])
+    assert not committed(ledger, Stage(0, (1,)), between)  # nor afterwards: what trained had read the old file
+    assert committed(ledger, Stage(0, (1,)), ledger.snapshot().seen(Stage(0, (1,))))
+
+
+def test_a_stage_is_not_stored_if_its_slice_has_another_digest(ledger):
+    seen = ledger.snapshot().seen(FIRST)
+    with ledger.writing() as transaction:
+        transaction.rewritten(PLACES[0], NEW, [])
+    assert not committed(ledger, FIRST, seen)
+
+
+def test_a_stage_whose_artifact_cannot_be_stored_is_not_noted(ledger):
+    def full():
+        raise OSError(28, "No space left on device")
+
+    seen = seen_by(states(ROWS.values()), CHILD)
+    with pytest.raises(OSError, match="No space"):
+        committed(ledger, CHILD, seen, put=full)
+    assert CHILD not in ledger.snapshot().stages

@@ -1,0 +1,117 @@
+"""The run's lock: one thread of one process at a time, again by the same thread, and free when its holder is gone."""
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from s3t.ledger import PostgresAddress
+from s3t.ledger.locks import held
+from tests.ledger import another_process
+from tests.ledger.world import make_ledger
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "lock"
+
+
+@pytest.fixture
+def lock(ledger, path):
+    return ledger.lock(path)
+
+
+def elsewhere(lock):
+    """Whether another thread can have it, now."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(taken_for_a_moment, lock).result(timeout=30)
+
+
+def taken_for_a_moment(lock):
+    with held(lock, wait=False) as mine:
+        return mine
+
+
+def test_a_thread_may_take_it_again(lock):
+    with held(lock) as outer, held(lock, wait=False) as inner:
+        assert outer
+        assert inner
+    assert elsewhere(lock)
+
+
+def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path):
+    strangers = other.lock(path)
+    with held(lock):
+        with held(lock):
+            assert not elsewhere(lock)
+        assert not elsewhere(lock)
+        assert not taken_for_a_moment(strangers)  # another handle of this very thread
+    assert elsewhere(lock)
+    assert taken_for_a_moment(strangers)
+
+
+def test_it_comes_free_with_an_error(lock):
+    with pytest.raises(KeyError), held(lock):
+        raise KeyError
+    assert elsewhere(lock)
+
+
+def test_what_could_not_be_taken_is_not_given_back(lock, other, path):
+    with held(lock):
+        with held(other.lock(path), wait=False) as mine:
+            assert not mine
+        assert not taken_for_a_moment(other.lock(path))
+
+
+@pytest.mark.parametrize("handles", ["one handle", "a handle each"])
+def test_threads_hold_it_one_after_the_other(handles, ledger, other, path):
+    locks = [ledger.lock(path)] if handles == "one handle" else [ledger.lock(path), other.lock(path)]
+    inside, most, turns = [], [], []
+
+    def work(lock):
+        for _ in range(5):
+            with held(lock):
+                inside.append(threading.get_ident())
+                most.append(len(inside))
+                time.sleep(0.005)
+                inside.remove(threading.get_ident())
+                turns.append(1)
+
+    with ThreadPoolExecutor(4) as pool:
+        for job in [pool.submit(work, locks[number % len(locks)]) for number in range(4)]:
+            job.result(timeout=60)
+    assert len(turns) == 20
+    assert max(most) == 1
+
+
+def test_another_process_has_it_alone_and_gives_it_back(lock, address, path):
+    process = another_process.start("hold", address, path)
+    assert not taken_for_a_moment(lock)
+    process.stdin.write("\n")  # it lets go, a moment later
+    process.stdin.flush()
+    with held(lock):
+        now = time.monotonic()
+    assert now >= float(another_process.finish(process))
+
+
+def test_it_is_free_when_its_holder_is_killed(lock, address, path):
+    process = another_process.start("hold", address, path)
+    assert not taken_for_a_moment(lock)
+    another_process.kill(process)
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(taken, lock).result(timeout=30)
+
+
+def taken(lock):
+    with held(lock) as mine:
+        return mine
+
+
+def test_locks_of_two_runs_have_nothing_to_do_with_each_other(schema_of_its_own, database, path):
+    """Of a database that holds several."""
+    ledgers = [make_ledger(schema_of_its_own), make_ledger(PostgresAddress.of(database, run="neighbour"))]
+    with held(ledgers[0].lock(path)):
+        assert taken_for_a_moment(ledgers[1].lock(path))
+    for ledger in ledgers:
+        ledger.close()

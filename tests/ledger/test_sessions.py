@@ -1,0 +1,230 @@
+"""A deletion is effective when every living session has moved; claims share out what is to be trained."""
+
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+from sqlalchemy import insert, update
+
+from s3t.ledger import Session
+from s3t.ledger import schema as tables
+from s3t.ledger.sessions import LEASE_SECONDS
+from s3t.ledger.statements import prefix_text
+from s3t.stages import Stage
+from tests.ledger.world import accept, erase, settle, taking
+
+STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
+HERE, ELSEWHERE = Session(), Session(host="another-host", process=1)
+
+
+def seen(ledger, session, *, generation=0):
+    with ledger.writing() as transaction:
+        transaction.sessions.seen(session, generation=generation)
+
+
+def state(ledger, generation=1):
+    with ledger.reading() as transaction:
+        return transaction.log([generation])[0].state
+
+
+def unseen_for(ledger, session, seconds):
+    """Set back when a session was last seen."""
+    table = tables.sessions
+    with ledger.writing() as transaction:
+        earlier = update(table).where(table.c.session == session.name).values(seen_at=table.c.seen_at - seconds)
+        assert transaction._connection.execute(earlier).rowcount == 1
+
+
+@pytest.fixture(scope="module")
+def dead():
+    """A process that was here, and is gone."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return Session(process=process.pid)
+
+
+def behind(ledger, generation):
+    with ledger.reading() as transaction:
+        return transaction.sessions.behind(generation)
+
+
+def test_it_is_effective_at_once_where_nobody_is(ledger):
+    accept(ledger, taking(3))
+    settle(ledger)
+    assert state(ledger) == "effective"
+
+
+@pytest.mark.parametrize("session", [HERE, ELSEWHERE], ids=["here", "elsewhere"])
+def test_it_waits_for_a_session_that_lags(ledger, other, session):
+    seen(other, session)
+    accept(ledger, taking(3))
+    settle(ledger)
+    assert state(ledger) == "accepted"
+    assert (behind(ledger, 1), behind(ledger, 0)) == (1, 0)
+    seen(other, session, generation=1)
+    assert behind(ledger, 1) == 0
+    settle(other)
+    assert state(ledger) == "effective"
+
+
+def test_it_is_not_erased_before_it_is_effective(ledger):
+    """Nothing is left on the disk, but somebody may have it in memory."""
+    seen(ledger, HERE)
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+        transaction.settle()
+    assert state(ledger) == "accepted"
+    seen(ledger, HERE, generation=1)
+    settle(ledger)
+    assert state(ledger) == "erased"
+
+
+def test_each_generation_waits_for_those_behind_itself(ledger):
+    seen(ledger, HERE, generation=1)
+    accept(ledger, taking(3), taking(5))
+    settle(ledger)
+    assert (state(ledger, 1), state(ledger, 2)) == ("effective", "accepted")
+
+
+def test_what_taints_nothing_in_service_waits_for_nobody(ledger):
+    seen(ledger, HERE)
+    accept(ledger, taking(3, in_service=False))
+    assert state(ledger) == "effective"
+
+
+def test_a_session_whose_process_is_gone_holds_nothing_up(ledger, dead):
+    seen(ledger, dead)
+    accept(ledger, taking(3))
+    settle(ledger)
+    assert state(ledger) == "effective"
+
+
+def test_a_process_of_this_host_that_only_sleeps_is_waited_for(ledger):
+    seen(ledger, HERE)
+    accept(ledger, taking(3))
+    unseen_for(ledger, HERE, 100 * LEASE_SECONDS)
+    settle(ledger)
+    assert state(ledger) == "accepted"
+
+
+def test_a_session_of_another_host_is_waited_for_until_its_lease_ends(ledger):
+    seen(ledger, ELSEWHERE)
+    accept(ledger, taking(3))
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS - 10)
+    settle(ledger)
+    assert state(ledger) == "accepted"
+    unseen_for(ledger, ELSEWHERE, 11)
+    settle(ledger)
+    assert state(ledger) == "effective"
+    with ledger.writing() as transaction:
+        assert not transaction.sessions.beat(ELSEWHERE)  # it hears that it was taken for dead
+
+
+def test_a_beat_renews_the_lease_and_moves_nobody(ledger):
+    seen(ledger, ELSEWHERE)
+    accept(ledger, taking(3))
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS - 10)
+    with ledger.writing() as transaction:
+        assert transaction.sessions.beat(ELSEWHERE)
+    unseen_for(ledger, ELSEWHERE, 15)
+    settle(ledger)
+    assert state(ledger) == "accepted"
+
+
+def test_sessions_that_end_are_waited_for_no_more(ledger):
+    for session in (HERE, ELSEWHERE):
+        seen(ledger, session)
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        transaction.sessions.end([HERE.name])
+        transaction.settle()
+        assert transaction.sessions.behind(1) == 1
+        transaction.sessions.end([ELSEWHERE.name, "nobody"])
+        transaction.settle()
+    assert state(ledger) == "effective"
+
+
+def test_settling_twice_changes_nothing_and_no_time(ledger):
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+        transaction.settle()
+        first = transaction.log()
+    before = ledger.snapshot()
+    time.sleep(0.01)
+    settle(ledger)
+    with ledger.reading() as transaction:
+        assert transaction.log() == first
+    assert ledger.snapshot() is before
+
+
+def test_sessions_have_names_of_their_own_and_know_where_they_are():
+    assert HERE.name != Session().name
+    assert HERE.process == os.getpid()
+
+
+def claim(ledger, stage, session):
+    with ledger.writing() as transaction:
+        return transaction.sessions.claim(stage, session)
+
+
+def claimed(ledger):
+    with ledger.reading() as transaction:
+        return transaction.sessions.claimed()
+
+
+def test_one_session_trains_a_stage(ledger, other):
+    for session in (HERE, ELSEWHERE):
+        seen(ledger, session)
+    assert claim(ledger, STAGE, HERE)
+    assert not claim(other, STAGE, ELSEWHERE)
+    assert not claim(other, STAGE, HERE)  # another thread is at it
+    assert claim(other, CHILD, ELSEWHERE)
+    assert claimed(ledger) == {STAGE: HERE.name, CHILD: ELSEWHERE.name}
+
+
+def test_a_claim_is_given_back_by_who_has_it(ledger):
+    seen(ledger, HERE)
+    assert claim(ledger, STAGE, HERE)
+    with ledger.writing() as transaction:
+        assert not transaction.sessions.release(STAGE, ELSEWHERE)
+        assert not transaction.sessions.release(CHILD, HERE)
+        assert transaction.sessions.release(STAGE, HERE)
+        assert not transaction.sessions.release(STAGE, HERE)  # not twice
+    assert claim(ledger, STAGE, ELSEWHERE)
+
+
+def test_a_dead_sessions_claims_are_taken_over(ledger, dead):
+    for session in (HERE, ELSEWHERE, dead):
+        seen(ledger, session)
+    with ledger.writing() as transaction:  # as it did while it lived
+        row = {"shard": STAGE.shard, "prefix": prefix_text(STAGE), "session": dead.name}
+        transaction._connection.execute(insert(tables.claims), [row])
+    assert claim(ledger, STAGE, HERE)
+    assert claim(ledger, CHILD, ELSEWHERE)
+    assert not claim(ledger, CHILD, HERE)
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS + 1)
+    assert claim(ledger, CHILD, HERE)
+    with ledger.writing() as transaction:
+        assert not transaction.sessions.release(CHILD, ELSEWHERE)  # it slept, and hears of it
+
+
+def test_what_a_session_claims_after_it_was_taken_for_dead_holds_nobody_up(ledger):
+    """It slept, claims, and dies before it beats again: no row of it is left that somebody could bury."""
+    seen(ledger, ELSEWHERE)
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS + 1)
+    assert claim(ledger, STAGE, ELSEWHERE)
+    seen(ledger, HERE)
+    assert claim(ledger, STAGE, HERE)
+    assert claimed(ledger) == {STAGE: HERE.name}
+
+
+def test_a_session_that_ends_leaves_no_claim(ledger):
+    seen(ledger, HERE)
+    claim(ledger, STAGE, HERE)
+    with ledger.writing() as transaction:
+        transaction.sessions.end([HERE.name])
+    assert claimed(ledger) == {}

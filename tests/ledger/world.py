@@ -1,0 +1,102 @@
+"""A small ledger that the tests share: two shards, three slices, six records, four stages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from s3t.ledger import Acceptance, Address, Ledger, RecordRow, SliceState, Transaction
+from s3t.partition import Place
+from s3t.stages import Stage
+
+PERSON = b"p" * 32
+"""Who owns records 1 and 2."""
+PLACES = (Place(0, 0), Place(0, 1), Place(1, 0))
+STAGES = {Stage(0, (0,)): "k0", Stage(0, (1,)): "k1", Stage(0, (1, 0)): "k10", Stage(1, (0,)): "k2"}
+OLD, NEW = "0" * 64, "1" * 64
+"""Digests."""
+
+
+def token(number: int) -> bytes:
+    return number.to_bytes(4, "big") * 8
+
+
+def row(number: int, place: Place, *, subject: bytes | None = None, copies: int = 1) -> RecordRow:
+    return RecordRow(token=token(number), subject=subject, place=place, copies=copies)
+
+
+ROWS = {
+    1: row(1, PLACES[0], subject=PERSON),
+    2: row(2, PLACES[0], subject=PERSON),
+    3: row(3, PLACES[1]),
+    4: row(4, PLACES[1]),
+    5: row(5, PLACES[2], copies=3),
+    6: row(6, PLACES[2]),
+}
+
+
+def states(rows: Iterable[RecordRow], places: Iterable[Place] = PLACES) -> dict[Place, SliceState]:
+    """Slices as init writes them."""
+    counts = dict.fromkeys(places, 0)
+    for found in rows:
+        counts[found.place] += found.copies
+    return {
+        place: SliceState(records=count, losses=0, digest=OLD, pending=False, next_digest=None)
+        for place, count in counts.items()
+    }
+
+
+def make_ledger(address: Address) -> Ledger:
+    slices = states(ROWS.values())
+    ledger = Ledger.create(address, slices=slices, records=ROWS.values())
+    with ledger.writing() as transaction:
+        for stage, key in STAGES.items():
+            assert transaction.commit_stage(stage, key, seen=seen_by(slices, stage), put=lambda: None)
+    return ledger
+
+
+def seen_by(slices: dict[Place, SliceState], stage: Stage) -> dict[Place, SliceState]:
+    return {place: slices[place] for place in (Place(stage.shard, index) for index in stage.prefix)}
+
+
+def taking(*numbers: int, request: bytes | None = None, in_service: bool = True) -> Acceptance:
+    """A deletion of records, and of every stage above them."""
+    rows = [ROWS[number] for number in numbers]
+    losses: dict[Place, int] = {}
+    for found in rows:
+        losses[found.place] = losses.get(found.place, 0) + found.copies
+    tainted = {
+        stage: key
+        for stage, key in STAGES.items()
+        if any(Place(stage.shard, index) in losses for index in stage.prefix)
+    }
+    return Acceptance(rows=rows, losses=losses, tainted=tainted, request=request, in_service=in_service)
+
+
+def accept(ledger: Ledger, *acceptances: Acceptance) -> list[int]:
+    with ledger.writing() as transaction:
+        return transaction.accept(acceptances)
+
+
+def settle(ledger: Ledger) -> None:
+    with ledger.writing() as transaction:
+        transaction.settle()
+
+
+def erase(transaction: Transaction, digest: str = NEW) -> None:
+    """Everything that is to erase, as if its files were done."""
+    work = transaction.to_erase()
+    for place, gone in work.records.items():
+        transaction.rewritten(place, digest, gone)
+    transaction.removed(work.artifacts)
+
+
+MANY = tuple(row(number, Place(number % 2, 0)) for number in range(80))
+
+
+def one_of_many(number: int) -> Acceptance:
+    """A deletion of one record, of a ledger of many and no stages."""
+    return Acceptance(rows=[MANY[number]], losses={MANY[number].place: 1}, tainted={})
+
+
+def make_ledger_of_many(address: Address) -> Ledger:
+    return Ledger.create(address, slices=states(MANY, [Place(0, 0), Place(1, 0)]), records=MANY)
