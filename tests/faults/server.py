@@ -93,7 +93,7 @@ class Server:
 
         status = in_child(victim)
         entries = list(read_log(log))
-        struck = any(entry.mark == "F" for entry in entries)
+        struck = any(entry.mark in "FK" for entry in entries)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
         if (
             trial.shim_kind == "fsync"
