@@ -196,7 +196,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "count" in asked:
-            answer = json.dumps([entry.type for entry in server.count(asked["count"])])
+            answer = json.dumps([(entry.type, entry.path) for entry in server.count(asked["count"])])
         else:
             answer = server.try_out(Trial(**asked)).to_json()
         print(answer, file=answers, flush=True)
