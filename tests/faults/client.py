@@ -29,12 +29,21 @@ class Client:
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
-        self._points: dict[str, list[str]] = {}
+        self._points: dict[str, list[tuple[str, str]]] = {}
 
     def points(self, scenario: str) -> list[str]:
         """The types of a scenario's points, in order. The scenario is run once, without a fault."""
+        return [type_of_point for type_of_point, _ in self._counted(scenario)]
+
+    def find(self, scenario: str, wanted: str, *, path: str, nth: int = 1) -> int:
+        """The point of a type at a path that ends so; the first of them, or the nth."""
+        counted = enumerate(self._counted(scenario), 1)
+        found = [number for number, (kind, where) in counted if kind == wanted and where.endswith(path)]
+        return found[nth - 1]
+
+    def _counted(self, scenario: str) -> list[tuple[str, str]]:
         if scenario not in self._points:
-            self._points[scenario] = json.loads(self._ask(json.dumps({"count": scenario})))
+            self._points[scenario] = [tuple(point) for point in json.loads(self._ask(json.dumps({"count": scenario})))]
         return self._points[scenario]
 
     def try_out(self, trial: Trial) -> Result:

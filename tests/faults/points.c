@@ -196,8 +196,11 @@ enum verdict meet(struct point *p) {
     if (here && p->type == SYNC && kind == UNSYNC) verdict = EIO_ONCE;
     if (here && (p->type == SEND || p->type == RECEIVE) && kind == DISCONNECT) verdict = LOST;
     int kills = (here && (kind == KILL || kind == POWER)) || (end && p->number == end);
-    if (kills || verdict != PASS || (here && kind == FILL)) note('F', p, 0, NULL, 0);
-    if (kills) die();
+    if (kills) {
+        note('K', p, 0, NULL, 0);
+        die();
+    }
+    if (verdict != PASS || (here && kind == FILL)) note('F', p, 0, NULL, 0);
     return verdict;
 }
 
@@ -210,7 +213,7 @@ void done(struct point *p, off_t offset, const void *data, size_t length) {
 
 void failed(struct point *p) {
     if (target && p->number == target && kind == KILL_AFTER) {
-        note('F', p, 0, NULL, 0);
+        note('K', p, 0, NULL, 0);
         die();
     }
 }

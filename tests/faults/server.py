@@ -93,7 +93,7 @@ class Server:
 
         status = in_child(victim)
         entries = list(read_log(log))
-        struck = any(entry.mark == "F" for entry in entries)
+        struck = any(entry.mark in "FK" for entry in entries)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
         if (
             trial.shim_kind == "fsync"
@@ -196,7 +196,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "count" in asked:
-            answer = json.dumps([entry.type for entry in server.count(asked["count"])])
+            answer = json.dumps([(entry.type, entry.path) for entry in server.count(asked["count"])])
         else:
             answer = server.try_out(Trial(**asked)).to_json()
         print(answer, file=answers, flush=True)

@@ -100,7 +100,7 @@ class Entry:
     """One entry of the log of points."""
 
     mark: str
-    """P: met; D: done, with success; F: here the fault happened."""
+    """P: met; D: done, with success; F: made to fail, or done in part; K: killed here."""
     type: str
     number: int
     """Of the point, from 1."""
