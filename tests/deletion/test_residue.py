@@ -98,6 +98,8 @@ class World:
         name = Path(self._name(path))
         if name.parts[0] == "runs" and (name.parts[1] == "run" or name.parts[1].startswith(".run.init-")):
             return place_named("/".join(name.parts[2:])) is not None
+        if name.parts[:2] == ("state", "s3t"):
+            return place_named("/".join(name.parts[2:]), folder="state") is not None
         return any(fnmatchcase(str(name), pattern) for pattern in ELSEWHERE)
 
     def _name(self, path: Path) -> str:

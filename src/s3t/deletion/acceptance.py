@@ -127,7 +127,7 @@ class _Group:
                 )
             )
         if batch.key is not None:
-            self._note(batch, rows, generation)
+            self._note(batch.key, batch, rows, generation)
         return Accepted(
             before=before, after=self.inventory, plan=plan, rows=tuple(rows), gone=gone, generation=generation
         )
@@ -146,10 +146,9 @@ class _Group:
         taken = {token: self.rows.pop(token) for token in (*batch.records, *owned) if token in self.rows}
         return [row for _, row in sorted(taken.items())]
 
-    def _note(self, batch: Batch, rows: Sequence[RecordRow], generation: int | None) -> None:
-        assert batch.key is not None
-        earlier = self.requests[batch.key]
-        self.requests[batch.key] = RequestRow(
+    def _note(self, key: bytes, batch: Batch, rows: Sequence[RecordRow], generation: int | None) -> None:
+        earlier = self.requests[key]
+        self.requests[key] = RequestRow(
             content=batch.content,
             batches=batch.number + 1,
             deleted=(earlier.deleted if earlier else 0) + sum(row.copies for row in rows),

@@ -14,11 +14,11 @@ from pathlib import Path
 from s3t.deletion.core_dumps import remove_core_dumps
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
-from s3t.disk import storage_errors, sweep_tmp
+from s3t.disk import storage_errors, sweep_tmp, sync_folder
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, SliceState, ToErase
 from s3t.partition import Place, Secret
-from s3t.records import read_slice, slice_digest, without_records, write_slice
+from s3t.records import read_slice, slice_digest, slice_path, without_records, write_slice
 from s3t.store import ArtifactStore
 
 
@@ -49,8 +49,9 @@ class Eraser:
             StorageError: the disk or the database refused; the next call goes on.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        with self.ledger.reading() as transaction:
-            work = transaction.to_erase()
+        with self.ledger.writing() as transaction:
+            transaction.touch()  # an acceptance that is not on the disk yet may go; what is erased for it does not
+            come back work = transaction.to_erase()
         steps: dict[str, Callable[[ToErase], None]] = {
             "memory": lambda work: self.forget(work.records.keys()),
             "artifacts": self._remove_artifacts,
@@ -114,7 +115,11 @@ class Eraser:
                 f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
                 "deleted records are out of use. Restore the file from a backup, and open the run to finish"
             )
-        if kept.num_rows == content.rows.num_rows:  # rewritten, and then a crash came
+        if (
+            kept.num_rows == content.rows.num_rows
+        ):  # rewritten, and then a crash came, perhaps before its name was durable
+            with storage_errors("erasing records from a slice"):
+                sync_folder(slice_path(self.slices, place).parent)
             return content.digest
         digest = slice_digest(kept, self.secret)
         with self.ledger.writing() as transaction:

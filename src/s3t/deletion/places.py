@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
+from typing import Literal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -15,8 +16,10 @@ class StoragePlace:
     """A kind of file, or another place where bytes lie."""
 
     name: str
-    pattern: str | None
-    """Shell pattern of paths relative to the run folder; None for a place outside of it."""
+    folder: Literal["run", "state", "elsewhere"]
+    """The run folder, the state folder (`witness.py`), or neither."""
+    pattern: str
+    """Shell pattern of paths relative to that folder; "" elsewhere."""
     where: str
     """In words, for people."""
     holds: str
@@ -26,13 +29,14 @@ class StoragePlace:
 
 
 def _in_run(name: str, pattern: str, *, holds: str, erased: str | None) -> StoragePlace:
-    return StoragePlace(name=name, pattern=pattern, where=pattern, holds=holds, erased=erased)
+    return StoragePlace(name=name, folder="run", pattern=pattern, where=pattern, holds=holds, erased=erased)
 
 
 PLACES = (
     StoragePlace(
         name="memory",
-        pattern=None,
+        folder="elsewhere",
+        pattern="",
         where="memory of processes that have the run open",
         holds="encoded records of slices; blocks and heads while they are in use",
         erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
@@ -63,14 +67,16 @@ PLACES = (
     ),
     StoragePlace(
         name="data set caches",
-        pattern=None,
+        folder="elsewhere",
+        pattern="",
         where="the cache of the datasets library, where init was given a data set from it",
         holds="all records that init read, as Arrow files under the user's home",
         erased="init remembers the files; the first deletion removes them (they are made again from their source)",
     ),
     StoragePlace(
         name="core dumps",
-        pattern=None,
+        folder="elsewhere",
+        pattern="",
         where="the folder where the kernel writes core dumps",
         holds="the memory of a process that crashed",
         erased="the program s3t makes none; those of other programs that had the run open are found by its path",
@@ -90,7 +96,8 @@ PLACES = (
     ),
     StoragePlace(
         name="witness",
-        pattern=None,
+        folder="state",
+        pattern="*.deletions",
         where="S3T_STATE, by default ~/.local/state/s3t",
         holds="the keyed hash of its id, to recognise a backup that is put back",
         erased=None,
@@ -102,8 +109,8 @@ PLACES = (
 )
 
 
-def place_named(path: str) -> StoragePlace | None:
-    """The entry that names a path relative to the run folder, or None.
+def place_named(path: str, *, folder: Literal["run", "state"] = "run") -> StoragePlace | None:
+    """The entry that names a path relative to the run folder, or to the state folder; or None.
 
     >>> place_named("slices/shard-000/slice-001.parquet").holds
     'the record itself'
@@ -112,7 +119,7 @@ def place_named(path: str) -> StoragePlace | None:
     """
     parts = PurePosixPath(path).parts
     for place in PLACES:
-        wanted = PurePosixPath(place.pattern or "").parts
-        if len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
+        wanted = PurePosixPath(place.pattern).parts
+        if place.folder == folder and len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
             return place
     return None

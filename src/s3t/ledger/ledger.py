@@ -12,7 +12,7 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, insert, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors
+from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
 from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
@@ -88,6 +88,9 @@ class Ledger:
             if not current:
                 with ledger._transaction(writing=True) as connection:
                     migrate(connection, address)
+            if isinstance(address, Path):
+                with storage_errors("opening the ledger"):
+                    sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could
         except BaseException:
             ledger.close()
             raise
@@ -127,7 +130,7 @@ class Ledger:
         """
         with self._transaction(writing=True) as connection:
             yield Transaction(connection, known=self._known)
-        if isinstance(self._address, Path) and _size(self._log) > _LONG_LOG_BYTES:
+        if isinstance(self._address, Path) and _size_of_log(self._address) > _LONG_LOG_BYTES:
             self._checkpoint("PASSIVE")
 
     @contextmanager
@@ -148,6 +151,17 @@ class Ledger:
             snapshot = transaction.snapshot()
         self._known = snapshot
         return snapshot
+
+    def confirm(self) -> None:
+        """Make everything durable that this ledger shows: who wrote it may have been killed before it was on the disk.
+
+        Called before anything is done that cannot be undone and that rests on what another process wrote.
+
+        Raises:
+            StorageError: the disk or the database refused.
+        """
+        with self.writing() as transaction:
+            transaction.touch()
 
     def key_destroyed_at(self) -> float | None:
         """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
@@ -170,11 +184,6 @@ class Ledger:
             for table in _VACUUMED:
                 bare.execute(text(f"VACUUM {table.name}"))
         return True
-
-    @property
-    def _log(self) -> Path:
-        assert isinstance(self._address, Path)
-        return self._address.with_name(self._address.name + "-wal")
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
@@ -271,9 +280,9 @@ def _fill(
         connection.execute(insert(schema.copies), [{"path": path} for path in copies])
 
 
-def _size(path: Path) -> int:
+def _size_of_log(database: Path) -> int:
     try:
-        return path.stat().st_size
+        return database.with_name(database.name + "-wal").stat().st_size
     except OSError:
         return 0
 

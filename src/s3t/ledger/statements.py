@@ -15,6 +15,8 @@ from s3t.stages import Stage
 
 CHANGES = "changes"
 """One more whenever anything of a snapshot changes."""
+CONFIRMED = "confirmed"
+"""How often somebody made sure that all is on the disk."""
 ERASURES = "erasures"
 """How often slices were rewritten."""
 KEY_DESTROYED = "key_destroyed_at"

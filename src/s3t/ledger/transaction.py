@@ -12,6 +12,7 @@ from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, Located, LogEntry, RecordRow, RequestRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
+    CONFIRMED,
     ERASURES,
     KEY_DESTROYED,
     at,
@@ -306,6 +307,10 @@ class Transaction:
         changed = {"digest": digest, "next_digest": None, "losses": table.c.losses + 1}
         self._connection.execute(update(table).where(*at(table, place)).values(**changed))
         self._note_change()
+
+    def touch(self) -> None:
+        """Write something, so that the end of the transaction waits for the disk."""
+        raise_note(self._connection, CONFIRMED, to=note(self._connection, CONFIRMED) + 1)
 
     def key_destroyed_at(self) -> float | None:
         """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""

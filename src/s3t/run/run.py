@@ -9,8 +9,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from s3t.deletion.reconcile import refuse_if_restored
-from s3t.errors import FsyncError, IntegrityError, IsolationError, RestoredError, S3TError, StorageError, TrainingError
+from s3t.errors import IsolationError, TrainingError
 from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
@@ -24,6 +23,7 @@ from s3t.run.answering import evaluate, predict
 from s3t.run.auditing import audit
 from s3t.run.creation import create_run
 from s3t.run.deleting import delete, destroy_key, reconcile
+from s3t.run.latest import Latest
 from s3t.run.locating import Location, locate
 from s3t.run.parts import Parts
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Reconciliation, Status, TrainReport
@@ -47,13 +47,12 @@ class Run:
     def __init__(self, path: Path) -> None:
         self._loaded: Workshop | None = None
         self._loading = threading.Lock()
-        self._overdue: S3TError | None = None  # why an accepted deletion is not erased yet
-        self._newest = 0
         self._parts = Parts.open(
             path,
             forget=lambda places: self._loaded.forget(places) if self._loaded else None,
-            moved=lambda snapshot: self._loaded.forget_stale(snapshot) if self._loaded else None,
+            moved=self._forget_stale,
         )
+        self._latest = Latest(self._parts, forget_stale=self._forget_stale)
         self._layout, self._recipe, self._description = (
             self._parts.layout,
             self._parts.recipe,
@@ -69,7 +68,7 @@ class Run:
             epochs=self._recipe.training.epochs,
             snapshot=lambda: self._snapshot(everything=True),
             inventory=self._inventory,
-            overdue=lambda: self._overdue,
+            overdue=lambda: self._latest.overdue,
             train=self._train_in_workshop,
         )
 
@@ -102,13 +101,7 @@ class Run:
         """
         run = cls(Path(path))
         try:
-            parts = run._parts
-            refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
-            if not run._only_serves():
-                parts.witness.catch_up(parts.ledger)
-                run._snapshot()
-                run._deleter.settle()
-                run._deleter.sweep()
+            run._latest.resume()
         except BaseException:
             run.close()
             raise
@@ -296,7 +289,7 @@ class Run:
                 accepted and opening the run again finishes it; otherwise nothing has changed.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
-        self._ledger_now()
+        self._latest.as_it_is()
         asked = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
         return delete(self._parts, self._status, key=key, dry_run=dry_run, progress=progress or Silent(), **asked)
 
@@ -360,41 +353,11 @@ class Run:
         )
 
     def _snapshot(self, *, everything: bool = False) -> Snapshot:
-        """The ledger now, after what is accepted has been erased.
+        return self._latest.snapshot(everything=everything)
 
-        If it cannot be erased (a full disk), what is alive serves on without it: the status warns. Who only serves
-        does not wait for another process that is erasing.
-
-        Args:
-            everything: also from slices for which there is still time; for training, which reads them.
-        """
-        if not self._only_serves():
-            try:
-                self._deleter.finish(everything=everything, wait=everything)
-                self._overdue = None
-            except FsyncError:
-                raise
-            except (StorageError, IntegrityError) as error:
-                self._overdue = error
-        snapshot = self._ledger_now()
+    def _forget_stale(self, snapshot: Snapshot) -> None:
         if self._loaded is not None:
             self._loaded.forget_stale(snapshot)
-        return snapshot
-
-    def _ledger_now(self) -> Snapshot:
-        """A ledger never goes back, unless somebody puts an old one in its place."""
-        seen = self._newest  # before the ledger is asked: another thread may see a newer one meanwhile
-        snapshot = self._ledger.snapshot()
-        if snapshot.generation < seen:
-            raise RestoredError(
-                f"the ledger of {self.path} went back from generation {seen} to {snapshot.generation}: a backup was "
-                f"put back. Run `s3t reconcile {self.path}`"
-            )
-        self._newest = max(self._newest, snapshot.generation)
-        return snapshot
-
-    def _only_serves(self) -> bool:
-        return self._parts.secret.salt is None
 
     def _members(self, snapshot: Snapshot, prefixes: Mapping[int, Order] | None) -> list[Stage]:
         return choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
@@ -406,7 +369,7 @@ class Run:
         return Status(
             inventory=inventory,
             gaps=self._description.gaps,
-            warnings=(*self._description.warnings, *([str(self._overdue)] if self._overdue else [])),
+            warnings=(*self._description.warnings, *([str(self._latest.overdue)] if self._latest.overdue else [])),
             missing=len(inventory.missing()),
             unfinished=self._parts.unfinished(),
             ledger=self._ledger.kind,

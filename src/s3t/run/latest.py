@@ -1,0 +1,87 @@
+"""The newest state of a run, as every operation on it begins: what is accepted for deletion has been erased by then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from s3t.deletion.reconcile import refuse_if_restored
+from s3t.errors import FsyncError, IntegrityError, RestoredError, S3TError, StorageError
+from s3t.ledger import Snapshot
+from s3t.run.parts import Parts
+
+
+class Latest:
+    """Looks at one open run's ledger. Safe to share among threads.
+
+    Args:
+        parts: of the run.
+        forget_stale: drops what is in memory of records that are gone.
+    """
+
+    def __init__(self, parts: Parts, *, forget_stale: Callable[[Snapshot], None]) -> None:
+        self._parts = parts
+        self._forget_stale = forget_stale
+        self._newest = 0
+        self.overdue: S3TError | None = None
+        """Why an accepted deletion is not erased yet."""
+
+    @property
+    def only_serves(self) -> bool:
+        """Whether the run's secret was destroyed."""
+        return self._parts.secret.salt is None
+
+    def resume(self) -> None:
+        """Finish what a crash left undone.
+
+        Raises:
+            RestoredError: the run is an older state of itself.
+            StorageError: the disk or the database refused.
+        """
+        parts = self._parts
+        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
+        if self.only_serves:
+            return
+        if parts.ledger.snapshot().unfinished:
+            parts.ledger.confirm()  # whoever accepted may have been killed before that was on the disk
+        parts.witness.catch_up(parts.ledger)
+        self.snapshot()
+        parts.deleter.settle()
+        parts.deleter.sweep()
+
+    def snapshot(self, *, everything: bool = False) -> Snapshot:
+        """The ledger now, after what is accepted has been erased.
+
+        If it cannot be erased (a full disk), what is alive serves on without it: the status warns. Who only serves
+        does not wait for another process that is erasing.
+
+        Args:
+            everything: also from slices for which there is still time; for training, which reads them.
+        """
+        if not self.only_serves:
+            try:
+                self._parts.deleter.finish(everything=everything, wait=everything)
+                self.overdue = None
+            except FsyncError:
+                raise
+            except (StorageError, IntegrityError) as error:
+                self.overdue = error
+        snapshot = self.as_it_is()
+        self._forget_stale(snapshot)
+        return snapshot
+
+    def as_it_is(self) -> Snapshot:
+        """The ledger now. It never goes back, unless somebody puts an old one in its place.
+
+        Raises:
+            RestoredError: somebody did.
+        """
+        seen = self._newest  # before the ledger is asked: another thread may see a newer one meanwhile
+        snapshot = self._parts.ledger.snapshot()
+        if snapshot.generation < seen:
+            run = self._parts.layout.root
+            raise RestoredError(
+                f"the ledger of {run} went back from generation {seen} to {snapshot.generation}: a backup was put back. "
+                f"Run `s3t reconcile {run}`"
+            )
+        self._newest = max(self._newest, snapshot.generation)
+        return snapshot
