@@ -50,8 +50,9 @@ class Eraser:
             IntegrityError: a slice's file is not one that the ledger knows.
         """
         with self.ledger.writing() as transaction:
-            transaction.touch()  # an acceptance that is not on the disk yet may go; what is erased for it does not
-            come back work = transaction.to_erase()
+            # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
+            transaction.touch()
+            work = transaction.to_erase()
         steps: dict[str, Callable[[ToErase], None]] = {
             "memory": lambda work: self.forget(work.records.keys()),
             "artifacts": self._remove_artifacts,
@@ -115,9 +116,7 @@ class Eraser:
                 f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
                 "deleted records are out of use. Restore the file from a backup, and open the run to finish"
             )
-        if (
-            kept.num_rows == content.rows.num_rows
-        ):  # rewritten, and then a crash came, perhaps before its name was durable
+        if kept.num_rows == content.rows.num_rows:  # rewritten, and then a crash came; is the new name on the disk?
             with storage_errors("erasing records from a slice"):
                 sync_folder(slice_path(self.slices, place).parent)
             return content.digest

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, insert, text
+from sqlalchemy import Connection, Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
@@ -79,9 +79,7 @@ class Ledger:
             RunFolderError: a newer version wrote it.
             StorageError: the disk or the database refused.
         """
-        if isinstance(address, Path) and not address.is_file():
-            raise IntegrityError(f"{address}: the run's ledger is missing; restore the run from a backup")
-        ledger = cls(address, engine_at(address))
+        ledger = cls._at(address)
         try:
             with ledger._transaction(writing=False) as connection:
                 current = migrate(connection, address, check=True)
@@ -100,6 +98,28 @@ class Ledger:
     def kind(self) -> str:
         """Which database it is in, in words: SQLite, or PostgreSQL and its host."""
         return kind_of(self._address)
+
+    @classmethod
+    def made_at(cls, address: Address) -> float:
+        """When the ledger at an address was made, in seconds since the epoch; whatever version wrote it.
+
+        Raises:
+            IntegrityError: there is none.
+            StorageError: the disk or the database refused.
+        """
+        ledger, table = cls._at(address), schema.generations
+        try:
+            with ledger._transaction(writing=False) as connection:
+                first = select(table.c.accepted_at).where(table.c.generation == 0)
+                return float(connection.execute(first).scalar_one())
+        finally:
+            ledger.close()
+
+    @classmethod
+    def _at(cls, address: Address) -> Ledger:
+        if isinstance(address, Path) and not address.is_file():
+            raise IntegrityError(f"{address}: the run's ledger is missing; restore the run from a backup")
+        return cls(address, engine_at(address))
 
     def close(self) -> None:
         """Write SQLite's log back and release connections."""

@@ -80,8 +80,8 @@ class Latest:
         if snapshot.generation < seen:
             run = self._parts.layout.root
             raise RestoredError(
-                f"the ledger of {run} went back from generation {seen} to {snapshot.generation}: a backup was put back. "
-                f"Run `s3t reconcile {run}`"
+                f"the ledger of {run} went back from generation {seen} to {snapshot.generation}: a backup was put "
+                f"back. Run `s3t reconcile {run}`"
             )
         self._newest = max(self._newest, snapshot.generation)
         return snapshot

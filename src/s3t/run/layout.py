@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from s3t.disk import storage_errors, write_bytes_durably
 from s3t.errors import IntegrityError, RunFolderError
+from s3t.ledger import Ledger
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
 from s3t.run.secret import read_secret, write_secret
@@ -130,7 +132,7 @@ def read_description(layout: Layout) -> Description:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error
     found = content.get("format") if isinstance(content, dict) else None
     if found == 1:
-        content |= {"format": RUN_FORMAT, "run": str(content.get("secret_check"))[:16], "ledger": None}
+        content |= {"format": RUN_FORMAT, "run": _name_in_format_1(layout, content), "ledger": None}
     elif found != RUN_FORMAT:
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
@@ -144,6 +146,12 @@ def read_description(layout: Layout) -> Description:
         return Description.model_validate(content)
     except ValidationError as error:
         raise _damaged(layout, error) from error
+
+
+def _name_in_format_1(layout: Layout, content: dict[str, Any]) -> str:
+    """What every copy of a run has in common, and no other run of the same salt has."""
+    made = f"{content.get('secret_check')} {Ledger.made_at(layout.ledger)!r}"
+    return sha256(made.encode()).hexdigest()[:16]
 
 
 def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:

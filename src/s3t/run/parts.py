@@ -63,7 +63,9 @@ class Parts:
         recipe, description, secret = read_layout(layout)
         ledger = Ledger.open(ledger_address(layout, url=description.ledger, run=description.run))
         try:
-            if secret.salt is None and ledger.key_destroyed_at() is None:
+            if ledger.key_destroyed_at() is not None:
+                secret = Secret.destroyed()  # wherever it may still lie
+            elif secret.salt is None:
                 raise IntegrityError(
                     f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
                 )
