@@ -44,7 +44,7 @@ def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
         # The acceptance is written, but not synchronised: who finds it must see to that before erasing by it.
         ("kill-power", "/ledger.sqlite-wal", 2),
         # SQLite does not tell that its log's name could not be made durable.
-        ("fsync-power", "/watched/run", 1),
+        ("fsync-power", "run", 1),
     ],
 )
 def test_what_only_two_faults_together_show(client, kind, path, nth, seeds):
