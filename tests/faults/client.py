@@ -92,17 +92,22 @@ def serving(url: str | None = None) -> Iterator[Client]:
 
 
 def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_one_in: int) -> list[Trial]:
-    """Trials: (asked for) every point; then each scenario in turn, each time with another kind of fault."""
+    """Trials: (asked for) every point; then each scenario in turn, each time with another kind of fault.
+
+    Where there is a connection, it is lost at every point of it, and in every third turn.
+    """
     rng = random.Random(seed)
     chosen: list[tuple[str, str, int]] = []
     if every_point:
         for scenario, types in points.items():
             for point, type_of_point in enumerate(types, 1):
-                chosen.append((scenario, rng.choice([kind for kind in KINDS if applies(kind, type_of_point)]), point))
+                kinds = [kind for kind in KINDS if applies(kind, type_of_point)]
+                chosen.append((scenario, "connection" if "connection" in kinds else rng.choice(kinds), point))
     turns = {
         scenario: itertools.cycle(rng.sample(kinds, len(kinds)))
         for scenario, types in points.items()
-        for kinds in [[kind for kind in KINDS if _fitting(kind, types)]]
+        for fitting in [[kind for kind in KINDS if _fitting(kind, types)]]
+        for kinds in [[*fitting, *["connection"] * (len(fitting) // 2 if "connection" in fitting else 0)]]
     }
     for scenario in itertools.cycle(points):
         if len(chosen) >= trials:

@@ -60,9 +60,7 @@ class Database:
             for table, content in tables:
                 if content:
                     marks = sql.SQL(", ").join([sql.Placeholder()] * len(content[0]))
-                    connection.cursor().executemany(
-                        sql.SQL("INSERT INTO {} VALUES ({})").format(table, marks), content
-                    )
+                    connection.cursor().executemany(sql.SQL("INSERT INTO {} VALUES ({})").format(table, marks), content)
 
     def settle(self) -> None:
         """Wait until the server has done all that those who are gone had sent."""

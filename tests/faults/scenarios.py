@@ -117,9 +117,7 @@ _ON_SQLITE = (
     Scenario(name="delete-several", start="trained", act=deletes(SEVERAL), requests=(SEVERAL,)),
     Scenario(name="delete-two", start="trained", act=deletes(ONE, SEVERAL), requests=(ONE, SEVERAL)),
     Scenario(name="delete-keyed", start="trained", act=deletes(KEYED), requests=(KEYED,)),
-    Scenario(
-        name="delete-on-unfinished", start="unfinished", act=deletes(SEVERAL), before=(ONE,), requests=(SEVERAL,)
-    ),
+    Scenario(name="delete-on-unfinished", start="unfinished", act=deletes(SEVERAL), before=(ONE,), requests=(SEVERAL,)),
     Scenario(name="open-unfinished", start="unfinished", act=opening, before=(ONE,)),
     Scenario(name="repair", start="deleted", act=train, before=(ONE,)),
     Scenario(name="delete-and-repair", start="trained", act=delete_and_repair, requests=(ONE,)),

@@ -97,25 +97,25 @@ class Server:
 
         status = in_child(victim)
         entries = list(read_log(log))
-        struck = any(entry.mark in "FK" for entry in entries)
+        struck = next((entry.number for entry in entries if entry.mark in "FK"), None)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
         if (
             trial.shim_kind == "fsync"
             and struck
             and "finished" in dict(notes.read())
-            and not _of_sqlite(trial, entries)
+            and not _of_sqlite(struck, entries)
         ):
             problems.append("a failed fsync was taken for done")
         if disk is not None:
             resumed = self._resume(trial, watched) if trial.kind == "kill-power" else []
-            problems += self._power(trial, disk, entries + resumed, watched, struck=struck)
+            problems += self._power(trial, disk, entries + resumed, watched, struck=struck is not None)
         if in_child(look):
             problems.append("the process that checks died")
         problems += found.details("problem")
         result = Result(
             trial=trial,
-            where=_where(trial, entries),
-            outcome=_outcome(struck, status, notes),
+            where=_where(struck, entries),
+            outcome=_outcome(struck is not None, status, notes),
             problems=tuple(problems),
             seconds=time.monotonic() - started,
         )
@@ -152,16 +152,16 @@ class Server:
         return [f"the shim did not see how {path} came to be" for path in differ if not path.endswith("-shm")]
 
 
-def _of_sqlite(trial: Trial, entries: list[Entry]) -> bool:
+def _of_sqlite(number: int, entries: list[Entry]) -> bool:
     """Whether a point is SQLite's fsync of its files, or of their folder just behind: it hides some failures."""
     points = {entry.number: entry for entry in entries if entry.mark == "P"}
-    here, before = points[trial.point], points.get(trial.point - 1)
+    here, before = points[number], points.get(number - 1)
     return any("/ledger.sqlite" in point.path for point in (here, before) if point and point.type == "sync")
 
 
-def _where(trial: Trial, entries: list[Entry]) -> str:
+def _where(number: int | None, entries: list[Entry]) -> str:
     for entry in entries:
-        if entry.mark == "P" and entry.number == trial.point:
+        if entry.mark == "P" and entry.number == number:
             return f"{entry.type} {' -> '.join(_inside(name) for name in (entry.path, entry.other) if name)}"
     return "no such point"
 

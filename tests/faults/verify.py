@@ -7,6 +7,7 @@ the deleted. What they must be is known from runs that never held the deleted re
 from __future__ import annotations
 
 import contextlib
+import json
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ import pyarrow.parquet
 
 import s3t
 from s3t.deletion.places import place_named
+from s3t.deletion.witness import Witness
 from tests import tiny
 from tests.faults.plants import planted
 from tests.faults.scenarios import DESTROYED, ERASED, SCENARIOS, Program, Scenario
@@ -122,6 +124,10 @@ class Check:
         wanted, artifacts = self.stock.never_knew[gone], tiny.artifacts(self.folder)
         for name in self.stock.alive & wanted.keys() - artifacts.keys():
             yield f"artifact {name} was lost, though nothing under it was deleted"
+        name = json.loads((self.folder / "run.json").read_text())["run"]
+        witness = Witness.of_run(name).generation()
+        if witness != run.status().generation:
+            yield f"the witness has seen generation {witness}, the ledger is at {run.status().generation}"
         if warnings := run.status().warnings:
             yield f"the status warns: {warnings}"
         yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
@@ -170,7 +176,9 @@ class Check:
         if DESTROYED not in self.promised:
             run.destroy_key()  # interrupted, it is asked for again
         salt = tiny.SALT.encode()
-        yield from (f"{path} holds the secret" for path, content in tiny.all_files(self.watched).items() if salt in content)
+        yield from (
+            f"{path} holds the secret" for path, content in tiny.all_files(self.watched).items() if salt in content
+        )
         gone = frozenset[str]().union(*(request.gone for request in self.requests))
         yield from self._forgotten(gone)
         yield from self._artifacts(gone)

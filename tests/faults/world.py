@@ -76,9 +76,7 @@ class Request:
     @property
     def steps(self) -> tuple[frozenset[str], ...]:
         """The ids that have left after each batch."""
-        asked = request.Request.of(
-            Secret(salt=tiny.SALT), records=self.records, subjects=self.subjects, key=self.key
-        )
+        asked = request.Request.of(Secret(salt=tiny.SALT), records=self.records, subjects=self.subjects, key=self.key)
         left: list[frozenset[str]] = [frozenset()]
         for batch in asked.batches(self.batch):
             records = [asked.names[token] for token in batch.records]
