@@ -97,12 +97,13 @@ def _refuses_everything(program: Program, notes: Notes) -> None:
 
         return call
 
-    calls = {
-        "create": lambda: s3t.Run.create(elsewhere, recipe=recipe(program.model), data=table()).close(),
-        "open": lambda: s3t.Run.open(run).close(),
-        "train": on_run("train"),
-        "delete": on_run("delete", records=["id00w"]),
-    }
+    calls = {"create": lambda: s3t.Run.create(elsewhere, recipe=recipe(program.model), data=table()).close()}
+    if run.exists():
+        calls |= {
+            "open": lambda: s3t.Run.open(run).close(),
+            "train": on_run("train"),
+            "delete": on_run("delete", records=["id00w"]),
+        }
     for name, call in calls.items():
         try:
             call()
