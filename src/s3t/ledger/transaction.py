@@ -293,9 +293,11 @@ class Transaction:
 
     def forget_stages(self, stages: Iterable[Stage]) -> None:
         """Take stages out of use; their artifacts are then nobody's."""
-        for stage in stages:
+        gone = list(stages)
+        for stage in gone:
             self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
-        self._note_change()
+        if gone:
+            self._note_change()
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
         """Note tokens as deleted, whether or not the ledger knew them."""
