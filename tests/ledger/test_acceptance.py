@@ -31,7 +31,6 @@ def test_acceptance_changes_everything_in_one_transaction(ledger):
     assert all(snapshot.slices[place] == untouched[place] for place in PLACES[1:])
     assert snapshot.stages == {Stage(0, (1,)): "k1", Stage(1, (0,)): "k2"}
     assert snapshot.dead
-    assert list(snapshot.unfinished) == [1]
     with ledger.reading() as transaction:
         work = transaction.to_erase()
     assert work.records == {PLACES[0]: {token(1)}}

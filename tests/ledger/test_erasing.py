@@ -1,5 +1,7 @@
 """What is accepted is listed until its last byte is gone, and a stage is stored only if nothing was lost meanwhile."""
 
+from dataclasses import replace
+
 import pytest
 
 from s3t.ledger import SliceState
@@ -50,6 +52,21 @@ def test_a_slice_waits_since_its_oldest_deletion(ledger):
     assert to_erase(ledger).since == {PLACES[1]: first}
 
 
+def test_records_that_may_wait_are_not_read(ledger):
+    """A slice is rewritten without all that it lost, or not at all."""
+    for number in (3, 5, 4):
+        accept(ledger, replace(taking(number), tainted={}))
+    with ledger.reading() as transaction:
+        times = {entry.generation: entry.accepted_at for entry in transaction.log()}
+        before = transaction.to_erase(accepted_by=times[1] - 0.001)
+        between = transaction.to_erase(accepted_by=times[1])
+        after = transaction.to_erase(accepted_by=times[3])
+    assert before.records == {}
+    assert between.records == {PLACES[1]: {token(3), token(4)}}
+    assert after.records == between.records | {PLACES[2]: {token(5)}}
+    assert before.since == between.since == after.since == {PLACES[1]: times[1], PLACES[2]: times[2]}
+
+
 def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
     accept(ledger, taking(3), taking(5))
     settle(ledger)
@@ -69,7 +86,7 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
         transaction.removed([(1, "k2")])
         transaction.settle()
     assert state(ledger, 2) == "erased"
-    assert ledger.snapshot().unfinished == {}
+    assert ledger.snapshot().waiting_since is None
     assert not ledger.snapshot().dead
 
 

@@ -22,7 +22,7 @@ def test_a_new_ledger_holds_what_it_was_given(ledger):
     assert snapshot.slices == states(ROWS.values())
     assert snapshot.slices[PLACES[2]].records == 4  # one row stands for three
     assert snapshot.stages == STAGES
-    assert snapshot.unfinished == {}
+    assert snapshot.waiting_since is None
     assert not snapshot.dead
     with ledger.reading() as transaction:
         (first,) = transaction.log()
@@ -142,7 +142,8 @@ def test_erasure_and_settling_change_snapshots_too(ledger, other):
     assert erased.slices[PLACES[1]] == SliceState(records=1, losses=1, digest="1" * 64, pending=False)
     with ledger.writing() as transaction:
         transaction.settle()
-    assert (list(erased.unfinished), list(other.snapshot().unfinished)) == ([1], [])
+        accepted = transaction.log([1])[0].accepted_at
+    assert (erased.waiting_since, other.snapshot().waiting_since) == (accepted, None)
 
 
 def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):

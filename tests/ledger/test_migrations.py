@@ -109,7 +109,7 @@ def test_its_unfinished_deletion_can_be_finished(old):
         transaction.removed([(0, "k1")])
         transaction.settle()
         assert transaction.log([2])[0].state == "erased"
-    assert ledger.snapshot().unfinished == {}
+    assert ledger.snapshot().waiting_since is None
     ledger.close()
 
 

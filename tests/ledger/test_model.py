@@ -149,7 +149,8 @@ def check(ledger: Ledger, model: Model) -> Snapshot:
     assert {found for tokens in work.records.values() for found in tokens} == model.pending.keys()
     assert work.artifacts == model.dead.keys()
     assert snapshot.dead == bool(model.dead)
-    assert set(snapshot.unfinished) == {number for number, (_, state) in model.log.items() if state != "erased"}
+    waiting = [entry.accepted_at for entry in log if model.log[entry.generation][1] != "erased"]
+    assert snapshot.waiting_since == (waiting[0] if waiting else None)
     return snapshot
 
 

@@ -133,13 +133,13 @@ class Deleter:
             StorageError: the disk or the database refused; opening the run again goes on.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        if self._ledger.snapshot().unfinished and (everything or self._eraser.due()):
+        if self._ledger.snapshot().waiting_since is not None and (everything or self._eraser.due()):
             with _erasure_errors("erasing deleted records (they are out of use already)"):
                 self._erase(everything=everything, wait=wait)
 
     def settle(self) -> None:
         """Note what is effective and erased by now; a crash may have come before that."""
-        if self._ledger.snapshot().unfinished:
+        if self._ledger.snapshot().waiting_since is not None:
             with self._ledger.writing() as transaction:
                 transaction.settle()
 
@@ -175,8 +175,7 @@ class Deleter:
         with held(self._lock, wait=wait) as mine:
             if not mine:
                 return
-            snapshot = self._ledger.snapshot()
-            if generations and not snapshot.unfinished.keys() & set(generations):
+            if generations and self._all_erased(generations):
                 return  # somebody was at it, while we waited for the lock
             if everything or self._eraser.due():
                 self._erase_or_settle(everything=everything)
@@ -191,6 +190,10 @@ class Deleter:
             with suppress(StorageError), self._ledger.writing() as transaction:
                 transaction.settle()
             raise
+
+    def _all_erased(self, generations: Collection[int]) -> bool:
+        with self._ledger.reading() as transaction:
+            return all(entry.erased_at is not None for entry in transaction.log(generations))
 
     def _waits_for_others(self, generations: Collection[int]) -> bool:
         """Whether an open run has not moved to generations yet."""

@@ -6,6 +6,7 @@ before the file is rewritten, so a crash leaves either the one or the other.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -52,13 +53,13 @@ class Eraser:
         with self.ledger.writing() as transaction:
             # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
             transaction.touch()
-            work = transaction.to_erase()
+            work = transaction.to_erase(accepted_by=math.inf if everything else time.time() - self.within)
         steps: dict[str, Callable[[ToErase], None]] = {
-            "memory": lambda work: self.forget(work.records.keys()),
+            "memory": lambda work: self.forget(work.since.keys()),
             "artifacts": self._remove_artifacts,
             "manifests": lambda work: None,  # with their artifacts
             "temporary files": lambda work: self.sweep(),
-            "slices": lambda work: self._rewrite_slices(work, everything=everything),
+            "slices": self._rewrite_slices,
             "data set caches": lambda work: self._remove_copies(),
             "core dumps": lambda work: self._remove_core_dumps(),
             "ledger": lambda work: self._wipe(),
@@ -72,8 +73,8 @@ class Eraser:
         snapshot = self.ledger.snapshot()
         if snapshot.dead:
             return True
-        pending = any(state.pending for state in snapshot.slices.values())
-        return pending and any(time.time() >= accepted + self.within for accepted in snapshot.unfinished.values())
+        since, pending = snapshot.waiting_since, any(state.pending for state in snapshot.slices.values())
+        return pending and since is not None and time.time() >= since + self.within
 
     def sweep(self) -> None:
         """Remove what killed processes left: temporary files, and artifacts that no committed stage names."""
@@ -90,11 +91,12 @@ class Eraser:
         with self.ledger.writing() as transaction:
             transaction.removed(work.artifacts)
 
-    def _rewrite_slices(self, work: ToErase, *, everything: bool) -> None:
-        due = sorted(place for place in work.records if everything or time.time() >= work.since[place] + self.within)
-        if not due:
+    def _rewrite_slices(self, work: ToErase) -> None:
+        if not work.records:
             return
-        digests = {place: self._without(place, work.records[place], known=work.slices[place]) for place in due}
+        digests = {
+            place: self._without(place, gone, known=work.slices[place]) for place, gone in sorted(work.records.items())
+        }
         # First in the folder, then in the ledger: a folder that counts fewer than its ledger is an older one.
         with storage_errors("marking the run folder"):
             self.mark(work.erasures + 1)

@@ -20,6 +20,7 @@ from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot
 from s3t.partition import Place, Secret
 from s3t.records import SliceContent, read_slice, slice_digest, without_records, write_slice
+from s3t.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +94,9 @@ class Reconciler:
             transaction.count_erasure(at_least=count)
         self.eraser.erase(everything=True)
         with self.ledger.writing() as transaction:
+            transaction.forget_stages(self._without_artifact(transaction.snapshot()))
             transaction.settle()
+        self.eraser.sweep()
         self.witness.catch_up(self.ledger)
         return Reconciled(records=taken, slices=rewritten, stages=before - len(self.ledger.snapshot().stages))
 
@@ -160,6 +163,12 @@ class Reconciler:
                 transaction.mend_slice(place, digest=digest)
             transaction.rewritten(place, digest, held - present)
         return True
+
+    def _without_artifact(self, snapshot: Snapshot) -> list[Stage]:
+        """Stages that were trained after the backup of the folder was made, and those that stand on them."""
+        present = self.eraser.store.present()
+        whole = {stage for stage, key in snapshot.stages.items() if (stage.shard, key) in present}
+        return [stage for stage in snapshot.stages if not whole.issuperset(stage.chain)]
 
     def _tokens(self, content: SliceContent) -> set[bytes]:
         return {self.secret.token("ledger", "record", name) for name in content.rows["record"].to_pylist()}

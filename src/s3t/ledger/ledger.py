@@ -284,18 +284,21 @@ def _fill(
         for place, state in slices.items()
     ]
     connection.execute(insert(schema.slices), rows)
-    found = [
-        {
-            "token": row.token,
-            "subject": row.subject,
-            "shard": row.place.shard,
-            "slice": row.place.slice,
-            "copies": row.copies,
-        }
-        for row in records
-    ]
-    for chunk in chunks(found):
-        connection.execute(insert(schema.records), chunk)
+    # In the index's order: it then grows at its end, and a million records take no longer each than a thousand.
+    for chunk in chunks(sorted(records, key=lambda row: row.token)):
+        connection.execute(
+            insert(schema.records),
+            [
+                {
+                    "token": row.token,
+                    "subject": row.subject,
+                    "shard": row.place.shard,
+                    "slice": row.place.slice,
+                    "copies": row.copies,
+                }
+                for row in chunk
+            ],
+        )
     if copies:
         connection.execute(insert(schema.copies), [{"path": path} for path in copies])
 

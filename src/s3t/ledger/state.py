@@ -52,8 +52,8 @@ class Snapshot:
     slices: Mapping[Place, SliceState]
     stages: Mapping[Stage, str]
     """Stages that are committed and not tainted, and the keys of their artifacts."""
-    unfinished: Mapping[int, float]
-    """Generations that are not erased yet, and when they were accepted (seconds since the epoch)."""
+    waiting_since: float | None
+    """When the first generation that is not erased yet was accepted (seconds since the epoch); None if all are."""
     erasures: int
     """How often slices were rewritten; the folder notes it, too."""
     dead: bool
@@ -103,10 +103,10 @@ class Located:
 class ToErase:
     """What is accepted, and not erased yet."""
 
-    records: Mapping[Place, frozenset[bytes]]
-    """Tokens of records that a slice's file still holds."""
     since: Mapping[Place, float]
-    """When the oldest of a slice's was accepted."""
+    """Slices whose files still hold a record, and when the oldest of these was accepted."""
+    records: Mapping[Place, frozenset[bytes]]
+    """Their tokens, for the slices that were asked for."""
     artifacts: frozenset[tuple[int, str]]
     """(shard, key) of tainted artifacts."""
     slices: Mapping[Place, SliceState]

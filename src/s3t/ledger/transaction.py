@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, insert, select, update
+from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, update
 
 from s3t.ledger import schema
 from s3t.ledger.sessions import Sessions
@@ -55,28 +56,27 @@ class Transaction:
 
     def _read_snapshot(self, changes: int) -> Snapshot:
         run = self._connection.execute
-        erasing = schema.erasing_records
-        pending = {Place(*row) for row in run(select(erasing.c.shard, erasing.c.slice).distinct())}
+        table, erasing, log = schema.slices, schema.erasing_records, schema.generations
+        pending = exists().where(erasing.c.shard == table.c.shard, erasing.c.slice == table.c.slice)
         slices = {
             Place(row.shard, row.slice): SliceState(
                 records=row.records,
                 losses=row.losses,
                 digest=row.digest,
-                pending=Place(row.shard, row.slice) in pending,
+                pending=bool(row.pending),
                 next_digest=row.next_digest,
             )
-            for row in run(select(schema.slices))
+            for row in run(select(table, pending.label("pending")))
         }
         stages = {Stage(row.shard, parse_prefix(row.prefix)): row.key for row in run(select(schema.stages))}
-        log = schema.generations
-        unfinished = run(select(log.c.generation, log.c.accepted_at).where(log.c.erased_at.is_(None)))
+        first = select(log.c.accepted_at).where(log.c.erased_at.is_(None)).order_by(log.c.generation).limit(1)
         dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None
         return Snapshot(
             generation=generation_now(self._connection),
             changes=changes,
             slices=slices,
             stages=stages,
-            unfinished={row.generation: row.accepted_at for row in unfinished},
+            waiting_since=run(first).scalar_one_or_none(),
             erasures=note(self._connection, ERASURES),
             dead=dead,
         )
@@ -154,23 +154,32 @@ class Transaction:
         dead = ({"shard": stage.shard, "key": key, "generation": number} for number, stage, key in hit)
         self._upsert(schema.erasing_artifacts, dead)
 
-    def to_erase(self) -> ToErase:
-        """What is accepted, and not erased yet."""
-        table, log = schema.erasing_records, schema.generations
-        tokens: dict[Place, set[bytes]] = {}
-        since: dict[Place, float] = {}
-        rows = select(table, log.c.accepted_at).join(log, log.c.generation == table.c.generation)
-        for row in self._connection.execute(rows):
-            place = Place(row.shard, row.slice)
-            tokens.setdefault(place, set()).add(row.token)
-            since[place] = min(row.accepted_at, since.get(place, row.accepted_at))
-        artifacts = self._connection.execute(select(schema.erasing_artifacts))
+    def to_erase(self, *, accepted_by: float = math.inf) -> ToErase:
+        """What is accepted, and not erased yet.
+
+        Args:
+            accepted_by: records of slices that hold none that was accepted by then are not read; seconds since the
+                epoch.
+        """
+        run, table = self._connection.execute, schema.erasing_records
+        oldest = select(table.c.shard, table.c.slice, func.min(table.c.generation).label("generation"))
+        rows = run(oldest.group_by(table.c.shard, table.c.slice))
+        first = {Place(row.shard, row.slice): row.generation for row in rows}
+        accepted = {entry.generation: entry.accepted_at for entry in self.log(set(first.values()))}
+        since = {place: accepted[generation] for place, generation in first.items()}
+        records = {
+            place: frozenset(run(select(table.c.token).where(*at(table, place))).scalars())
+            for place, time in since.items()
+            if time <= accepted_by
+        }
+        artifacts = run(select(schema.erasing_artifacts))
+        snapshot = self.snapshot()
         return ToErase(
-            records={place: frozenset(gone) for place, gone in tokens.items()},
             since=since,
+            records=records,
             artifacts=frozenset((row.shard, row.key) for row in artifacts),
-            slices=self.snapshot().slices,
-            erasures=self.snapshot().erasures,
+            slices=snapshot.slices,
+            erasures=snapshot.erasures,
         )
 
     def will_rewrite(self, place: Place, digest: str) -> None:
@@ -238,6 +247,12 @@ class Transaction:
         )
         return sorted(entries, key=lambda entry: entry.generation)
 
+    def unfinished(self) -> list[LogEntry]:
+        """Entries of generations that are not erased yet, in their order."""
+        log = schema.generations
+        waiting = self._connection.execute(select(log.c.generation).where(log.c.erased_at.is_(None))).scalars().all()
+        return self.log(waiting) if waiting else []
+
     def deleted_since(self, generation: int) -> dict[int, list[bytes]]:
         """Tokens that generations after one have taken."""
         table = schema.deleted
@@ -293,9 +308,11 @@ class Transaction:
 
     def forget_stages(self, stages: Iterable[Stage]) -> None:
         """Take stages out of use; their artifacts are then nobody's."""
-        for stage in stages:
+        gone = list(stages)
+        for stage in gone:
             self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
-        self._note_change()
+        if gone:
+            self._note_change()
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
         """Note tokens as deleted, whether or not the ledger knew them."""

@@ -41,7 +41,7 @@ class Latest:
         refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
         if self.only_serves:
             return
-        if parts.ledger.snapshot().unfinished:
+        if parts.ledger.snapshot().waiting_since is not None:
             parts.ledger.confirm()  # whoever accepted may have been killed before that was on the disk
         parts.witness.catch_up(parts.ledger)
         self.snapshot()

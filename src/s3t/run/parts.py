@@ -139,7 +139,7 @@ class Parts:
     def unfinished(self) -> tuple[LogEntry, ...]:
         """Deletions that are not erased yet."""
         with self.ledger.reading() as transaction:
-            return tuple(transaction.log(transaction.snapshot().unfinished))
+            return tuple(transaction.unfinished())
 
     def erasures(self) -> int:
         """How often slices were rewritten in this folder."""

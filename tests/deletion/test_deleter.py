@@ -1,0 +1,256 @@
+"""Requests: batches, idempotency keys, groups of callers, deferral, and a deletion that moves nobody."""
+
+import threading
+
+import numpy as np
+import pytest
+
+import s3t
+from s3t.deletion import deleter
+from s3t.deletion.acceptance import Acceptor
+from s3t.deletion.grouping import Grouped
+from s3t.deletion.request import Request
+from s3t.errors import StorageError
+from s3t.partition import Secret
+from tests import tiny
+from tests.run.worlds import records_by_slice
+
+SECRET = Secret(salt="x")
+
+
+def request(records=(), subjects=(), key=None):
+    return Request.of(SECRET, records=records, subjects=subjects, key=key)
+
+
+def test_batches_are_the_same_whatever_the_order_and_hold_every_name_once():
+    names = [f"r{number}" for number in range(25)]
+    one, other = request(names, ["p"], "k"), request(names[::-1], ["p"], "k")
+    assert list(one.batches(10)) == list(other.batches(10))
+    batches = list(one.batches(10))
+    assert [len(batch.records) + len(batch.subjects) for batch in batches] == [10, 10, 6]
+    assert frozenset().union(*(batch.records for batch in batches)) == one.records.keys()
+    assert [batch.number for batch in batches] == [0, 1, 2]
+
+
+def test_a_request_for_nothing_is_one_empty_batch():
+    assert [len(batch.records) for batch in request(key="k").batches(10)] == [0]
+
+
+def test_content_tells_records_from_subjects_and_one_set_from_another():
+    contents = {request(*names).content for names in ((["a"],), ([], ["a"]), (["a", "b"],), (["a"], ["b"]))}
+    assert len(contents) == 4
+
+
+def test_the_same_key_does_nothing_more_and_is_answered_alike(trained):
+    first = trained.delete(records=["r3", "r4", "nobody"], key="ticket")
+    second = trained.delete(records=["nobody", "r4", "r3"], key="ticket")
+    assert not first.repeated
+    assert second.repeated
+    assert (second.deleted, second.already, second.unknown) == (first.deleted, (), ("nobody",))
+    assert second.entries == first.entries
+    assert trained.status().generation == 1
+    without = trained.delete(records=["r3", "r4"])
+    assert (without.deleted, without.already) == (0, ("r3", "r4"))
+
+
+def test_a_key_that_was_used_for_other_names_is_refused_and_nothing_happens(trained):
+    trained.delete(records=["r3"], key="ticket")
+    with pytest.raises(s3t.InputError, match="other names"):
+        trained.delete(records=["r3", "r4"], key="ticket")
+    assert trained.status().generation == 1
+
+
+def test_a_keyed_request_that_took_nothing_is_remembered(trained):
+    trained.delete(records=["nobody"], key="ticket")
+    with pytest.raises(s3t.InputError, match="other names"):
+        trained.delete(records=["r3"], key="ticket")
+
+
+def test_the_same_key_at_once_from_many_threads_counts_once(trained):
+    reports, errors = [], []
+
+    def ask():
+        try:
+            reports.append(trained.delete(records=["r3", "r4"], key="ticket"))
+        except Exception as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert [report.deleted for report in reports] == [2] * 8
+    assert sum(not report.repeated for report in reports) == 1
+    assert trained.status().generation == 1
+
+
+def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkeypatch):
+    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    names, accept, calls = [f"r{number}" for number in range(5)], Acceptor.accept, []
+
+    def once(self, batches):
+        if calls:
+            raise StorageError("the disk is full")
+        calls.append(batches)
+        return accept(self, batches)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Acceptor, "accept", once)
+        with pytest.raises(StorageError):
+            trained.delete(records=names, key="ticket")
+    assert trained.status().records == 24 - 2
+    report = trained.delete(records=names, key="ticket")
+    assert report.deleted == 5
+    assert report.already == ()
+    assert [entry.records for entry in report.entries] == [2, 2, 1]
+    assert all(entry.state == "erased" for entry in trained.log())
+    assert trained.audit().ok
+
+
+def test_a_long_request_is_accepted_in_batches_and_each_slice_is_rewritten_once(trained, monkeypatch):
+    monkeypatch.setattr(deleter, "BATCH_NAMES", 4)
+    report = trained.delete(records=[f"r{number}" for number in range(12)])
+    assert [entry.records for entry in report.entries] == [4, 4, 4]
+    assert report.deleted == 12
+    assert trained._ledger.snapshot().erasures == 1
+    assert report.state == "erased"
+    assert trained.audit().ok
+
+
+def test_a_person_and_one_of_their_records_in_one_request(text_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(deleter, "BATCH_NAMES", 1)
+    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(subjects=8)) as run:
+        report = run.delete(records=["r3"], subjects=["p3"])
+        assert (report.deleted, report.already, report.unknown) == (3, (), ())
+        assert run.delete(subjects=["p3"]).already == ("p3",)
+
+
+def test_what_comes_together_is_accepted_in_one_transaction():
+    groups, begun, go_on = [], threading.Event(), threading.Event()
+
+    def work(items):
+        groups.append(list(items))
+        begun.set()
+        go_on.wait(10)
+        return [ValueError(item) if item == 3 else 10 * item for item in items]
+
+    grouped, answers = Grouped(work, limit=4), {}
+
+    def ask(item):
+        try:
+            answers[item] = grouped(item)
+        except ValueError as error:
+            answers[item] = error
+
+    threads = [threading.Thread(target=ask, args=[number]) for number in range(7)]
+    threads[0].start()
+    begun.wait(10)
+    for thread in threads[1:]:
+        thread.start()
+    while len(grouped._waiting) < 6:
+        pass
+    go_on.set()
+    for thread in threads:
+        thread.join()
+    assert [len(group) for group in groups] == [1, 4, 2]
+    assert isinstance(answers.pop(3), ValueError)
+    assert answers == {number: 10 * number for number in (0, 1, 2, 4, 5, 6)}
+
+
+def test_an_error_of_the_work_is_every_callers_and_the_next_call_works():
+    def work(items):
+        if items == [1]:
+            raise StorageError("full")
+        return items
+
+    grouped = Grouped(work, limit=4)
+    with pytest.raises(StorageError):
+        grouped(1)
+    assert grouped(2) == 2
+
+
+def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_model, tmp_path, monkeypatch):
+    """Shard 0 serves the first slices of its first order; another order's slice loses a record meanwhile."""
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    run.train()
+    places = records_by_slice(recipe, table)
+    run.delete(records=[places[0, 0][0]])  # now (1, 2, 0) serves to depth 2
+    serving = run.status().inventory.serving(0)
+    assert 0 not in serving.prefix
+    asked, predict = [], s3t.run.answering.predict
+
+    def meanwhile(*args, **kwargs):
+        asked.append(args)
+        if len(asked) == 1:
+            report = run.delete(records=[places[0, 0][1]])
+            assert report.depths_before == report.status.depths
+            (entry,) = report.entries
+            assert entry.effective_at == entry.accepted_at
+        return predict(*args, **kwargs)
+
+    monkeypatch.setattr("s3t.run.run.predict", meanwhile)
+    run.predict(["w1"])
+    assert len(asked) == 1
+    run.close()
+
+
+def test_with_time_to_erase_the_record_is_out_of_use_at_once_and_its_bytes_go_later(text_model, tmp_path):
+    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}), tiny.text_table()
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        before = tiny.all_files(run.path / "slices")
+        report = run.delete(records=["r3"])
+        assert report.state == "effective"
+        assert report.to_json()["erased_by"] is not None
+        assert tiny.all_files(run.path / "slices") == before
+        assert len(tiny.artifacts(run.path)) == 2 * (18 - report.stages_lost)  # dead artifacts do not wait
+        assert run.audit().ok
+        run.predict(["w1"])
+        assert run.log()[-1].state == "effective"
+        assert run.delete(records=["r3", "r4"]).already == ("r3",)
+        assert [entry.state for entry in run.erase().unfinished] == []
+        assert [entry.state for entry in run.log()] == ["erased"] * 3
+        assert run.audit().ok
+
+
+def test_training_erases_first_what_may_still_wait(text_model, tmp_path):
+    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}), tiny.text_table()
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        run.delete(records=["r3"])
+        run.repair()
+        assert run.log()[-1].state == "erased"
+        artifacts = tiny.artifacts(run.path)
+    left = table[table.id != "r3"]
+    with s3t.Run.create(tmp_path / "twin", recipe=tiny.recipe(text_model), data=left) as twin:
+        twin.train()
+        assert tiny.artifacts(twin.path) == artifacts
+
+
+def test_what_waited_long_enough_is_erased_by_the_next_use(text_model, tmp_path, monkeypatch):
+    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        run.delete(records=["r3"])
+        now = __import__("time").time()
+        monkeypatch.setattr("s3t.deletion.erasure.time.time", lambda: now + 3601)
+        run.predict(["w1"])
+        assert run.log()[-1].state == "erased"
+
+
+def test_a_run_without_its_secret_answers_and_does_nothing_else(trained):
+    trained.delete(records=["r3"])
+    before = trained.predict(["w1 w30"])
+    trained.destroy_key()
+    assert not (trained.path / "secret").exists()
+    with s3t.Run.open(trained.path) as run:
+        after = run.predict(["w1 w30"])
+        assert np.array_equal(after.logits, before.logits)
+        for do in (lambda: run.delete(records=["r4"]), run.train, run.audit, lambda: run.locate(records=["r4"])):
+            with pytest.raises(s3t.KeyDestroyedError, match="removing the whole run"):
+                do()
+        assert run.log()[-1].state == "erased"
