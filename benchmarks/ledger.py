@@ -142,7 +142,7 @@ class Bench:
         with self.ledger.writing() as transaction:
             work = transaction.to_erase()
             for place, gone in work.records.items():
-                transaction.rewritten(place, "0" * 64, gone)
+                rewrite(transaction, place, "0" * 64, gone)
             transaction.removed(work.artifacts)
             transaction.settle()
             snapshot = transaction.snapshot()
@@ -294,7 +294,7 @@ def restore(run: s3t.Run, trained: Mapping[Stage, Artifact]) -> None:
     with run._ledger.writing() as transaction:
         work = transaction.to_erase()
         for place, gone in work.records.items():
-            transaction.rewritten(place, work.slices[place].digest, gone)
+            rewrite(transaction, place, work.slices[place].digest, gone)
         transaction.removed(work.artifacts)
         transaction.settle()
         snapshot = transaction.snapshot()

@@ -70,7 +70,12 @@ def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
     with held(parts.lock):
-        parts.deleter.finish(everything=True)
-        with parts.ledger.writing() as transaction:
-            transaction.note_key_destroyed()
+        noted = False
+        while not noted:
+            parts.deleter.finish(everything=True)
+            with parts.ledger.writing() as transaction:
+                # Another process may have accepted a deletion meanwhile: without the key nobody could erase it.
+                noted = transaction.snapshot().pending_since is None
+                if noted:
+                    transaction.note_key_destroyed()
         destroy_secret(parts.layout.secret)

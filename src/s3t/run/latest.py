@@ -38,7 +38,7 @@ class Latest:
             StorageError: the disk or the database refused.
         """
         parts = self._parts
-        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
+        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures, lock=parts.lock, run=parts.layout.root)
         if self.only_serves:
             return
         if parts.ledger.snapshot().waiting_since is not None:
