@@ -3,7 +3,9 @@
     shim.c, points.c   interpose libc (LD_PRELOAD), count the calls, and let one of them fail
     scenarios.py       what is interrupted
     trial.py           a scenario, a fault, a point, a seed
+    world.py           the records, and what is asked to be deleted
     stock.py           the runs that trials begin with, and the counterfactual ones
+    database.py        the same for ledgers in PostgreSQL
     server.py          forks a process that is stopped (victim.py) and one that looks (verify.py)
     power.py           what a loss of power can leave
     client.py          draws trials, asks the server, sums up

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -33,15 +34,16 @@ class Client:
 
     def points(self, scenario: str) -> list[str]:
         """The types of a scenario's points, in order. The scenario is run once, without a fault."""
-        return [type_of_point for type_of_point, _ in self._counted(scenario)]
+        return [type_of_point for type_of_point, _ in self.counted(scenario)]
 
     def find(self, scenario: str, wanted: str, *, path: str, nth: int = 1) -> int:
         """The point of a type at a path that ends so; the first of them, or the nth."""
-        counted = enumerate(self._counted(scenario), 1)
+        counted = enumerate(self.counted(scenario), 1)
         found = [number for number, (kind, where) in counted if kind == wanted and where.endswith(path)]
         return found[nth - 1]
 
-    def _counted(self, scenario: str) -> list[tuple[str, str]]:
+    def counted(self, scenario: str) -> list[tuple[str, str]]:
+        """The points, in order: what was called, and on which file."""
         if scenario not in self._points:
             self._points[scenario] = [tuple(point) for point in json.loads(self._ask(json.dumps({"count": scenario})))]
         return self._points[scenario]
@@ -61,8 +63,12 @@ class Client:
 
 
 @contextmanager
-def serving() -> Iterator[Client]:
-    """A fork server in a temporary folder: in memory, where the machine has such a place, as fsync is cheap there."""
+def serving(url: str | None = None) -> Iterator[Client]:
+    """A fork server in a temporary folder: in memory, where the machine has such a place, as fsync is cheap there.
+
+    Args:
+        url: of a PostgreSQL database, for the scenarios that have their ledger in one.
+    """
     memory = Path("/dev/shm")
     folder = Path(tempfile.mkdtemp(prefix="s3t-faults-", dir=memory if os.access(memory, os.W_OK) else None))
     environment = os.environ | {
@@ -72,7 +78,7 @@ def serving() -> Iterator[Client]:
         "TOKENIZERS_PARALLELISM": "false",
         "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }
-    command = [sys.executable, "-m", "tests.faults.server", str(folder)]
+    command = [sys.executable, "-m", "tests.faults.server", str(folder), *([url] if url else [])]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     try:
         with subprocess.Popen(command, env=environment, cwd=ROOT, text=True, **pipes) as process:
@@ -86,22 +92,28 @@ def serving() -> Iterator[Client]:
 
 
 def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_one_in: int) -> list[Trial]:
-    """Trials: every scenario with every kind that it has a point for, then (asked for) every point, then at random."""
+    """Trials: (asked for) every point; then each scenario in turn, each time with another kind of fault.
+
+    Where there is a connection, it is lost at every point of it, and in every third turn.
+    """
     rng = random.Random(seed)
     chosen: list[tuple[str, str, int]] = []
-    for scenario, types in points.items():
-        for kind in KINDS:
-            fitting = _fitting(kind, types)
-            if fitting:
-                chosen.append((scenario, kind, rng.choice(fitting)))
-        if every_point:
+    if every_point:
+        for scenario, types in points.items():
             for point, type_of_point in enumerate(types, 1):
-                chosen.append((scenario, rng.choice([kind for kind in KINDS if applies(kind, type_of_point)]), point))
-    while len(chosen) < trials:
-        scenario = rng.choice(sorted(points))
-        kind = rng.choice(KINDS)
-        if fitting := _fitting(kind, points[scenario]):
-            chosen.append((scenario, kind, rng.choice(fitting)))
+                kinds = [kind for kind in KINDS if applies(kind, type_of_point)]
+                chosen.append((scenario, "connection" if "connection" in kinds else rng.choice(kinds), point))
+    turns = {
+        scenario: itertools.cycle(rng.sample(kinds, len(kinds)))
+        for scenario, types in points.items()
+        for fitting in [[kind for kind in KINDS if _fitting(kind, types)]]
+        for kinds in [[*fitting, *["connection"] * (len(fitting) // 2 if "connection" in fitting else 0)]]
+    }
+    for scenario in itertools.cycle(points):
+        if len(chosen) >= trials:
+            break
+        kind = next(turns[scenario])
+        chosen.append((scenario, kind, rng.choice(_fitting(kind, points[scenario]))))
     return [
         Trial(
             scenario=scenario,

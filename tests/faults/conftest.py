@@ -5,9 +5,10 @@ from collections.abc import Iterator
 import pytest
 
 from tests.faults.client import Client, serving
+from tests.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")
-def client() -> Iterator[Client]:
-    with serving() as client:
+def client(postgres: PostgresServer) -> Iterator[Client]:
+    with serving(postgres.create_database("faults")) as client:
         yield client

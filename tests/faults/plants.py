@@ -6,16 +6,20 @@ The interrupted process has it; the one that looks has it only if it is about wh
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 from s3t import disk
+from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.deleter import Deleter
+from s3t.deletion.request import Batch
+from s3t.deletion.witness import Witness
 from s3t.run import Run
 from s3t.store import LocalStore
 
@@ -58,16 +62,29 @@ def skip_finish() -> AbstractContextManager[object]:
     return mock.patch.object(Deleter, "finish", return_value=None)
 
 
-@contextlib.contextmanager
-def swallow_os_errors() -> Iterator[None]:
+def swallow_os_errors() -> AbstractContextManager[object]:
     """What cannot be synchronised is taken for synchronised."""
-    sync = disk._sync
 
-    def lenient(path: Path) -> None:
+    def lenient(descriptor: int, path: Path) -> None:
         with contextlib.suppress(OSError):
-            sync(path)
+            os.fsync(descriptor)
 
-    with mock.patch.object(disk, "_sync", lenient):
+    return mock.patch.object(disk, "_confirm", lenient)
+
+
+@contextlib.contextmanager
+def witness_first() -> Iterator[None]:
+    """A deletion is noted outside of the run before it is accepted."""
+    accept = Acceptor.accept
+
+    def noted_first(acceptor: Acceptor, batches: Sequence[Batch]) -> list[Accepted | Exception]:
+        (description,) = Path(os.environ["S3T_STATE"]).parent.glob("run/run.json")
+        witness = Witness.of_run(json.loads(description.read_text())["run"])
+        found = acceptor.look(batches)
+        witness.note({result.generation: [row.token for row in result.rows] for result in found if result.generation})
+        return accept(acceptor, batches)
+
+    with mock.patch.object(Acceptor, "accept", noted_first):
         yield
 
 
@@ -79,7 +96,7 @@ def write_unseen() -> Iterator[None]:
     def and_scribble(deleter: Deleter) -> None:
         sweep(deleter)
         with (
-            (deleter._tmp.parent / "recipe.yaml").open("r+b", buffering=0) as file,
+            (deleter._eraser.run / "recipe.yaml").open("r+b", buffering=0) as file,
             mmap.mmap(file.fileno(), 0) as content,
         ):
             content[-1:] = b" "
@@ -95,6 +112,7 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "skip-erasure": skip_erasure,
     "skip-finish": skip_finish,
     "swallow-os-errors": swallow_os_errors,
+    "witness-first": witness_first,
     "write-unseen": write_unseen,
 }
 MENDS = ("skip-sweep", "skip-erasure", "skip-finish")

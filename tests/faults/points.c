@@ -18,12 +18,13 @@
 
 enum kind { COUNT, KILL, KILL_AFTER, TEAR, SHORTEN, FILL, REFUSE, UNSYNC, POWER, DISCONNECT };
 static const char *KINDS[] = {"count", "kill", "kill-after", "torn", "short", "full", "eio", "fsync", "power", "connection"};
+static const enum verdict VERDICTS[] = {PASS, PASS, PASS, TORN, SHORT, PASS, EIO_ONCE, EIO_ONCE, PASS, LOST};
 
 int s3t_armed, s3t_logging;
 
 static enum kind kind;
 static unsigned target, end, met;
-static int port, is_full, point_log = -1, change_log = -1;
+static int port, is_full, struck, point_log = -1, change_log = -1;
 static uint64_t state;
 static char watched[8][4096];
 static int watching;
@@ -39,7 +40,8 @@ static int open_log(const char *path) {
     return high;
 }
 
-/* prefixes: absolute real paths, a line each. number: of the point at which the fault comes; 0 counts alone.
+/* prefixes: absolute real paths, a line each. number: of the point at which the fault comes, or at the next one that
+   can fail so (how often a socket is read, the network decides); 0 counts alone.
    last: the process is killed there, if it lives on so far; 0 never. log: where the points are noted. server: the
    port of a PostgreSQL server. Returns 0, or -1 if the kind is unknown or the log cannot be opened. */
 int s3t_fault_arm(
@@ -54,7 +56,7 @@ int s3t_fault_arm(
         snprintf(watched[watching++], sizeof *watched, "%.*s", (int)length, prefixes);
         prefixes += length + (prefixes[length] == '\n');
     }
-    kind = found, target = number, met = 0, end = last, is_full = 0, port = server;
+    kind = found, target = number, met = 0, end = last, is_full = struck = 0, port = server;
     state = seed * 0x9E3779B97F4A7C15u + 1;
     s3t_armed = 1;
     return 0;
@@ -183,23 +185,23 @@ static int needs_space(enum type type) {
            type == SYMLINK;
 }
 
+static int can_fail(enum type type) {
+    if (kind == TEAR || kind == SHORTEN || kind == REFUSE) return type == WRITE;
+    if (kind == UNSYNC) return type == SYNC;
+    return kind != DISCONNECT || type == SEND || type == RECEIVE;
+}
+
 enum verdict meet(struct point *p) {
     p->number = __atomic_add_fetch(&met, 1, __ATOMIC_SEQ_CST);
     note('P', p, 0, NULL, 0);
-    int here = target && p->number == target, writes = p->type == WRITE;
-    enum verdict verdict = PASS;
-    if (here && kind == FILL) is_full = 1;
-    if (is_full && needs_space(p->type)) verdict = FULL;
-    if (here && writes && kind == TEAR) verdict = TORN;
-    if (here && writes && kind == SHORTEN) verdict = SHORT;
-    if (here && writes && kind == REFUSE) verdict = EIO_ONCE;
-    if (here && p->type == SYNC && kind == UNSYNC) verdict = EIO_ONCE;
-    if (here && (p->type == SEND || p->type == RECEIVE) && kind == DISCONNECT) verdict = LOST;
-    int kills = (here && (kind == KILL || kind == POWER)) || (end && p->number == end);
-    if (kills) {
+    int here = target && p->number >= target && !struck && can_fail(p->type);
+    if (here) struck = p->number;
+    if ((here && (kind == KILL || kind == POWER)) || (end && p->number == end)) {
         note('K', p, 0, NULL, 0);
         die();
     }
+    if (here && kind == FILL) is_full = 1;
+    enum verdict verdict = is_full && needs_space(p->type) ? FULL : here ? VERDICTS[kind] : PASS;
     if (verdict != PASS || (here && kind == FILL)) note('F', p, 0, NULL, 0);
     return verdict;
 }
@@ -212,7 +214,7 @@ void done(struct point *p, off_t offset, const void *data, size_t length) {
 }
 
 void failed(struct point *p) {
-    if (target && p->number == target && kind == KILL_AFTER) {
+    if (kind == KILL_AFTER && struck == (int)p->number) {
         note('K', p, 0, NULL, 0);
         die();
     }

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import s3t
-from tests.faults.world import MORE, ONE, SEVERAL, Request, recipe, table
+from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, recipe, table
 
-Acknowledge = Callable[[Request], None]
-"""Called when `delete` has returned: from here on the request is promised."""
+Acknowledge = Callable[[str], None]
+"""Called when something has returned: from here on it is promised."""
+ERASED = "erased"
+"""The promise that nothing of what was accepted is left."""
+DESTROYED = "destroyed"
+"""The promise that the run's secret is nowhere."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +27,8 @@ class Program:
 
 
 def delete(program: Program, run: s3t.Run, request: Request) -> None:
-    run.delete(records=request.records, subjects=request.subjects)
-    program.acknowledge(request)
+    request.ask(run)
+    program.acknowledge(request.name)
 
 
 def init(program: Program) -> None:
@@ -64,6 +68,24 @@ def delete_and_repair(program: Program) -> None:
         run.repair()
 
 
+def delete_and_erase(program: Program) -> None:
+    with s3t.Run.open(program.run) as run:
+        delete(program, run, ONE)
+        run.erase()
+        program.acknowledge(ERASED)
+
+
+def reconcile(program: Program) -> None:
+    s3t.Run.reconcile(program.run)
+    program.acknowledge(ERASED)
+
+
+def destroy_key(program: Program) -> None:
+    with s3t.Run.open(program.run) as run:
+        run.destroy_key()
+        program.acknowledge(DESTROYED)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Scenario:
     """A program, and what it is run on."""
@@ -78,26 +100,40 @@ class Scenario:
     """That it makes, in this order."""
     extends: bool = False
     """Whether it adds orders."""
-    settings: dict[str, str] = field(default_factory=dict)
-    """Of the environment, in the process that is interrupted and in the one that looks: a ledger's URL, say."""
-    port: int = 0
-    """Of the PostgreSQL server to which connections may be lost."""
+    waits: bool = False
+    """Whether a record may wait in its slice until it is erased on request."""
+    restored: bool = False
+    """Whether the run is an older state of itself: until it is reconciled, it may refuse to be opened."""
+    destroys: bool = False
+    """Whether the run's secret may be gone afterwards."""
+    postgres: bool = False
+    """Whether the ledger is in PostgreSQL."""
 
 
-SCENARIOS = {
-    scenario.name: scenario
-    for scenario in (
-        Scenario(name="init", start=None, act=init),
-        Scenario(name="train", start="half", act=train),
-        Scenario(name="delete-one", start="trained", act=deletes(ONE), requests=(ONE,)),
-        Scenario(name="delete-several", start="trained", act=deletes(SEVERAL), requests=(SEVERAL,)),
-        Scenario(name="delete-two", start="trained", act=deletes(ONE, SEVERAL), requests=(ONE, SEVERAL)),
-        Scenario(
-            name="delete-on-unfinished", start="unfinished", act=deletes(SEVERAL), before=(ONE,), requests=(SEVERAL,)
-        ),
-        Scenario(name="open-unfinished", start="unfinished", act=opening, before=(ONE,)),
-        Scenario(name="repair", start="deleted", act=train, before=(ONE,)),
-        Scenario(name="delete-and-repair", start="trained", act=delete_and_repair, requests=(ONE,)),
-        Scenario(name="extend", start="trained", act=extend, extends=True),
-    )
-}
+_ON_SQLITE = (
+    Scenario(name="init", start=None, act=init),
+    Scenario(name="train", start="half", act=train),
+    Scenario(name="delete-one", start="trained", act=deletes(ONE), requests=(ONE,)),
+    Scenario(name="delete-several", start="trained", act=deletes(SEVERAL), requests=(SEVERAL,)),
+    Scenario(name="delete-two", start="trained", act=deletes(ONE, SEVERAL), requests=(ONE, SEVERAL)),
+    Scenario(name="delete-keyed", start="trained", act=deletes(KEYED), requests=(KEYED,)),
+    Scenario(name="delete-on-unfinished", start="unfinished", act=deletes(SEVERAL), before=(ONE,), requests=(SEVERAL,)),
+    Scenario(name="open-unfinished", start="unfinished", act=opening, before=(ONE,)),
+    Scenario(name="repair", start="deleted", act=train, before=(ONE,)),
+    Scenario(name="delete-and-repair", start="trained", act=delete_and_repair, requests=(ONE,)),
+    Scenario(name="extend", start="trained", act=extend, extends=True),
+    Scenario(name="erase", start="waiting", act=delete_and_erase, before=(ONE,), waits=True),
+    Scenario(name="delete-and-erase", start="patient", act=delete_and_erase, requests=(ONE,), waits=True),
+    Scenario(name="reconcile", start="restored", act=reconcile, before=(ONE,), restored=True),
+    Scenario(name="reconcile-slices", start="restored_slices", act=reconcile, before=(ONE,), restored=True),
+    Scenario(name="destroy-key", start="waiting", act=destroy_key, before=(ONE,), waits=True, destroys=True),
+    Scenario(name="migrate", start="first_release", act=opening),
+    Scenario(name="migrate-unfinished", start="first_release_unfinished", act=opening, before=(ONE,)),
+)
+_ON_POSTGRES = (
+    Scenario(name="pg-train", start="pg_half", act=train, postgres=True),
+    Scenario(name="pg-delete-one", start="pg_trained", act=deletes(ONE), requests=(ONE,), postgres=True),
+    Scenario(name="pg-delete-several", start="pg_trained", act=deletes(SEVERAL), requests=(SEVERAL,), postgres=True),
+    Scenario(name="pg-repair", start="pg_deleted", act=train, before=(ONE,), postgres=True),
+)
+SCENARIOS = {scenario.name: scenario for scenario in (*_ON_SQLITE, *_ON_POSTGRES)}

@@ -1,7 +1,8 @@
 """The fork server: imports everything once, then forks two processes a trial, one to be stopped and one to look.
 
-Reads a trial a line from standard input, answers with a result a line. `count SCENARIO` is answered with the points of
-a scenario that nothing stops. Started by client.py, with the shim in LD_PRELOAD.
+Reads a trial a line from standard input, answers with a result a line. A scenario to be counted is answered with its
+points when nothing stops it. Started by client.py, with the shim in LD_PRELOAD, a folder, and the URL of a PostgreSQL
+database or nothing.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from pathlib import Path
 
 import s3t
 from tests.faults import power
+from tests.faults.database import Database
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Entry, Shim, read_log
 from tests.faults.stock import Stock
 from tests.faults.trial import Result, Trial
-from tests.faults.verify import Expected, copy, verify
-from tests.faults.victim import Notes, be_victim
-
-SECONDS_AT_MOST = 120
+from tests.faults.verify import Expected, verify
+from tests.faults.victim import SECONDS_AT_MOST, Notes, be_victim
+from tests.faults.world import enter
 
 
 def in_child(work: Callable[[], None]) -> int:
@@ -54,10 +55,11 @@ def in_child(work: Callable[[], None]) -> int:
 class Server:
     """Does trials in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, database: Database) -> None:
         self._folder = folder
         self._shim = Shim()
-        self._stock = Stock(folder, in_child, self._shim)
+        self._database = database
+        self._stock = Stock(folder, in_child, self._shim, database)
         self._expected: dict[str, Expected] = {}
         self._number = 0
 
@@ -79,39 +81,41 @@ class Server:
         place = self._folder / f"trial-{self._number}"
         place.mkdir()
         watched, log, notes, found = place / "watched", place / "log", Notes(place / "notes"), Notes(place / "found")
-        copy(self._stock.run(scenario.start) if scenario.start else None, watched)
+        self._stock.copy(scenario.start, watched) if scenario.start else watched.mkdir()
         disk = power.Disk(watched) if trial.kind in ("power", "fsync-power", "kill-power", "count") else None
 
         def victim() -> None:
-            os.environ.update(scenario.settings)
+            enter(watched)
             be_victim(trial, watched=watched, model=self._stock.model, notes=notes, log=log, shim=self._shim)
 
         def look() -> None:
-            os.environ.update(scenario.settings)
+            enter(watched)
+            if scenario.postgres:
+                self._database.settle()
             for problem in verify(trial, watched=watched, stock=expected, notes=notes):
                 found.add("problem", problem)
 
         status = in_child(victim)
         entries = list(read_log(log))
-        struck = any(entry.mark in "FK" for entry in entries)
+        struck = next((entry.number for entry in entries if entry.mark in "FK"), None)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]
         if (
             trial.shim_kind == "fsync"
             and struck
             and "finished" in dict(notes.read())
-            and not _of_sqlite(trial, entries)
+            and not _of_sqlite(struck, entries)
         ):
             problems.append("a failed fsync was taken for done")
         if disk is not None:
             resumed = self._resume(trial, watched) if trial.kind == "kill-power" else []
-            problems += self._power(trial, disk, entries + resumed, watched, struck=struck)
+            problems += self._power(trial, disk, entries + resumed, watched, struck=struck is not None)
         if in_child(look):
             problems.append("the process that checks died")
         problems += found.details("problem")
         result = Result(
             trial=trial,
-            where=_where(trial, entries, watched),
-            outcome=_outcome(struck, status, notes),
+            where=_where(struck, entries),
+            outcome=_outcome(struck is not None, status, notes),
             problems=tuple(problems),
             seconds=time.monotonic() - started,
         )
@@ -123,7 +127,7 @@ class Server:
         log = watched.with_name("resumed")
 
         def resume() -> None:
-            os.environ.update(SCENARIOS[trial.scenario].settings)
+            enter(watched)
             self._shim.arm([watched], log=log, kind="kill", point=trial.resumed_until)
             s3t.Run.open(watched / "run").close()
 
@@ -148,19 +152,23 @@ class Server:
         return [f"the shim did not see how {path} came to be" for path in differ if not path.endswith("-shm")]
 
 
-def _of_sqlite(trial: Trial, entries: list[Entry]) -> bool:
+def _of_sqlite(number: int, entries: list[Entry]) -> bool:
     """Whether a point is SQLite's fsync of its files, or of their folder just behind: it hides some failures."""
     points = {entry.number: entry for entry in entries if entry.mark == "P"}
-    here, before = points[trial.point], points.get(trial.point - 1)
+    here, before = points[number], points.get(number - 1)
     return any("/ledger.sqlite" in point.path for point in (here, before) if point and point.type == "sync")
 
 
-def _where(trial: Trial, entries: list[Entry], watched: Path) -> str:
+def _where(number: int | None, entries: list[Entry]) -> str:
     for entry in entries:
-        if entry.mark == "P" and entry.number == trial.point:
-            names = (name.removeprefix(f"{watched.resolve()}/") for name in (entry.path, entry.other) if name)
-            return f"{entry.type} {' -> '.join(names)}"
+        if entry.mark == "P" and entry.number == number:
+            return f"{entry.type} {' -> '.join(_inside(name) for name in (entry.path, entry.other) if name)}"
     return "no such point"
+
+
+def _inside(path: str) -> str:
+    """A path relative to the watched folder."""
+    return path.rpartition("/watched")[2].lstrip("/") or path
 
 
 def _outcome(struck: bool, status: int, notes: Notes) -> str:
@@ -176,8 +184,11 @@ def import_everything() -> None:
     """Once, and not in every child. Nothing is computed before a fork."""
     for name in (
         "peft.utils.transformers_weight_conversion",
+        "alembic.command",
+        "psycopg",
         "pyarrow.pandas_compat",
         "s3t.run.workshop",
+        "sqlalchemy.dialects.postgresql.psycopg",
         "sqlalchemy.dialects.sqlite",
     ):
         importlib.import_module(name)
@@ -187,7 +198,7 @@ def import_everything() -> None:
 
 def main() -> None:
     """Serve until standard input ends."""
-    server = Server(Path(sys.argv[1]))
+    server = Server(Path(sys.argv[1]), Database(sys.argv[2] if len(sys.argv) > 2 else None))
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever a library prints must not come between the answers
     import_everything()
@@ -196,7 +207,7 @@ def main() -> None:
     for line in sys.stdin:
         asked = json.loads(line)
         if "count" in asked:
-            answer = json.dumps([(entry.type, entry.path) for entry in server.count(asked["count"])])
+            answer = json.dumps([(entry.type, _inside(entry.path)) for entry in server.count(asked["count"])])
         else:
             answer = server.try_out(Trial(**asked)).to_json()
         print(answer, file=answers, flush=True)

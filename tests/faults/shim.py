@@ -67,7 +67,7 @@ class Shim:
         Args:
             watched: folders.
             log: where every point is noted; outside the watched.
-            point: from 1; 0 counts alone.
+            point: from 1, or the next one that can fail so; 0 counts alone.
             kind: of the fault, or "count".
             seed: decides how much of a write is done.
             last: the point at which the process is killed, if it lives on so far; 0 for never.

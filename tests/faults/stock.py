@@ -1,4 +1,4 @@
-"""What trials begin with and are compared to: prepared runs, and runs that never knew the deleted records.
+"""What trials begin with and are compared to: prepared worlds, and runs that never knew the deleted records.
 
 Each is made once, in a process of its own, so that the server that forks the trials has never touched a run.
 """
@@ -11,45 +11,53 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 import s3t
 from tests import tiny
+from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes
 from tests.faults.shim import Shim, read_log
-from tests.faults.world import MORE, ONE, recipe, table
+from tests.faults.world import LATER, MORE, ONE, enter, recipe, table
+from tests.ledger.first_release import set_back
 
 InChild = Callable[[Callable[[], None]], int]
 """Runs a function in a forked process; its exit status, negative for a signal."""
 
 
 class Stock:
-    """Prepared runs in a folder."""
+    """Prepared worlds in a folder."""
 
-    def __init__(self, folder: Path, in_child: InChild, shim: Shim) -> None:
+    def __init__(self, folder: Path, in_child: InChild, shim: Shim, database: Database) -> None:
         self.folder = folder
         self.model = folder / "model"
         self._in_child = in_child
         self._shim = shim
+        self._database = database
+        self._rows: dict[str, Rows] = {}
         self._counterfactual: dict[tuple[frozenset[str], bool], dict[str, bytes]] = {}
         self._in_fork(lambda: tiny.make_text_model(self.model))
 
-    def run(self, name: str) -> Path:
-        """A run to be copied: half (trained), trained, deleted (ONE is gone), unfinished (ONE is accepted alone)."""
-        made = self.folder / name
-        if not made.exists():
-            getattr(self, f"_make_{name}")(made)
-        return made
+    def copy(self, name: str, world: Path) -> None:
+        """Set a prepared world up in a folder, and, where its ledger is in PostgreSQL, the rows there."""
+        shutil.copytree(self._made(name), world)
+        if name in self._rows:
+            self._database.restore(self._rows[name])
 
     def alive(self, name: str) -> set[str]:
         """Files of committed stages in a prepared run, relative to its artifacts folder."""
         noted = self.folder / f"{name}.alive"
         if not noted.exists():
             copy = self.folder / f"{name}.copy"
-            shutil.copytree(self.run(name), copy)
+            self.copy(name, copy)
 
             def look() -> None:
-                with s3t.Run.open(copy) as run:
+                enter(copy)
+                if name.startswith("restored"):
+                    s3t.Run.reconcile(copy / "run")
+                with s3t.Run.open(copy / "run") as run:
                     assert run.audit().ok
-                noted.write_text(json.dumps(sorted(tiny.artifacts(copy))))
+                noted.write_text(json.dumps(sorted(tiny.artifacts(copy / "run"))))
 
             self._in_fork(look)
             shutil.rmtree(copy)
@@ -60,65 +68,126 @@ class Stock:
         if (gone, extended) not in self._counterfactual:
             made = self.folder / f"never-knew-{len(self._counterfactual)}"
             if gone:
-                self._in_fork(lambda: _train(made, recipe(self.model), gone=gone))
+                self._make(made, lambda run: _train(run, recipe(self.model), gone=gone))
             else:  # it is there already
-                shutil.copytree(self.run("trained"), made)
+                self.copy("trained", made)
             if extended:
-                self._in_fork(lambda: _extend(made))
-            self._counterfactual[gone, extended] = tiny.artifacts(made)
+                self._make(made, _extend)
+            self._counterfactual[gone, extended] = tiny.artifacts(made / "run")
             shutil.rmtree(made)
         return self._counterfactual[gone, extended]
 
+    def _made(self, name: str) -> Path:
+        made = self.folder / name
+        if not made.exists():
+            getattr(self, f"_make_{name.removeprefix('pg_')}")(made)
+            if name.startswith("pg_"):
+                self._rows[name] = self._database.save(made / "run")
+        return made
+
+    def _recipe(self, made: Path, **changes: Any) -> dict[str, Any]:
+        """The recipe of a prepared run; its name says which database has its ledger."""
+        ledger = {"ledger": self._database.url} if made.name.startswith("pg_") else {}
+        return recipe(self.model, **changes, **ledger)
+
     def _make_trained(self, made: Path) -> None:
-        self._in_fork(lambda: _train(made, recipe(self.model), gone=frozenset()))
+        self._make(made, lambda run: _train(run, self._recipe(made)))
 
     def _make_half(self, made: Path) -> None:
-        def make() -> None:
-            with s3t.Run.create(made, recipe=recipe(self.model), data=table()) as run:
-                try:
-                    run.train(progress=StopAt(7))
-                except KeyboardInterrupt:
-                    return
-
-        self._in_fork(make)
+        self._make(made, lambda run: _train(run, self._recipe(made), progress=StopAt(7)))
 
     def _make_deleted(self, made: Path) -> None:
-        shutil.copytree(self.run("trained"), made)
-        self._in_fork(lambda: self._delete(made))
+        self.copy(made.name.replace("deleted", "trained"), made)
+        self._make(made, self._delete)
 
     def _make_unfinished(self, made: Path) -> None:
-        """Killed for real, when the first artifact shall be removed: that is after acceptance."""
+        """ONE is accepted, and nothing more: killed for real, when the first artifact shall be removed."""
         tried, log = self.folder / "unfinished.tried", self.folder / "unfinished.log"
-        shutil.copytree(self.run("trained"), tried)
+        self.copy("trained", tried)
 
-        def count() -> None:
+        def count(run: Path) -> None:
             self._shim.arm([tried], log=log)
-            self._delete(tried)
+            self._delete(run)
 
-        self._in_fork(count)
+        self._make(tried, count)
         point = next(entry.number for entry in read_log(log) if entry.type == "unlink" and "/artifacts/" in entry.path)
         shutil.rmtree(tried)
-        shutil.copytree(self.run("trained"), made)
+        self.copy("trained", made)
 
         def die() -> None:
+            enter(made)
             self._shim.arm([made], log=self.folder / "unfinished.killed", kind="kill", point=point)
-            self._delete(made)
+            self._delete(made / "run")
 
         if self._in_child(die) != -9:
             raise RuntimeError("the deletion that should be left unfinished was not killed")
 
-    def _delete(self, folder: Path) -> None:
-        deletes(ONE)(Program(run=folder, model=self.model, acknowledge=lambda request: None))
+    def _make_patient(self, made: Path) -> None:
+        """A record may wait in its slice."""
+        self._make(made, lambda run: _train(run, self._recipe(made, deletion={"erase_within": LATER})))
 
-    def _in_fork(self, make: Callable[[], object]) -> None:
-        if status := self._in_child(lambda: (make(), None)[1]):
+    def _make_waiting(self, made: Path) -> None:
+        """ONE waits in its slice."""
+        self.copy("patient", made)
+        self._make(made, self._delete)
+
+    def _make_restored(self, made: Path) -> None:
+        """ONE was deleted; then a backup from before was put back."""
+        self.copy("deleted", made)
+        shutil.rmtree(made / "run")
+        shutil.copytree(self._backup(), made / "run")
+
+    def _make_restored_slices(self, made: Path) -> None:
+        """As before, but the ledger stayed, as one in a database does."""
+        self.copy("deleted", made)
+        kept = {path.name: path.read_bytes() for path in (made / "run").glob("ledger.sqlite*")}
+        shutil.rmtree(made / "run")
+        shutil.copytree(self._backup(), made / "run")
+        for path in (made / "run").glob("ledger.sqlite*"):
+            path.unlink()
+        for name, content in kept.items():
+            (made / "run" / name).write_bytes(content)
+            (made / "run" / name).chmod(0o600)
+
+    def _backup(self) -> Path:
+        """The run that `deleted` was before the deletion."""
+        return self._made("trained") / "run"
+
+    def _make_first_release(self, made: Path, start: str = "trained") -> None:
+        self.copy(start, made)
+        shutil.rmtree(made / "state", ignore_errors=True)
+        self._make(made, set_back)
+
+    def _make_first_release_unfinished(self, made: Path) -> None:
+        self._make_first_release(made, "unfinished")
+
+    def _delete(self, run: Path) -> None:
+        deletes(ONE)(Program(run=run, model=self.model, acknowledge=lambda promise: None))
+
+    def _make(self, world: Path, act: Callable[[Path], object]) -> None:
+        """Let something be done to the run of a world."""
+
+        def make() -> None:
+            world.mkdir(exist_ok=True)
+            enter(world)
+            act(world / "run")
+
+        self._in_fork(make)
+
+    def _in_fork(self, make: Callable[[], None]) -> None:
+        if status := self._in_child(make):
             raise RuntimeError(f"preparing ended with {status}; what it wrote is on stderr")
 
 
-def _train(made: Path, content: dict[str, Any], *, gone: frozenset[str]) -> None:
-    rows = table()
+def _train(
+    made: Path, content: dict[str, Any], *, gone: frozenset[str] = frozenset(), progress: StopAt | None = None
+) -> None:
+    rows: pd.DataFrame = table()
     with s3t.Run.create(made, recipe=content, data=rows[~rows.id.isin(gone)]) as run:
-        run.train()
+        try:
+            run.train(progress=progress)
+        except KeyboardInterrupt:
+            return
 
 
 def _extend(made: Path) -> None:

@@ -184,3 +184,9 @@ print(peer.recv(5), peer.recv(5))
         text=True,
     )
     assert done.stdout.splitlines() == ["reset", "b'first' b''"], done.stderr
+
+
+def test_a_point_that_cannot_fail_so_lets_the_next_one_fail(program):
+    status, told = program("eio", 3)
+    assert status == 0
+    assert [name for name, what in told.items() if what == "Input/output error"] == ["write-again"]

@@ -7,7 +7,7 @@ the deleted. What they must be is known from runs that never held the deleted re
 from __future__ import annotations
 
 import contextlib
-import shutil
+import json
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -17,12 +17,13 @@ import pyarrow.parquet
 
 import s3t
 from s3t.deletion.places import place_named
+from s3t.deletion.witness import Witness
 from tests import tiny
 from tests.faults.plants import planted
-from tests.faults.scenarios import SCENARIOS, Program, Scenario
+from tests.faults.scenarios import DESTROYED, ERASED, SCENARIOS, Program, Scenario
 from tests.faults.stock import Stock
 from tests.faults.trial import Trial
-from tests.faults.victim import Notes, acknowledged
+from tests.faults.victim import Notes
 from tests.faults.world import BUDGET, Request, table, words_of
 
 
@@ -31,7 +32,8 @@ def verify(trial: Trial, *, watched: Path, stock: Expected, notes: Notes) -> lis
     problems = notes.details("broke")
     try:
         with planted(trial.plant, looking=True):
-            check = Check(SCENARIOS[trial.scenario], watched=watched, stock=stock, promised=acknowledged(notes))
+            promised = set(notes.details("acknowledged"))
+            check = Check(SCENARIOS[trial.scenario], watched=watched, stock=stock, promised=promised)
             problems += check.all(repair=trial.repair)
     except BaseException:
         problems.append(f"checking raised\n{traceback.format_exc()}")
@@ -42,17 +44,16 @@ class Expected:
     """What a prepared run and the counterfactual runs hold, as the server knows it before it forks."""
 
     def __init__(self, stock: Stock, scenario: Scenario) -> None:
-        before = frozenset[str]().union(*(request.gone for request in scenario.before))
-        requests = scenario.requests
+        gone = frozenset[str]().union(*(request.gone for request in scenario.before))
         self.model = stock.model
         self.alive = stock.alive(scenario.start) if scenario.start else set()
-        self.never_knew = {
-            gone: stock.never_knew(gone, extended=scenario.extends)
-            for number in range(len(requests) + 1)
-            for gone in [before.union(*(request.gone for request in requests[:number]))]
-        }
         # Not all orders may be there yet, if it is extended: then what is trained is what the old ones ask for.
-        self.old_orders = stock.never_knew(before) if scenario.extends else None
+        self.old_orders = stock.never_knew(gone) if scenario.extends else None
+        self.never_knew = {gone: stock.never_knew(gone, extended=scenario.extends)}
+        for request in scenario.requests:
+            for step in request.steps:
+                self.never_knew[gone | step] = stock.never_knew(gone | step, extended=scenario.extends)
+            gone |= request.gone
 
 
 class Check:
@@ -64,73 +65,147 @@ class Check:
         self.folder = watched / "run"
         self.stock = stock
         self.promised = {request.name for request in scenario.before} | promised
+        self.requests = (*scenario.before, *scenario.requests)
 
     def all(self, *, repair: bool) -> Iterator[str]:
         if not self.folder.exists():
             yield from self._no_run()
             return
-        with s3t.Run.open(self.folder) as run:
-            deleted, missing = [], []
-            for request in (*self.scenario.before, *self.scenario.requests):
-                left = request.gone & self._present()
-                if left and (left != request.gone or request.name in self.promised):
-                    yield f"{request.name}: {sorted(left)} of {sorted(request.gone)} are still there"
-                (missing if left else deleted).append(request)
-            yield from self._state(run, deleted)
-            for request in deleted:
-                yield from self._asked_again(run, request)
-            for request in missing:
-                yield from self._asked_for_the_first_time(run, request)
-                deleted.append(request)
-                yield from self._state(run, deleted)
+        with self._opened() as run:
+            if self.scenario.destroys and (yield from self._destroyed(run)):
+                return
+            if self.scenario.waits:
+                yield from self._waits(run)
+            gone = frozenset[str]()
+            left = {request.name: request.gone & self._present() for request in self.requests}
+            for request in self.requests:
+                yield from self._whole_or_not_at_all(request, left[request.name])
+                gone |= request.gone - left[request.name]
+            yield from self._state(run, gone)
+            for request in self.requests:
+                if not left[request.name]:
+                    yield from self._asked_again(run, request)
+            for request in self.requests:
+                if left[request.name]:
+                    yield from self._goes_on(run, request, begun=left[request.name] < request.gone)
+                    gone |= request.gone
+                    yield from self._state(run, gone)
             if repair:
-                yield from self._repaired(run, deleted)
-        with contextlib.closing(sqlite3.connect(self.folder / "ledger.sqlite")) as ledger:
-            (found,) = ledger.execute("PRAGMA integrity_check").fetchone()
-            if found != "ok":
-                yield f"the ledger is damaged: {found}"
+                yield from self._repaired(run, gone)
+        if not self.scenario.postgres:
+            yield from self._sound()
+
+    def _opened(self) -> s3t.Run:
+        """The run, as whoever comes next opens it: what is an older state says so, and can be healed."""
+        try:
+            return s3t.Run.open(self.folder)
+        except s3t.errors.RestoredError:
+            if not self.scenario.restored:
+                raise
+            s3t.Run.reconcile(self.folder)
+            return s3t.Run.open(self.folder)
 
     def _present(self) -> set[str]:
         files = self.folder.glob("slices/shard-*/slice-*.parquet")
         return {name for file in files for name in pyarrow.parquet.ParquetFile(file).read()["record"].to_pylist()}
 
-    def _state(self, run: s3t.Run, deleted: list[Request]) -> Iterator[str]:
+    def _whole_or_not_at_all(self, request: Request, left: frozenset[str]) -> Iterator[str]:
+        """A request, or of a long one each batch."""
+        allowed = [request.gone - step for step in request.steps]
+        if left and (request.name in self.promised or left not in (request.gone, *allowed)):
+            yield f"{request.name}: {sorted(left)} of {sorted(request.gone)} are still there"
+
+    def _state(self, run: s3t.Run, gone: frozenset[str]) -> Iterator[str]:
         """What holds at any time between two operations."""
-        gone = frozenset[str]().union(*(request.gone for request in deleted))
         if (present := self._present()) != set(table().id) - gone:
             yield f"the slices hold {sorted(present)} after {sorted(gone)} were deleted"
-        files = tiny.all_files(self.watched)
-        for word in words_of(gone):
-            yield from (f"{word.decode()} is in {path} still" for path, content in files.items() if word in content)
-        for path in files:
-            inside = path.removeprefix("run/")
-            if inside == path or place_named(inside) is None or inside.startswith("tmp/"):
-                yield f"{path} was left behind"
-        wanted = self.stock.never_knew[gone]
-        artifacts = tiny.artifacts(self.folder)
-        for name, content in artifacts.items():
-            if wanted.get(name) != content:
-                yield f"artifact {name} is not one of a run that never knew {sorted(gone)}"
+        yield from self._forgotten(gone)
+        yield from self._artifacts(gone)
+        wanted, artifacts = self.stock.never_knew[gone], tiny.artifacts(self.folder)
         for name in self.stock.alive & wanted.keys() - artifacts.keys():
             yield f"artifact {name} was lost, though nothing under it was deleted"
+        name = json.loads((self.folder / "run.json").read_text())["run"]
+        witness = Witness.of_run(name).generation()
+        if witness != run.status().generation:
+            yield f"the witness has seen generation {witness}, the ledger is at {run.status().generation}"
         if warnings := run.status().warnings:
             yield f"the status warns: {warnings}"
         yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
 
+    def _forgotten(self, gone: frozenset[str]) -> Iterator[str]:
+        """No file holds what they were, and no file is there that nobody knows."""
+        files = tiny.all_files(self.watched)
+        for word in words_of(gone):
+            yield from (f"{word.decode()} is in {path} still" for path, content in files.items() if word in content)
+        for path in files:
+            folder, _, inside = path.partition("/")
+            known = folder in ("run", "state") and place_named(inside, folder=folder) is not None
+            if not known or inside.startswith("tmp/"):
+                yield f"{path} was left behind"
+
+    def _artifacts(self, gone: frozenset[str]) -> Iterator[str]:
+        wanted = self.stock.never_knew[gone]
+        for name, content in tiny.artifacts(self.folder).items():
+            if wanted.get(name) != content:
+                yield f"artifact {name} is not one of a run that never knew {sorted(gone)}"
+
+    def _waits(self, run: s3t.Run) -> Iterator[str]:
+        """What is accepted may wait in its slice until somebody asks, unless that was promised; nothing else may."""
+        accepted = sum(entry.records for entry in run.log())
+        gone = frozenset[str]()
+        for request in self.requests:
+            if request.name in self.promised or accepted >= len(gone | request.gone):
+                gone |= request.gone
+        if accepted != len(gone):
+            yield f"{accepted} records are accepted for deletion; promised are {sorted(gone)}"
+        if ERASED in self.promised:
+            yield from self._forgotten(gone)
+        yield from self._artifacts(gone)
+        run.erase()
+
+    def _destroyed(self, run: s3t.Run) -> Iterator[str]:
+        """Whether the run's secret was destroyed; if so, the run answers, and nothing of the secret is left."""
+        try:
+            run.delete(records=["id03w"], dry_run=True)
+        except s3t.errors.KeyDestroyedError:
+            pass
+        else:
+            if DESTROYED in self.promised:
+                yield "the run's secret was destroyed, and is there again"
+            return False
+        if DESTROYED not in self.promised:
+            run.destroy_key()  # interrupted, it is asked for again
+        salt = tiny.SALT.encode()
+        yield from (
+            f"{path} holds the secret" for path, content in tiny.all_files(self.watched).items() if salt in content
+        )
+        gone = frozenset[str]().union(*(request.gone for request in self.requests))
+        yield from self._forgotten(gone)
+        yield from self._artifacts(gone)
+        if not run.predict(["w1 w2"]).members:
+            yield "it does not answer"
+        return True
+
     def _asked_again(self, run: s3t.Run, request: Request) -> Iterator[str]:
         before = run.status().generation
-        report = run.delete(records=request.records, subjects=request.subjects)
+        if request.key is not None:
+            report = request.ask(run)
+            if not report.repeated or report.deleted != len(request.gone) or report.already or report.unknown:
+                yield f"{request.name}, made again with its key: {report}"
+        report = request.ask(run, with_key=False)
         if set(report.already) != {*request.records, *request.subjects} or report.status.generation != before:
             yield f"{request.name}, asked for again: {report}"
 
-    def _asked_for_the_first_time(self, run: s3t.Run, request: Request) -> Iterator[str]:
-        report = run.delete(records=request.records, subjects=request.subjects)
-        if report.deleted != len(request.gone):
-            yield f"{request.name}, not accepted before the fault and asked for again: {report}"
+    def _goes_on(self, run: s3t.Run, request: Request, *, begun: bool) -> Iterator[str]:
+        """A request that was not accepted, or not whole, before the fault."""
+        report = request.ask(run)
+        if self.scenario.waits:
+            run.erase()
+        if report.deleted != len(request.gone) or report.repeated != begun:
+            yield f"{request.name}, asked for after the fault: {report}"
 
-    def _repaired(self, run: s3t.Run, deleted: list[Request]) -> Iterator[str]:
+    def _repaired(self, run: s3t.Run, gone: frozenset[str]) -> Iterator[str]:
         run.repair()
-        gone = frozenset[str]().union(*(request.gone for request in deleted))
         wanted = self.stock.never_knew[gone]
         if self.stock.old_orders is not None and run.recipe.sequences.budget == BUDGET:
             wanted = self.stock.old_orders
@@ -138,18 +213,17 @@ class Check:
         if artifacts != wanted:
             differ = sorted(name for name in artifacts.keys() | wanted if artifacts.get(name) != wanted.get(name))
             yield f"after repair the artifacts differ from those of a run that never knew {sorted(gone)}: {differ}"
-        yield from self._state(run, deleted)
+        yield from self._state(run, gone)
+
+    def _sound(self) -> Iterator[str]:
+        with contextlib.closing(sqlite3.connect(self.folder / "ledger.sqlite")) as ledger:
+            (found,) = ledger.execute("PRAGMA integrity_check").fetchone()
+            if found != "ok":
+                yield f"the ledger is damaged: {found}"
 
     def _no_run(self) -> Iterator[str]:
         if self.scenario.start is not None:
             yield "the run's folder is gone"
             return
-        self.scenario.act(Program(run=self.folder, model=self.stock.model, acknowledge=lambda request: None))
+        self.scenario.act(Program(run=self.folder, model=self.stock.model, acknowledge=lambda promise: None))
         yield from self.all(repair=False)
-
-
-def copy(start: Path | None, watched: Path) -> None:
-    """A prepared run, or none, in the watched folder."""
-    watched.mkdir()
-    if start is not None:
-        shutil.copytree(start, watched / "run")

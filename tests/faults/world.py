@@ -1,19 +1,29 @@
-"""The records that the trials work on: every one has words of its own, so that a byte search finds it anywhere."""
+"""The records that the trials work on: every one has words of its own, so that a byte search finds it anywhere.
+
+A world is a folder: the run is in `run`, the memory of its deletions (S3T_STATE) in `state`. Both are watched.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pandas as pd
 
+import s3t
+from s3t.deletion import deleter, request
+from s3t.partition import Secret
 from tests import tiny
 
 BUDGET = 2
 MORE = 3
 """The budget after orders were added."""
+LATER = 3600.0
+"""Seconds for which a record may wait to be erased, where it may wait: longer than any trial takes."""
 
 
 def table() -> pd.DataFrame:
@@ -25,7 +35,7 @@ def table() -> pd.DataFrame:
     return rows
 
 
-def recipe(model: Path) -> dict[str, Any]:
+def recipe(model: Path, **changes: Any) -> dict[str, Any]:
     """12 stages in 2 shards; a stage trains in hundredths of a second."""
     return tiny.recipe(
         model,
@@ -33,7 +43,13 @@ def recipe(model: Path) -> dict[str, Any]:
         sequences={"budget": BUDGET},
         text={"max_length": 24},
         training={"epochs": 1},
+        **changes,
     )
+
+
+def enter(world: Path) -> None:
+    """From here on this process remembers deletions in a world."""
+    os.environ["S3T_STATE"] = str(world / "state")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,16 +59,41 @@ class Request:
     name: str
     records: tuple[str, ...] = ()
     subjects: tuple[str, ...] = ()
+    key: str | None = None
+    batch: int = deleter.BATCH_NAMES
+    """Names that are accepted at a time."""
+
+    def ask(self, run: s3t.Run, *, with_key: bool = True) -> s3t.DeletionReport:
+        """Make the request."""
+        with mock.patch.object(deleter, "BATCH_NAMES", self.batch):
+            return run.delete(records=self.records, subjects=self.subjects, key=self.key if with_key else None)
 
     @property
     def gone(self) -> frozenset[str]:
         """The ids that leave."""
-        rows = table()
-        return frozenset(rows[rows.id.isin(self.records) | rows.person.isin(self.subjects)].id)
+        return _owned(self.records, self.subjects)
+
+    @property
+    def steps(self) -> tuple[frozenset[str], ...]:
+        """The ids that have left after each batch."""
+        asked = request.Request.of(Secret(salt=tiny.SALT), records=self.records, subjects=self.subjects, key=self.key)
+        left: list[frozenset[str]] = [frozenset()]
+        for batch in asked.batches(self.batch):
+            records = [asked.names[token] for token in batch.records]
+            left.append(left[-1] | _owned(records, [asked.names[token] for token in batch.subjects]))
+        return tuple(left[1:])
+
+
+def _owned(records: Collection[str], subjects: Collection[str]) -> frozenset[str]:
+    rows = table()
+    return frozenset(rows[rows.id.isin(records) | rows.person.isin(subjects)].id)
 
 
 ONE = Request(name="one", records=("id03w",))
 SEVERAL = Request(name="several", records=("id05w", "id07w"), subjects=("person1w",))
+KEYED = Request(
+    name="keyed", records=("id03w", "id05w", "id07w"), subjects=("person1w", "person2w"), key="ticket 1", batch=2
+)
 
 
 def words_of(gone: Collection[str]) -> list[bytes]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from s3t.ledger import Acceptance, Entry, Ledger
+from s3t.ledger import Acceptance, Ledger, LogEntry
 from s3t.ledger.state import RequestRow, utc
 from s3t.partition import Place
 from s3t.stages import Stage
@@ -175,7 +175,7 @@ def test_states_and_times_come_one_after_the_other(ledger):
 
 
 def test_an_entry_tells_its_times_in_utc():
-    entry = Entry(generation=2, records=1, accepted_at=0.0, effective_at=86400.5, erased_at=None)
+    entry = LogEntry(generation=2, records=1, accepted_at=0.0, effective_at=86400.5, erased_at=None)
     assert entry.to_json() == {
         "generation": 2,
         "records": 1,

@@ -17,7 +17,7 @@ from s3t.ledger.statements import now, of_stage, parse_prefix, prefix_text, upse
 from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
-"""A session of another host that was not seen for so long is taken for dead; it says that it lives six times as often."""
+"""A session of another host that was not seen for so long is taken for dead; it beats six times as often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,7 +69,7 @@ class Sessions:
             self._connection.execute(delete(table).where(table.c.session.in_(list(names))))
 
     def bury(self) -> None:
-        """Forget sessions whose process is gone, or on other hosts, of which nothing was seen for the time of the lease."""
+        """Forget sessions whose process is gone, and those of other hosts that were not seen for a lease."""
         oldest = now(self._connection) - LEASE_SECONDS
         rows = self._connection.execute(select(schema.sessions)).all()
         if dead := [row.session for row in rows if _is_dead(row, oldest)]:
