@@ -243,21 +243,22 @@ def whole_deletions(folder: Path) -> dict[str, float]:
 def sizes(folder: Path, large: int) -> dict[str, Any]:
     """Acceptance alone, and the whole deletion, in a large run and in a small one, in turns."""
     counts = {"small": SMALL, "large": large}
-    runs: dict[str, s3t.Run] = {}
     seconds = 0.0
     for name, records in counts.items():
         started = time.perf_counter()
-        runs[name] = made(folder / name, folder, records=records)
+        made(folder / name, folder, records=records).close()
         seconds = time.perf_counter() - started
-    runs["small"].train()
-    snapshot = runs["small"]._ledger.snapshot()
-    trained = {stage: runs["small"]._store.get(stage.shard, key) for stage, key in snapshot.stages.items()}
+    with s3t.Run.open(folder / "small") as small:
+        small.train()
+        stages = small._ledger.snapshot().stages
+        trained = {stage: small._store.get(stage.shard, key) for stage, key in stages.items()}
+    runs = {name: s3t.Run.open(folder / name) for name in counts}
     ways: dict[str, Callable[[s3t.Run, str], object]] = {"accept": accept_alone, "delete": delete_one}
     times: dict[str, dict[str, list[float]]] = {name: {way: [] for way in ways} for name in runs}
     rng = np.random.default_rng(SEED)
     left = {name: rng.permutation(records)[: 2 * (DELETIONS + WARM_UP)].tolist() for name, records in counts.items()}
     for number in track(range(DELETIONS + WARM_UP), console=Console(stderr=True), description="deleting"):
-        for name, run in runs.items():
+        for name, run in list(runs.items())[:: 1 if number % 2 else -1]:
             for way, act in ways.items():
                 restore(run, trained)
                 started = time.perf_counter()
