@@ -27,6 +27,8 @@ from tests.deletion.scanner import found_in, image_spellings, spellings, token_s
 from tests.deletion.watch import LOG, Folders, logged
 
 ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.integration
 FIRST_WORD = 4  # the token of tiny.WORDS[0]; the special ones come before
 
 NUMBER = 24
