@@ -45,6 +45,7 @@ test-slow: $(VENV)/test.stamp
 
 bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.deletion
+	$(BIN)/python -m benchmarks.ledger
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sequences
 
 experiments: $(VENV)/demo.stamp

@@ -82,10 +82,11 @@ class Model:
 
     def settle(self) -> None:
         for number, (records, state) in self.log.items():
-            if state == "accepted" and all(at >= number for at in self.sessions.values()):
+            moved = all(at >= number for at in self.sessions.values())
+            if state == "accepted" and moved:
                 state = "effective"
             left = [made for _, made in self.pending.values()] + list(self.dead.values())
-            if state == "effective" and number not in left:
+            if state == "effective" and moved and number not in left:
                 state = "erased"
             self.log[number] = records, state
 

@@ -191,6 +191,7 @@ class Presence:
         with self._ledger.writing() as transaction:
             if not transaction.sessions.beat(self.session):  # taken for dead, for this process slept
                 transaction.sessions.seen(self.session, generation=generation)
+            transaction.settle()  # another may have died that was waited for
         self._beat_at = time.monotonic() + BEAT_SECONDS
 
 

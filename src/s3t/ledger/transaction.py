@@ -212,18 +212,20 @@ class Transaction:
         self._note_change()
 
     def settle(self) -> None:
-        """Note which generations every living session has moved to, and of which no byte is left."""
+        """Note which generations every living session has moved to, and of which no byte is left anywhere.
+
+        A generation that took nothing in service is effective at its acceptance. A session may hold its records in
+        memory all the same, so that it, too, is erased only when all have moved.
+        """
         run, log = self._connection.execute, schema.generations
         self.sessions.bury()
-        time = now(self._connection)
+        time, unfinished = now(self._connection), log.c.erased_at.is_(None)
         older = exists().where(schema.sessions.c.generation < log.c.generation)
-        moved = run(update(log).where(log.c.effective_at.is_(None), ~older).values(effective_at=time)).rowcount
-        left = (exists().where(table.c.generation == log.c.generation) for table in _ERASING)
-        done = run(
-            update(log)
-            .where(log.c.erased_at.is_(None), log.c.effective_at.is_not(None), *(~found for found in left))
-            .values(erased_at=time)
-        ).rowcount
+        waiting = log.c.effective_at.is_(None)
+        moved = run(update(log).where(unfinished, waiting, ~older).values(effective_at=time)).rowcount
+        # Not a subquery a row: thousands may wait, and each would look through them all.
+        nothing_left = (log.c.generation.not_in(select(table.c.generation)) for table in _ERASING)
+        done = run(update(log).where(unfinished, ~waiting, ~older, *nothing_left).values(erased_at=time)).rowcount
         if moved or done:
             self._note_change()
 

@@ -1,0 +1,64 @@
+"""A process that says when it is in the midst of its work, and there waits: `python -m tests.run.sleeper RUN WORK`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import s3t
+from tests.run.meanwhile import Meanwhile
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Sleeper:
+    """Such a process, stopped by SIGSTOP in the midst of its work."""
+
+    def __init__(self, run: Path, *, work: str) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.run.sleeper", str(run), work],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == "working\n"
+        os.kill(self._process.pid, signal.SIGSTOP)
+
+    def wake(self) -> dict[str, Any]:
+        """Let it go on, to its end; what it says then."""
+        os.kill(self._process.pid, signal.SIGCONT)
+        said, _ = self._process.communicate("\n", timeout=60)
+        assert self._process.returncode == 0
+        return json.loads(said)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate(timeout=60)
+
+
+def wait() -> None:
+    print("working", flush=True)
+    sys.stdin.readline()
+
+
+def main() -> None:
+    folder, work = sys.argv[1:]
+    with s3t.Run.open(folder) as run:
+        if work == "predict":
+            answer = run.predict(["w1 w30", "w2"], progress=Meanwhile(wait))
+            said: dict[str, Any] = {"generation": answer.generation, "keys": list(answer.keys.values())}
+        else:
+            report = run.train(progress=Meanwhile(wait))
+            said = {"discarded": report.discarded, "stages": len(report.stages)}
+    print(json.dumps(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""A run whose ledger is in PostgreSQL does what one with SQLite does, byte for byte."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import s3t
+from tests import tiny
+from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race
+from tests.run.worlds import make_worlds
+
+ROOT = Path(__file__).resolve().parents[2]
+
+TRAIN = """
+import sys
+import s3t
+with s3t.Run.open(sys.argv[1]) as run:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(len(run.train().stages))
+"""
+
+
+@pytest.fixture(scope="module")
+def url(postgres):
+    return postgres.create_database("runs")
+
+
+@pytest.fixture
+def recipe(text_model, url):
+    return tiny.recipe(text_model, ledger=url)
+
+
+def test_a_run_that_forgot_is_one_that_never_knew(recipe, tmp_path):
+    """Both have schemas of their own in one database."""
+    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r3"], ["r10", "r11"], ["r23"]])
+    assert not list(tmp_path.glob("*/ledger.sqlite*"))
+    worlds.assert_exact()
+    worlds.close()
+
+
+def test_its_artifacts_are_those_of_a_run_with_sqlite(recipe, text_model, tmp_path):
+    for name, content in (("postgres", recipe), ("sqlite", tiny.recipe(text_model))):
+        with s3t.Run.create(tmp_path / name, recipe=content, data=tiny.text_table()) as run:
+            run.train()
+            run.delete(records=["r3"])
+            run.repair()
+    assert (tmp_path / "sqlite" / "ledger.sqlite").exists()
+    assert tiny.artifacts(tmp_path / "postgres") == tiny.artifacts(tmp_path / "sqlite")
+
+
+def test_a_deletion_is_reported_found_and_remembered(recipe, tmp_path):
+    table = tiny.text_table(24, subjects=6)
+    recipe["columns"]["subject"] = "person"
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        report = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
+        assert report.deleted == 5
+        assert [entry.state for entry in report.entries] == ["erased"]
+        again = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
+        assert (again.deleted, again.repeated) == (5, True)
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert run.delete(records=["r3", "r4"]).already == ("r3",)
+        assert [(entry.generation, entry.records, entry.state) for entry in run.log()] == [
+            (0, 0, "erased"),
+            (1, 5, "erased"),
+            (2, 1, "erased"),
+        ]
+        assert not run.locate(subjects=["p2"])[0].present
+        run.repair()
+        assert run.audit(replay=2, seed=0).ok
+
+
+def test_two_trainers_share_the_work(recipe, text_model, tmp_path):
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    trainers = [
+        subprocess.Popen(
+            [sys.executable, "-c", TRAIN, str(tmp_path / "run")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
+        )
+        for _ in range(2)
+    ]
+    for trainer in trainers:
+        assert trainer.stdout.readline() == "ready\n"
+    for trainer in trainers:
+        trainer.stdin.write("\n")
+        trainer.stdin.flush()
+    trained = [int(trainer.communicate(timeout=60)[0]) for trainer in trainers]
+    assert sum(trained) == 18  # none twice
+    assert min(trained) > 0
+    with s3t.Run.create(tmp_path / "alone", recipe=tiny.recipe(text_model), data=tiny.text_table()) as alone:
+        alone.train()
+    assert tiny.artifacts(tmp_path / "run") == tiny.artifacts(tmp_path / "alone")
+
+
+def test_nothing_tainted_is_answered_or_stored(recipe, tmp_path):
+    recipe["training"] |= {"epochs": 1, "batch_size": 16}
+    table = tiny.text_table(240)
+    seen, gone = race(tmp_path, recipe, table, seconds=6, deletions=20, processes=("predict", "repair"))
+    assert_nothing_tainted(seen, deletions=20, seconds=6)
+    assert_as_if_never_known(tmp_path, recipe, table, gone)
+
+
+def test_its_password_is_written_nowhere(text_model, url, tmp_path, monkeypatch):
+    with_password = url.replace("postgres@", "postgres:hush@")  # the server trusts whoever reaches its socket
+    monkeypatch.setenv("S3T_LEDGER", with_password)
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+        run.delete(records=["r3"])
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["ledger"] == url
+    assert not [name for name, content in tiny.all_files(tmp_path / "run").items() if b"hush" in content]
+    monkeypatch.delenv("S3T_LEDGER")
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert run.status().inventory.generation == 1

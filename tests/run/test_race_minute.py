@@ -1,0 +1,93 @@
+"""Eight threads, and other processes, delete, predict and repair at once: nothing tainted is answered or stored."""
+
+import pytest
+
+import s3t
+from s3t.ledger import Snapshot, Transaction
+from s3t.ledger.presence import Work
+from tests import tiny
+from tests.run.race import Notes, Process, Seen, roles
+
+RECORDS = 240
+
+
+@pytest.fixture
+def table():
+    return tiny.text_table(RECORDS)
+
+
+@pytest.fixture
+def recipe(text_model):
+    return tiny.recipe(text_model, training={"epochs": 1, "batch_size": 16})
+
+
+def race(folder, recipe, table, *, seconds, deletions, processes=()):
+    """Let everybody run; what was seen, and the records that are gone."""
+    gone = list(table.id.sample(deletions, random_state=0))
+    path = folder / "notes"
+    notes = Notes(path)
+    with pytest.MonkeyPatch.context() as patch, s3t.Run.create(folder / "run", recipe=recipe, data=table) as run:
+        notes.watch(patch)
+        notes.slices_of(run)
+        run.train()
+        names = {run._parts.secret.token("ledger", "record", name).hex(): name for name in table.id}
+        others = [Process(run.path, path, role=role, seconds=seconds) for role in processes]
+        for other in others:
+            other.wait_until_ready()
+        with s3t.Run.open(run.path) as shared, s3t.Run.open(run.path) as own:
+            threads = roles(notes, [run, shared, own], records=gone, seconds=seconds)
+            for each in (*others, *threads):
+                each.begin() if isinstance(each, Process) else each.start()
+            for each in (*threads, *others):
+                each.join()
+    return Seen.read(path, names), gone
+
+
+def assert_nothing_tainted(seen, *, deletions, seconds):
+    assert seen.errors == []
+    assert seen.tainted_asked == []
+    assert seen.tainted_answers == []
+    assert seen.tainted_stored == []
+    assert seen.accepted == deletions
+    assert seen.answered > 2 * seconds
+    assert seen.stored > 18 + seconds / 2  # repairs came to something
+
+
+def assert_as_if_never_known(folder, recipe, table, gone):
+    with s3t.Run.open(folder / "run") as run:
+        assert run.audit().ok
+        run.repair()
+        assert run.audit(replay=3, seed=0).ok
+        assert all(entry.state == "erased" for entry in run.log())
+    with s3t.Run.create(folder / "never-knew", recipe=recipe, data=table[~table.id.isin(gone)]) as never_knew:
+        never_knew.train()
+    assert tiny.artifacts(folder / "run") == tiny.artifacts(folder / "never-knew")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "deletions"),
+    [pytest.param(6, 30, id="six seconds"), pytest.param(60, 180, id="a minute", marks=pytest.mark.slow)],
+)
+@pytest.mark.parametrize("processes", [(), ("predict", "repair")], ids=["threads", "threads and processes"])
+def test_nothing_tainted_is_answered_or_stored(seconds, deletions, processes, tmp_path, recipe, table):
+    seen, gone = race(tmp_path, recipe, table, seconds=seconds, deletions=deletions, processes=processes)
+    assert_nothing_tainted(seen, deletions=deletions, seconds=seconds)
+    assert_as_if_never_known(tmp_path, recipe, table, gone)
+
+
+def test_the_onlooker_sees_an_answer_that_no_deletion_stops(tmp_path, recipe, table, monkeypatch):
+    monkeypatch.setattr(Work, "look", lambda self, snapshot: None)
+    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
+    assert seen.tainted_answers
+
+
+def test_the_onlooker_sees_a_stage_that_is_stored_without_comparison(tmp_path, recipe, table, monkeypatch):
+    monkeypatch.setattr(Snapshot, "still_as", lambda self, seen: True)
+    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
+    assert seen.tainted_stored
+
+
+def test_the_onlooker_sees_tainted_stages_that_stay_in_use(tmp_path, recipe, table, monkeypatch):
+    monkeypatch.setattr(Transaction, "_take_out_stages", lambda self, numbered: None)
+    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
+    assert seen.tainted_asked

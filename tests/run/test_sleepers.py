@@ -1,0 +1,104 @@
+"""A process that is stopped in the midst of its work holds up what a deletion can promise, and never breaks it."""
+
+import time
+
+import pytest
+
+import s3t
+from s3t.deletion.deleter import PATIENCE_SECONDS
+from s3t.partition import Place
+from tests import tiny
+from tests.run.sleeper import Sleeper
+
+
+def timed(act):
+    started = time.monotonic()
+    result = act()
+    return result, time.monotonic() - started
+
+
+def states(run):
+    return [entry.state for entry in run.log()]
+
+
+def until_effective(run):
+    end = time.monotonic() + 30
+    while "accepted" in states(run):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def test_a_deletion_waits_for_a_stopped_prediction_only_so_long(trained):
+    sleeper = Sleeper(trained.path, work="predict")
+    before = trained._ledger.snapshot().stages
+    report, seconds = timed(lambda: trained.delete(records=["r3"]))
+    assert report.deleted == 1
+    assert [entry.state for entry in report.entries] == ["accepted"]
+    assert PATIENCE_SECONDS <= seconds < PATIENCE_SECONDS + 10
+    assert states(trained) == ["erased", "accepted"]  # what it has in memory has not left yet
+    answer = trained.predict(["w1"])  # who is awake goes on
+    assert answer.generation == 1
+    tainted = set(before.values()) - set(trained._ledger.snapshot().stages.values())
+    said = sleeper.wake()
+    until_effective(trained)
+    assert said["generation"] == 1
+    assert tainted
+    assert not tainted & set(said["keys"])
+    assert states(trained) == ["erased", "erased"]
+    assert trained.audit().ok
+
+
+def test_what_a_stopped_training_makes_of_a_deleted_record_is_thrown_away(text_model, tmp_path):
+    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
+    sleeper = Sleeper(run.path, work="train")  # at stage (0,) of shard 0
+    record = next(name for name in table.id if run.locate(records=[name])[0].places == (Place(0, 0),))
+    run.delete(records=[record])
+    assert states(run) == ["erased", "effective"]  # nothing of it was in service, but somebody has it in memory
+    said = sleeper.wake()
+    assert said["discarded"] >= 1
+    assert states(run) == ["erased", "erased"]
+    run.repair()
+    assert run.audit().ok
+    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
+    never_knew.train()
+    assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
+
+
+def test_a_stopped_process_that_dies_holds_nothing_up(trained):
+    sleeper = Sleeper(trained.path, work="predict")
+    trained.delete(records=["r3"])
+    assert states(trained) == ["erased", "accepted"]
+    sleeper.kill()
+    report, seconds = timed(lambda: trained.delete(records=["r4"]))
+    assert seconds < PATIENCE_SECONDS
+    assert [entry.state for entry in report.entries] == ["erased"]
+    assert states(trained) == ["erased", "erased", "erased"]
+
+
+def test_who_only_serves_on_notes_that_a_stopped_process_has_died(trained, monkeypatch):
+    """No other deletion and no opening comes."""
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.5)
+    trained.predict(["w1"])
+    sleeper = Sleeper(trained.path, work="predict")
+    trained.delete(records=["r3"])
+    assert states(trained) == ["erased", "accepted"]
+    sleeper.kill()
+    until_effective(trained)
+    assert states(trained) == ["erased", "erased"]
+
+
+@pytest.mark.parametrize("work", ["predict", "train"])
+def test_a_stopped_process_holds_no_lock(work, trained):
+    """Whoever deletes, predicts or repairs meanwhile waits for nobody, but for the promise of being effective."""
+    trained.delete(records=["r5"])
+    sleeper = Sleeper(trained.path, work=work)
+    try:
+        trained.delete(records=["r3"])
+        for shard in trained.predict(["w1"]).keys:
+            assert shard in (0, 1)
+        assert trained.status().inventory.generation == 2
+    finally:
+        sleeper.kill()
+    trained.repair()
+    assert trained.audit().ok
