@@ -1,6 +1,7 @@
 # make demo    the main job, self-contained (about a minute after installation)
-# make test    lint, types, tests (what CI runs)
-# make test-slow   real data in S3T_DATA (default ../shared/data)
+# make test    lint, types, tests
+# make test-integration   tests that start servers and many processes; CI runs both
+# make test-slow   thousands of faults; real data in S3T_DATA (default ../shared/data)
 # make bench   the committed benchmarks
 # make experiments   the paper's figures again (three quarters of an hour; goes on where it was stopped)
 PYTHON ?= python3
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 S3T_DATA ?= $(abspath ../shared/data)
 export S3T_DATA
 
-.PHONY: demo test test-slow lint types bench experiments clean
+.PHONY: demo test test-integration test-slow lint types bench experiments clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -34,7 +35,10 @@ types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow and not integration"
+
+test-integration: $(VENV)/test.stamp
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "integration and not slow"
 
 test-slow: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -m slow -s

@@ -17,6 +17,13 @@ from tests.postgres import PostgresServer
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs a PostgreSQL server is a test of integration. (One that asks for the server as it runs says so.)"""
+    for item in items:
+        if "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def state_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Runs that tests share are remembered in a folder of the tests', never in the home of who runs them."""

@@ -17,6 +17,8 @@ from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture
 def short():

@@ -27,9 +27,15 @@ class Told:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, 1)
 
-    def wait(self, step: str, gone: int) -> None:
-        """Say what was done, and how many of the plan's deletions with it; go on when told to."""
-        print(json.dumps({"step": step, "gone": gone}), file=self._out, flush=True)
+    def wait(self, step: str, gone: int, *, waiting: bool = False) -> None:
+        """Say what was done, and how many of the plan's deletions with it; go on when told to.
+
+        Args:
+            step: in words.
+            gone: deletions that are accepted.
+            waiting: whether their records may still be in their slices.
+        """
+        print(json.dumps({"step": step, "gone": gone, "waiting": waiting}), file=self._out, flush=True)
         if not sys.stdin.readline():
             raise SystemExit("nobody listens")
 
@@ -37,10 +43,19 @@ class Told:
 def by_library(plan: dict[str, Any], told: Told) -> None:
     import pandas as pd
 
+    path = Path(plan["data"])
+    live(plan, told, pd.read_csv(path, dtype=str) if path.suffix == ".csv" else pd.read_parquet(path))
+
+
+def from_a_dataset(plan: dict[str, Any], told: Told) -> None:
+    import datasets
+
+    live(plan, told, datasets.load_dataset("csv", data_files=plan["data"], split="train"))
+
+
+def live(plan: dict[str, Any], told: Told, data: Any) -> None:
     import s3t
 
-    path = Path(plan["data"])
-    data = pd.read_csv(path, dtype=str) if path.suffix == ".csv" else pd.read_parquet(path)
     with s3t.Run.create(plan["run"], recipe=plan["recipe"], data=data) as run:
         told.wait("create", 0)
         run.train()
@@ -63,6 +78,24 @@ def by_library(plan: dict[str, Any], told: Told) -> None:
     with s3t.Run.open(plan["run"]) as run:
         run.status()
     told.wait("close", gone)
+
+
+def patiently(plan: dict[str, Any], told: Told) -> None:
+    """Records wait in their slices until somebody asks for the erasure."""
+    import s3t
+
+    with s3t.Run.create(plan["run"], recipe=plan["recipe"], data=plan["data"]) as run:
+        run.train()
+        told.wait("train", 0)
+        for request in plan["deletions"]:
+            run.delete(**request)
+        gone = len(plan["deletions"])
+        told.wait("delete", gone, waiting=True)
+        run.predict(plan["kept"])
+    with s3t.Run.open(plan["run"]) as run:
+        told.wait("close, open", gone, waiting=True)
+        run.erase()
+        told.wait("erase", gone)
 
 
 def by_command(plan: dict[str, Any], told: Told) -> None:
@@ -107,6 +140,8 @@ def leaky(plan: dict[str, Any], told: Told) -> None:
     """What a run must not do: keeps copies of its records where no list says so."""
     import shutil
 
+    import pyarrow.parquet
+
     import s3t
 
     with s3t.Run.create(plan["run"], recipe=plan["recipe"], data=plan["data"]):
@@ -115,13 +150,22 @@ def leaky(plan: dict[str, Any], told: Told) -> None:
         (Path.home() / ".s3t-history").write_text("deleted: nothing yet")
         with tempfile.NamedTemporaryFile(prefix="s3t-passing-") as passing:
             passing.write(b"gone at once")
+        by_arrow = Path(tempfile.gettempdir()) / "s3t-by-arrow"  # a library that opens files past Python
+        pyarrow.parquet.write_table(pyarrow.table({"id": ["gone at once, too"]}), by_arrow)
+        by_arrow.unlink()
     told.wait("leak", 0)
 
 
-WAYS = {"library": by_library, "command": by_command, "leaky": leaky}
+WAYS = {
+    "library": by_library,
+    "command": by_command,
+    "dataset": from_a_dataset,
+    "patience": patiently,
+    "leaky": leaky,
+}
 
 if __name__ == "__main__":
     tempfile.gettempdir()  # tries the folder with a file of its own, once a process
-    watch_this_process()
     content = json.loads(Path(sys.argv[1]).read_bytes())
+    watch_this_process(Path(content["log"]))
     WAYS[content["way"]](content, Told())

@@ -22,21 +22,27 @@ import pytest
 import yaml
 
 from s3t.deletion.places import place_named
+from s3t.partition import Secret
 from tests import tiny
 from tests.deletion.scanner import found_in, image_spellings, spellings, token_spellings
-from tests.deletion.watch import LOG, Folders, logged
+from tests.deletion.watch import Folders, logged
+from tests.faults.build import build
 
 ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = pytest.mark.integration
 FIRST_WORD = 4  # the token of tiny.WORDS[0]; the special ones come before
 
 NUMBER = 24
 ALONE, PERSON, BULK = [3], [4, 16], [7, 8, 9, 10]
 """Rows that are deleted: one by its id; both of a person; some at once, of people who stay."""
+DELETIONS = (ALONE, PERSON, BULK)
 
 ELSEWHERE = {
     "/dev/null": "keeps nothing",
     "own/answers.csv": "the user asked for it",
-    "own/[0-9]*-????????????????": "the same while it is written",
+    "own/*-[0-9]*-????????????????": "the same while it is written",
+    "cache/huggingface/datasets/*": "what load_dataset made, before the run began",
 }
 """What is written outside of the run all the same, by its path or the one in the world, with the reason."""
 
@@ -48,6 +54,7 @@ class World:
     folder: Path
     plan: Mapping[str, Any]
     table: pd.DataFrame
+    shim: Path
 
     @property
     def content(self) -> str:
@@ -61,13 +68,13 @@ class World:
         """
         watch = self.folder.with_name("watch")
         watch.mkdir()
-        (watch / "plan.json").write_text(json.dumps(dict(self.plan)))
+        (watch / "plan.json").write_text(json.dumps(dict(self.plan) | {"log": str(watch / "log")}))
         folders = Folders([self.folder])
         with (watch / "stderr").open("w") as errors:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.deletion.full_run", str(watch / "plan.json")],
                 cwd=self.folder / "here",
-                env=self._environment(watch / "log"),
+                env=self._environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -105,13 +112,13 @@ class World:
     def _name(self, path: Path) -> str:
         return str(path.relative_to(self.folder) if path.is_relative_to(self.folder) else path)
 
-    def _environment(self, log: Path) -> dict[str, str]:
+    def _environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("XDG_", "HF_", "S3T_"))}
         fresh = {name: str(self.folder / name.lower()) for name in ("HOME", "TMPDIR")}
         fresh |= {f"XDG_{name}_HOME": str(self.folder / name.lower()) for name in ("STATE", "CACHE", "CONFIG", "DATA")}
         path = os.pathsep.join([str(ROOT), str(ROOT / "src")])
         quiet = {"PYTHONDONTWRITEBYTECODE": "1", "HF_HUB_OFFLINE": "1"}
-        return kept | fresh | quiet | {LOG: str(log), "PYTHONPATH": path}
+        return kept | fresh | quiet | {"LD_PRELOAD": str(self.shim), "PYTHONPATH": path}
 
     def words(self, rows: Collection[int]) -> dict[str, set[bytes]]:
         """All that these records are, in every spelling, by a name for messages; a person only with all records."""
@@ -146,20 +153,30 @@ def table_of(kind: str) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+@pytest.fixture(scope="module")
+def shim(tmp_path_factory):
+    return build(tmp_path_factory.mktemp("shim"))
+
+
 @pytest.fixture
-def world(tmp_path, text_model, image_model):
-    def make(kind: str, way: str) -> World:
+def world(tmp_path, text_model, image_model, shim):
+    def make(kind: str, way: str, **changes: Any) -> World:
         folder = tmp_path / "world"
         for name in ("home", "tmpdir", "state", "cache", "config", "data", "here", "runs", "own"):
             (folder / name).mkdir(parents=True)
         own, table = folder / "own", table_of(kind)
         model = text_model if kind == "text" else image_model
         recipe = tiny.recipe(
-            model, kind=kind, columns={"subject": "person"}, sequences={"budget": 2}, training={"epochs": 1}
+            model,
+            kind=kind,
+            columns={"subject": "person"},
+            sequences={"budget": 2},
+            training={"epochs": 1},
+            **changes,
         )
         (own / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         data, kept = (own / f"{name}.{'csv' if kind == 'text' else 'parquet'}" for name in ("records", "kept"))
-        gone = [*ALONE, *PERSON, *BULK]
+        gone = [row for rows in DELETIONS for row in rows]
         for path, rows in ((data, table), (kept, table.drop(gone))):
             rows.to_csv(path, index=False) if kind == "text" else rows.to_parquet(path, index=False)
         bulk = table["id"][BULK].tolist()
@@ -175,36 +192,85 @@ def world(tmp_path, text_model, image_model):
             "requests": str(own / "requests.csv"),
             "deletions": [{"records": table["id"][ALONE].tolist()}, {"subjects": people}, {"records": bulk}],
         }
-        return World(folder, plan, table)
+        return World(folder, plan, table, shim)
 
     return make
+
+
+def looked_at(made: World) -> Iterator[tuple[dict[str, Any], set[Path]]]:
+    """Every step of a run's life; at each nothing may be left, unless it waits, and no file be unlisted."""
+    steps = []
+    for told, written in made.live():
+        gone = deleted_at(told)
+        left = {path: found for path in written if path.is_file() and (found := found_in(path, made.words(gone)))}
+        if told["waiting"]:
+            assert all(path.match("runs/run/slices/shard-*/slice-*.parquet") for path in left), left
+            assert made.present() == set(range(NUMBER)), told
+        else:
+            assert left == {}, told
+            assert made.present() == set(range(NUMBER)) - set(gone), "the scanner is blind"
+        assert made.undeclared(written) == [], told
+        steps.append(told)
+        yield told, written
+    assert steps[-1]["gone"] == len(DELETIONS)
+    assert not steps[-1]["waiting"]
+
+
+def deleted_at(told: Mapping[str, Any]) -> list[int]:
+    """Rows that are deleted by a step."""
+    return [row for rows in DELETIONS[: told["gone"]] for row in rows]
 
 
 @pytest.mark.parametrize("way", ["library", "command"])
 @pytest.mark.parametrize("kind", ["text", "image"])
 def test_nothing_of_a_deleted_record_is_in_any_file(kind, way, world):
     made = world(kind, way)
-    deletions = [ALONE, PERSON, BULK]
-    steps = []
-    for told, written in made.live():
-        gone = [row for rows in deletions[: told["gone"]] for row in rows]
-        words = made.words(gone)
-        left = {str(path): found for path in written if path.is_file() and (found := found_in(path, words))}
-        assert left == {}, told
-        assert made.undeclared(written) == [], told
-        assert made.present() >= set(range(NUMBER)) - set(gone), "the scanner is blind"
+    steps = 0
+    for told, written in looked_at(made):
+        steps += 1
         if way == "library" and told["step"].startswith("delete"):  # the run is open: its log was read, too
             assert Path(made.plan["run"]) / "ledger.sqlite-wal" in written
-        steps.append(told)
-    assert len(steps) >= 6
-    assert steps[-1]["gone"] == len(deletions)
+    assert steps >= 6
+
+
+def test_the_cache_of_a_dataset_goes_with_the_first_deletion(world):
+    made = world("text", "dataset")
+    cached = {}
+    for told, written in looked_at(made):
+        cached[told["gone"]] = {path for path in written if path.suffix == ".arrow" and path.is_file()}
+    assert all(path.is_relative_to(made.folder / "cache" / "huggingface" / "datasets") for path in cached[0])
+    assert len(cached[0]) == 1
+    assert not any(cached[gone] for gone in (1, 2, 3))
+
+
+def test_what_waits_is_in_its_slice_alone_until_it_is_erased(world):
+    made = world("text", "patience", deletion={"erase_within": 86_400.0})
+    assert [told["waiting"] for told, _ in looked_at(made)] == [False, True, True, False]
+
+
+def test_nothing_of_a_deleted_record_is_in_the_folder_of_the_database_server(world, postgres):
+    made, server = world("text", "library", ledger=postgres.create_database("residue")), Folders([postgres.folder])
+    names = made.table["id"][[row for rows in DELETIONS for row in rows]]
+    tokens = [Secret(salt=tiny.SALT).token("ledger", "record", name) for name in names]
+    for told, _ in looked_at(made):
+        held = b"".join(page for path in server.changed() for page in pages(path))
+        forms = {form for found in made.words(deleted_at(told)).values() for form in found}
+        assert not any(form in held for form in forms), told
+        assert all(token in held for token in tokens)  # what the ledger does hold of them is found
+
+
+def pages(path: Path) -> Iterator[bytes]:
+    """Of a database's file, those that are not empty."""
+    content = path.read_bytes() if path.exists() else b""  # a server tidies up at any time
+    whole = (content[start : start + 8192] for start in range(0, len(content), 8192))
+    return (page for page in whole if page.strip(b"\0"))
 
 
 def test_a_file_that_no_list_names_is_noticed_and_read(world):
     made = world("text", "leaky")
     ((_, written),) = made.live()
-    copy, history, passing = made.undeclared(written)
-    assert (copy, history) == ("home/.s3t-history", "runs/run/cache/records")
+    copy, history, by_arrow, passing = made.undeclared(written)
+    assert (copy, history, by_arrow) == ("home/.s3t-history", "runs/run/cache/records", "tmpdir/s3t-by-arrow")
     assert fnmatchcase(passing, "tmpdir/s3t-passing-*")
     words, wanted = made.words(ALONE), {f"id of {ALONE[0]}", f"text of {ALONE[0]}"}
     holding = [path for path in written if path.is_file() and wanted <= found_in(path, words)]

@@ -12,6 +12,8 @@ from tests.faults.shim import read_log
 
 ROOT = Path(__file__).resolve().parents[2]
 
+pytestmark = pytest.mark.integration
+
 # Points 1 to 9. Each step that is refused says so, and the next is tried.
 PROGRAM = """
 import os, sys

@@ -20,7 +20,7 @@ def schema_of_its_own(database):
     return PostgresAddress.of(database, run=secrets.token_hex(8))
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
 def address(request, tmp_path):
     """Where a ledger can be; nothing is there yet."""
     return tmp_path / "ledger.sqlite" if request.param == "sqlite" else request.getfixturevalue("schema_of_its_own")

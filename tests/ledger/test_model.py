@@ -162,7 +162,7 @@ STEPS = st.lists(st.tuples(NAMES, NUMBERS, st.booleans()), min_size=1, max_size=
 TRANSACTIONS = st.lists(st.tuples(STEPS, st.booleans(), st.sampled_from([False, False, True])), max_size=12)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgres", marks=pytest.mark.integration)])
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(transactions=TRANSACTIONS)
 def test_any_schedule_leaves_what_a_dictionary_would_hold(kind, transactions, request):
