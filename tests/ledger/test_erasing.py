@@ -19,6 +19,7 @@ from tests.ledger.world import (
     states,
     taking,
     token,
+    walk,
     will_rewrite,
 )
 
