@@ -1,9 +1,11 @@
 """Requests: batches, idempotency keys, groups of callers, deferral, and a deletion that moves nobody."""
 
+import sqlite3
 import threading
 
 import numpy as np
 import pytest
+from sqlalchemy.exc import OperationalError
 
 import s3t
 from s3t.deletion import deleter
@@ -11,6 +13,7 @@ from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Request
 from s3t.errors import StorageError
+from s3t.ledger import Transaction
 from s3t.partition import Secret
 from tests import tiny
 from tests.run.worlds import records_by_slice
@@ -98,7 +101,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
 
     with monkeypatch.context() as patched:
         patched.setattr(Acceptor, "accept", once)
-        with pytest.raises(StorageError):
+        with pytest.raises(StorageError, match=r"out of use already\).*make the same request again"):
             trained.delete(records=names, key="ticket")
     assert trained.status().records == 24 - 2
     report = trained.delete(records=names, key="ticket")
@@ -107,6 +110,31 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
     assert [entry.records for entry in report.entries] == [2, 2, 1]
     assert all(entry.state == "erased" for entry in trained.log())
     assert trained.audit().ok
+
+
+def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are_out_of_use(trained, monkeypatch):
+    log, left = Transaction.log, [0]
+
+    def at_last_refused(self, generations=None):
+        left[0] -= 1
+        if left[0] == 0:
+            raise OperationalError("SELECT", {}, sqlite3.OperationalError("the connection is lost"))
+        return log(self, generations)
+
+    monkeypatch.setattr(Transaction, "log", at_last_refused)
+    told = []
+    for number in range(1, 10):
+        left[0] = number
+        try:
+            trained.delete(records=[f"r{number}"])
+        except StorageError as error:
+            told.append(str(error))
+        else:
+            break
+    assert len(told) >= 3
+    assert all("out of use already" in text and "nothing was changed" not in text for text in told)
+    left[0] = 0
+    assert [entry.state for entry in trained.log()] == ["erased"] * (len(told) + 2)
 
 
 def test_a_long_request_is_accepted_in_batches_and_each_slice_is_rewritten_once(trained, monkeypatch):

@@ -12,7 +12,7 @@ from unittest import mock
 import s3t
 from s3t.ledger import presence
 from tests.faults.plants import planted
-from tests.faults.scenarios import SCENARIOS, Program
+from tests.faults.scenarios import SCENARIOS, Program, Scenario
 from tests.faults.shim import Shim
 from tests.faults.trial import Trial
 from tests.faults.world import recipe, table
@@ -65,10 +65,11 @@ def be_victim(trial: Trial, *, watched: Path, model: Path, notes: Notes, log: Pa
         shim.disarm()
         if trial.kind == "fsync" and refused:
             _refuses_everything(program, notes)
-        elif (
-            trial.kind in ("short", "full", "eio", "connection") and refused and _attempt(scenario.act, program, notes)
-        ):
-            notes.add("broke", "all is well again, but the same process still refuses")
+        elif trial.kind in ("short", "full", "eio", "connection") and refused:
+            if not scenario.restored and not scenario.destroys and program.run.exists():
+                _told_the_truth(scenario, program, notes)
+            if _attempt(scenario.act, program, notes):
+                notes.add("broke", "all is well again, but the same process still refuses")
 
 
 def _attempt(act: Any, program: Program, notes: Notes) -> bool:
@@ -83,6 +84,19 @@ def _attempt(act: Any, program: Program, notes: Notes) -> bool:
         return False
     notes.add("finished")
     return False
+
+
+def _told_the_truth(scenario: Scenario, program: Program, notes: Notes) -> None:
+    """A refusal that does not say that records are out of use says that nothing has changed."""
+    (told,) = notes.details("refused")
+    if "out of use" in told or "nobody can know" in told:
+        return
+    promised = notes.details("acknowledged")
+    known = [request for request in scenario.requests if request.name in promised]
+    with s3t.Run.open(program.run) as run:
+        accepted = sum(entry.records for entry in run.log())
+    if accepted != sum(len(request.gone) for request in (*scenario.before, *known)):
+        notes.add("broke", f"{accepted} records are accepted; promised was {promised}, and then was told: {told}")
 
 
 def _refuses_everything(program: Program, notes: Notes) -> None:

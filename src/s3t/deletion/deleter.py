@@ -11,6 +11,7 @@ be done twice.
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -33,6 +34,7 @@ BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""
 PATIENCE_SECONDS = 5.0
 """How long `delete` waits for other open runs to move; what they answer after acceptance is right in any case."""
+REPORTING = "reporting the deletion (the records are out of use already)"
 _GROUP = 64
 _POLL_SECONDS = 0.02
 
@@ -104,8 +106,8 @@ class Deleter:
 
         Raises:
             InputError: the idempotency key was used for other names; nothing has changed.
-            StorageError: the disk or the database refused. Before acceptance nothing has changed; after it, the
-                records are out of use, and opening the run again finishes the erasure.
+            StorageError: the disk or the database refused. Before acceptance nothing has changed; after that of the
+                first batch, the message says that records are out of use.
         """
         batches = list(request.batches(BATCH_NAMES))
         total = _Sum()
@@ -114,13 +116,12 @@ class Deleter:
                 total.add(_or_raise(result))
         else:
             for batch in batches:
-                total.add(self._accept(batch))
+                with self._going_on(total):
+                    total.add(self._accept(batch))
                 (progress or Silent()).advance(len(batch.records) + len(batch.subjects))
             if total.generations:
                 self._after_acceptance(total.generations)
-        with self._ledger.reading() as transaction:
-            entries = transaction.log(total.generations) if total.generations and not dry_run else []
-        return _outcome(request, total, entries)
+        return _outcome(request, total, [] if dry_run else self._entries(total))
 
     def finish(self, *, everything: bool = False, wait: bool = True) -> None:
         """Erase whatever has been accepted and may not wait. Safe to run twice.
@@ -134,7 +135,7 @@ class Deleter:
             IntegrityError: a slice's file is not one that the ledger knows.
         """
         if self._ledger.snapshot().waiting_since is not None and (everything or self._eraser.due()):
-            with _erasure_errors("erasing deleted records (they are out of use already)"):
+            with refusals_after_acceptance("erasing deleted records (they are out of use already)"):
                 self._erase(everything=everything, wait=wait)
 
     def settle(self) -> None:
@@ -155,15 +156,31 @@ class Deleter:
         with held(self._lock):
             yield
 
+    @contextmanager
+    def _going_on(self, total: _Sum) -> Iterator[None]:
+        """A batch that is refused after others were accepted."""
+        if not total.generations:
+            yield
+            return
+        doing = "accepting the rest of the request (records of its first part are out of use already)"
+        with refusals_after_acceptance(doing, then="make the same request again, which goes on"):
+            yield
+
+    def _entries(self, total: _Sum) -> list[LogEntry]:
+        if not total.generations:
+            return []
+        with refusals_after_acceptance(REPORTING), self._ledger.reading() as transaction:
+            return transaction.log(total.generations)
+
     def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
         results = self._acceptor.accept(batches)
         if any(isinstance(result, Accepted) and result.generation is not None for result in results):
-            with _erasure_errors("noting the deletion (the records are out of use already)"):
+            with refusals_after_acceptance("noting the deletion (the records are out of use already)"):
                 self._witness.catch_up(self._ledger)
         return results
 
     def _after_acceptance(self, generations: Collection[int]) -> None:
-        with _erasure_errors("erasing deleted records (they are out of use already)"):
+        with refusals_after_acceptance("erasing deleted records (they are out of use already)"):
             self._presence.look()
             self._erase(generations=generations)
             until = time.monotonic() + self._patience
@@ -208,17 +225,24 @@ class Deleter:
 
 
 @contextmanager
-def _erasure_errors(doing: str) -> Iterator[None]:
-    """Let every refusal after acceptance say what was being done: for it is not true that nothing has changed."""
+def refusals_after_acceptance(doing: str, *, then: str = "open the run again, which goes on") -> Iterator[None]:
+    """Let every refusal after acceptance say what was being done: for it is not true that nothing has changed.
+
+    Args:
+        doing: what, and that records are out of use.
+        then: the remedy, once the disk or the database works again.
+    """
     try:
         yield
     except FsyncError:
         raise
     except StorageError as error:
         refused = getattr(error.__cause__, "orig", None)  # the ledger's; it says that nothing has changed
-        remedy = "; free space or mend the disk"
-        reason = f"the ledger refused ({refused}){remedy}" if refused else str(error)
-        raise StorageError(f"{doing} failed: {reason}. Then open the run again, which goes on") from error
+        remedy = (
+            "free space or mend the disk" if isinstance(refused, sqlite3.Error) else "see that the database answers"
+        )
+        reason = f"the ledger refused ({refused}); {remedy}" if refused else str(error)
+        raise StorageError(f"{doing} failed: {reason}. Then {then}") from error
 
 
 def _or_raise(result: Accepted | Exception) -> Accepted:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
+from s3t.deletion.deleter import REPORTING, refusals_after_acceptance
 from s3t.deletion.request import Request
 from s3t.inventory import Inventory
 from s3t.ledger.locks import held
@@ -40,6 +42,8 @@ def delete(
     present = parts.store.present()
     with telling(progress, "deleting", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, progress=progress)
+    with refusals_after_acceptance(REPORTING) if outcome.entries else nullcontext():
+        after = status(outcome.after.keeping(present))
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
@@ -48,7 +52,7 @@ def delete(
         slices=tuple(sorted(outcome.losses)),
         stages_lost=outcome.stages_lost,
         before=outcome.before.keeping(present),
-        status=status(outcome.after.keeping(present)),
+        status=after,
         entries=outcome.entries,
         erase_within=parts.recipe.deletion.erase_within,
         repeated=outcome.repeated,
