@@ -116,6 +116,8 @@ def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are
     log, left = Transaction.log, [0]
 
     def at_last_refused(self, generations=None):
+        if threading.current_thread() is not threading.main_thread():  # the one that keeps the time looks, too
+            return log(self, generations)
         left[0] -= 1
         if left[0] == 0:
             raise OperationalError("SELECT", {}, sqlite3.OperationalError("the connection is lost"))
