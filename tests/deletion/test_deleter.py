@@ -10,6 +10,7 @@ from sqlalchemy.exc import OperationalError
 import s3t
 from s3t.deletion import deleter
 from s3t.deletion.acceptance import Acceptor
+from s3t.deletion.deleter import Deleter
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Request
 from s3t.errors import StorageError
@@ -284,3 +285,28 @@ def test_a_run_without_its_secret_answers_and_does_nothing_else(trained):
             with pytest.raises(s3t.KeyDestroyedError, match="removing the whole run"):
                 do()
         assert run.log()[-1].state == "erased"
+
+
+def test_who_has_the_run_open_still_deletes_nothing_once_the_secret_is_destroyed(trained):
+    with s3t.Run.open(trained.path) as other:
+        trained.destroy_key()
+        with pytest.raises(s3t.KeyDestroyedError):  # if it were killed now, nobody could erase what it accepted
+            other.delete(records=["r3"])
+        assert other.status().generation == 0
+
+
+def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(trained, monkeypatch):
+    finish, noted = Deleter.finish, []
+
+    def and_another_comes(self, **options):
+        finish(self, **options)
+        if not noted:
+            request = Request.of(trained._parts.secret, records=["r3"], subjects=[], key=None)
+            noted.extend(self._acceptor.accept(list(request.batches(10))))
+
+    monkeypatch.setattr(Deleter, "finish", and_another_comes)
+    trained.destroy_key()
+    assert [result.generation for result in noted] == [1]
+    with trained._ledger.reading() as transaction:
+        assert not transaction.to_erase().records
+    assert not any(b"r3" in path.read_bytes() for path in trained.path.glob("slices/*/*"))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ class Database:
 
     def save(self, run: Path) -> Rows:
         """The rows of a run's ledger."""
-        schema = f"s3t_{json.loads((run / 'run.json').read_text())['run']}"
+        schema = schema_of(run)
         with self._connect() as connection:
             names = connection.execute("SELECT tablename FROM pg_tables WHERE schemaname = %s", [schema]).fetchall()
             assert names, schema
@@ -62,6 +63,18 @@ class Database:
                     marks = sql.SQL(", ").join([sql.Placeholder()] * len(content[0]))
                     connection.cursor().executemany(sql.SQL("INSERT INTO {} VALUES ({})").format(table, marks), content)
 
+    def schemas(self) -> set[str]:
+        """Of all ledgers."""
+        with self._connect() as connection:
+            found = connection.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE 's3t!_%' ESCAPE '!'")
+            return {name for (name,) in found.fetchall()}
+
+    def drop(self, schemas: Collection[str]) -> None:
+        """Remove ledgers."""
+        with self._connect() as connection:
+            for name in schemas:
+                connection.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(name)))
+
     def settle(self) -> None:
         """Wait until the server has done all that those who are gone had sent."""
         end = time.monotonic() + PATIENCE
@@ -74,6 +87,11 @@ class Database:
 
     def _connect(self) -> psycopg.Connection[Any]:
         return psycopg.connect(self.url.replace("postgresql+psycopg:", "postgresql:"))
+
+
+def schema_of(run: Path) -> str:
+    """Where a run's ledger is."""
+    return f"s3t_{json.loads((run / 'run.json').read_text())['run']}"
 
 
 _OTHERS = (

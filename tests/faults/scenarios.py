@@ -24,6 +24,8 @@ class Program:
     run: Path
     model: Path
     acknowledge: Acknowledge
+    ledger: str | None = None
+    """The URL of a database for the ledger of a new run."""
 
 
 def delete(program: Program, run: s3t.Run, request: Request) -> None:
@@ -33,7 +35,7 @@ def delete(program: Program, run: s3t.Run, request: Request) -> None:
 
 def init(program: Program) -> None:
     if not program.run.exists():
-        s3t.Run.create(program.run, recipe=recipe(program.model), data=table()).close()
+        s3t.Run.create(program.run, recipe=recipe(program.model, ledger=program.ledger), data=table()).close()
 
 
 def opening(program: Program) -> None:
@@ -131,6 +133,7 @@ _ON_SQLITE = (
     Scenario(name="migrate-unfinished", start="first_release_unfinished", act=opening, before=(ONE,)),
 )
 _ON_POSTGRES = (
+    Scenario(name="pg-init", start=None, act=init, postgres=True),
     Scenario(name="pg-train", start="pg_half", act=train, postgres=True),
     Scenario(name="pg-delete-one", start="pg_trained", act=deletes(ONE), requests=(ONE,), postgres=True),
     Scenario(name="pg-delete-several", start="pg_trained", act=deletes(SEVERAL), requests=(SEVERAL,), postgres=True),

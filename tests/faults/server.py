@@ -22,7 +22,7 @@ from pathlib import Path
 
 import s3t
 from tests.faults import power
-from tests.faults.database import Database
+from tests.faults.database import Database, schema_of
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Entry, Shim, read_log
 from tests.faults.stock import Stock
@@ -86,7 +86,8 @@ class Server:
 
         def victim() -> None:
             enter(watched)
-            be_victim(trial, watched=watched, model=self._stock.model, notes=notes, log=log, shim=self._shim)
+            model, ledger = expected.model, expected.ledger
+            be_victim(trial, watched=watched, model=model, ledger=ledger, notes=notes, log=log, shim=self._shim)
 
         def look() -> None:
             enter(watched)
@@ -94,7 +95,11 @@ class Server:
                 self._database.settle()
             for problem in verify(trial, watched=watched, stock=expected, notes=notes):
                 found.add("problem", problem)
+            if scenario.postgres:
+                for schema in self._database.schemas() - ledgers - {schema_of(watched / "run")}:
+                    found.add("problem", f"a ledger that no run has was left in the database: {schema}")
 
+        ledgers = self._database.schemas() if scenario.postgres else set()
         status = in_child(victim)
         entries = list(read_log(log))
         struck = next((entry.number for entry in entries if entry.mark in "FK"), None)
@@ -119,6 +124,8 @@ class Server:
             problems=tuple(problems),
             seconds=time.monotonic() - started,
         )
+        if scenario.postgres:
+            self._database.drop(self._database.schemas() - ledgers)
         shutil.rmtree(place)
         return result, entries
 

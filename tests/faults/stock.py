@@ -33,7 +33,7 @@ class Stock:
         self.model = folder / "model"
         self._in_child = in_child
         self._shim = shim
-        self._database = database
+        self.database = database
         self._rows: dict[str, Rows] = {}
         self._counterfactual: dict[tuple[frozenset[str], bool], dict[str, bytes]] = {}
         self._in_fork(lambda: tiny.make_text_model(self.model))
@@ -42,7 +42,7 @@ class Stock:
         """Set a prepared world up in a folder, and, where its ledger is in PostgreSQL, the rows there."""
         shutil.copytree(self._made(name), world)
         if name in self._rows:
-            self._database.restore(self._rows[name])
+            self.database.restore(self._rows[name])
 
     def alive(self, name: str) -> set[str]:
         """Files of committed stages in a prepared run, relative to its artifacts folder."""
@@ -82,12 +82,12 @@ class Stock:
         if not made.exists():
             getattr(self, f"_make_{name.removeprefix('pg_')}")(made)
             if name.startswith("pg_"):
-                self._rows[name] = self._database.save(made / "run")
+                self._rows[name] = self.database.save(made / "run")
         return made
 
     def _recipe(self, made: Path, **changes: Any) -> dict[str, Any]:
         """The recipe of a prepared run; its name says which database has its ledger."""
-        ledger = {"ledger": self._database.url} if made.name.startswith("pg_") else {}
+        ledger = {"ledger": self.database.url} if made.name.startswith("pg_") else {}
         return recipe(self.model, **changes, **ledger)
 
     def _make_trained(self, made: Path) -> None:

@@ -45,7 +45,7 @@ class Expected:
 
     def __init__(self, stock: Stock, scenario: Scenario) -> None:
         gone = frozenset[str]().union(*(request.gone for request in scenario.before))
-        self.model = stock.model
+        self.model, self.ledger = stock.model, stock.database.url if scenario.postgres else None
         self.alive = stock.alive(scenario.start) if scenario.start else set()
         # Not all orders may be there yet, if it is extended: then what is trained is what the old ones ask for.
         self.old_orders = stock.never_knew(gone) if scenario.extends else None
@@ -225,5 +225,8 @@ class Check:
         if self.scenario.start is not None:
             yield "the run's folder is gone"
             return
-        self.scenario.act(Program(run=self.folder, model=self.stock.model, acknowledge=lambda promise: None))
+        stock = self.stock
+        self.scenario.act(
+            Program(run=self.folder, model=stock.model, acknowledge=lambda promise: None, ledger=stock.ledger)
+        )
         yield from self.all(repair=False)

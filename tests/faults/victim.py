@@ -43,11 +43,13 @@ class Notes:
         return [detail for found, detail in self.read() if found == what]
 
 
-def be_victim(trial: Trial, *, watched: Path, model: Path, notes: Notes, log: Path, shim: Shim) -> None:
+def be_victim(
+    trial: Trial, *, watched: Path, model: Path, ledger: str | None, notes: Notes, log: Path, shim: Shim
+) -> None:
     """Run the scenario and let the fault happen. Returns if the process lives on."""
     scenario = SCENARIOS[trial.scenario]
     acknowledge = lambda promise: notes.add("acknowledged", promise)  # noqa: E731
-    program = Program(run=watched / "run", model=model, acknowledge=acknowledge)
+    program = Program(run=watched / "run", model=model, acknowledge=acknowledge, ledger=ledger)
     # The thread that looks at the ledger would count points by the clock; a trial could not be repeated.
     with planted(trial.plant), mock.patch.object(presence, "POLL_SECONDS", SECONDS_AT_MOST):
         shim.arm(

@@ -65,8 +65,8 @@ class Notes:
             self._mine.computed = time.monotonic()
             return answer
 
-        def rewriting(folder: Path, place: Place, rows: Any, secret: Any, *, tmp: Path) -> str:
-            digest = write_slice(folder, place, rows, secret, tmp=tmp)
+        def rewriting(folder: Path, place: Place, rows: Any, secret: Any, **how: Any) -> str:
+            digest = write_slice(folder, place, rows, secret, **how)
             self.write("slice", digest=digest, records=rows["record"].to_pylist())
             return digest
 

@@ -5,7 +5,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psycopg
 import pytest
+from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 import s3t
@@ -119,3 +121,35 @@ def test_its_password_is_written_nowhere(text_model, url, tmp_path, monkeypatch)
     monkeypatch.delenv("S3T_LEDGER")
     with s3t.Run.open(tmp_path / "run") as run:
         assert run.status().inventory.generation == 1
+
+
+def test_what_a_killed_init_left_in_the_database_goes_with_the_next(recipe, url, tmp_path):
+    """Killed when the ledger was made, and the folder did not have its name yet."""
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    left = f"s3t_{json.loads((tmp_path / 'run' / 'run.json').read_text())['run']}"
+    assert left in schemas(url)
+    (tmp_path / "run").rename(tmp_path / ".run.init-4194305-dead")  # more than any process's number
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    assert left not in schemas(url)
+    assert [path.name for path in tmp_path.glob("*.init-*")] == []
+    assert f"s3t_{json.loads((tmp_path / 'run' / 'run.json').read_text())['run']}" in schemas(url)
+
+
+def test_a_connection_lost_when_the_ledger_was_made_leaves_none(recipe, url, tmp_path, monkeypatch):
+    before, commit = schemas(url), PGDialect_psycopg.do_commit
+
+    def and_lose_the_connection(dialect, connection):
+        commit(dialect, connection)
+        monkeypatch.undo()
+        raise psycopg.OperationalError("the connection is lost")
+
+    monkeypatch.setattr(PGDialect_psycopg, "do_commit", and_lose_the_connection)
+    with pytest.raises(s3t.StorageError, match="nobody can know"):
+        s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
+    assert schemas(url) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def schemas(url):
+    with psycopg.connect(url.replace("+psycopg", "")) as connection:
+        return {name for (name,) in connection.execute("SELECT nspname FROM pg_namespace").fetchall()}

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.deletion.request import Batch
-from s3t.errors import InputError, KeyDestroyedError
+from s3t.errors import InputError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.state import RequestRow
-from s3t.partition import Place
+from s3t.partition import Place, Secret
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +44,8 @@ class Acceptor:
     def accept(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
         """Accept batches, in their order, in one transaction; durable on return."""
         with self._ledger.writing() as transaction:
-            if transaction.key_destroyed_at() is not None:
-                raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot delete any more")
+            if transaction.key_destroyed_at() is not None:  # and this process has had the run open since before
+                Secret.destroyed().reveal()  # says so
             group = _Group.begin(transaction, batches, self._inventory)
             results = [group.add(batch) for batch in batches]
             if group.acceptances:

@@ -62,12 +62,16 @@ class Ledger:
         if isinstance(address, Path):
             with storage_errors("making the ledger"):
                 address.touch(mode=0o600)  # SQLite gives its log the same mode
-        ledger = cls(address, engine_at(address))
+        ledger, made = cls(address, engine_at(address)), False
         try:
             with ledger._transaction(writing=True) as connection:
                 create_tables(connection, address)
+                made = True
                 _fill(connection, slices, records, copies)
         except BaseException:
+            with suppress(StorageError):
+                if made:  # a lost connection does not tell whether the end was reached
+                    ledger.drop()
             ledger.close()
             raise
         return ledger
@@ -135,10 +139,23 @@ class Ledger:
         self._engine.dispose()
 
     def drop(self) -> None:
-        """Remove a ledger that nobody knows of yet: PostgreSQL's tables. A SQLite file goes with its folder."""
+        """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""
         if isinstance(self._address, PostgresAddress):
             with self._transaction(writing=True) as connection:
-                connection.execute(text(f'DROP SCHEMA "{self._address.schema}" CASCADE'))
+                connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
+
+    @classmethod
+    def drop_at(cls, address: Address) -> None:
+        """Remove the ledger at an address, if it is there, as one that no run has.
+
+        Raises:
+            StorageError: the database refused.
+        """
+        ledger = cls(address, engine_at(address))
+        try:
+            ledger.drop()
+        finally:
+            ledger.close()
 
     def lock(self, path: Path) -> RunLock:
         """The run's lock: the file at `path`, or one of the database's, where hosts share that."""

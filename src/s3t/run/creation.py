@@ -7,20 +7,21 @@ import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from s3t.deletion.dataset_cache import cached_copies
 from s3t.disk import is_running, storage_errors, sync_folder
-from s3t.errors import InputError, RecipeError, RunFolderError
+from s3t.errors import InputError, RecipeError, RunFolderError, S3TError
 from s3t.ledger import Address, Ledger, RecordRow, SliceState
 from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
-from s3t.run.layout import Description, Layout, write_layout
+from s3t.run.layout import Description, Layout, read_description, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.run.secret import secret_of_environment
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
@@ -70,7 +71,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{glob.escape(unfinished)}*"):
             if not is_running(left.name.removeprefix(unfinished).partition("-")[0]):
-                shutil.rmtree(left)  # a killed init's, with records in it
+                _remove_unfinished(left)
         part.mkdir(mode=0o700)
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
@@ -86,6 +87,17 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         finally:
             shutil.rmtree(part, ignore_errors=True)
         sync_folder(path.parent)
+
+
+def _remove_unfinished(left: Path) -> None:
+    """What a killed init left: a folder, with records in it, and perhaps a ledger in a database.
+
+    If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
+    """
+    with suppress(S3TError):  # there is no ledger before there is a description
+        description = read_description(Layout(left))
+        Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
+    shutil.rmtree(left)
 
 
 def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records]:
