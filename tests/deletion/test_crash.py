@@ -19,6 +19,8 @@ from s3t.ledger import Transaction
 from s3t.records import slices
 from s3t.store import LocalStore
 
+pytestmark = pytest.mark.integration
+
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
 

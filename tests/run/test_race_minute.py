@@ -8,6 +8,8 @@ from s3t.ledger.presence import Work
 from tests import tiny
 from tests.run.race import Notes, Process, Seen, roles
 
+pytestmark = pytest.mark.integration
+
 RECORDS = 240
 
 

@@ -171,6 +171,7 @@ def test_a_disk_that_refuses_the_erasure_does_not_stop_prediction(trained, monke
     assert answer.generation == 1
     assert any("No space" in warning for warning in trained.status().warnings)
     monkeypatch.undo()
+    assert trained.erase().warnings == ()
     assert trained.status().warnings == ()
     assert trained.audit().ok
 

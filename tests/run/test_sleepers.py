@@ -10,6 +10,8 @@ from s3t.partition import Place
 from tests import tiny
 from tests.run.sleeper import Sleeper
 
+pytestmark = pytest.mark.integration
+
 
 def timed(act):
     started = time.monotonic()

@@ -68,6 +68,17 @@ class Latest:
         self._forget_stale(snapshot)
         return snapshot
 
+    def erase(self) -> None:
+        """Erase everything that is accepted.
+
+        Raises:
+            StorageError: the disk or the database refused.
+            IntegrityError: a slice's file is not one that the ledger knows.
+        """
+        self._parts.deleter.finish(everything=True)
+        self._parts.deleter.settle()
+        self.overdue, self._again_at = None, 0.0
+
     def keep_the_time(self) -> None:
         """Erase what has waited long enough: called now and then, also while nobody asks for anything."""
         if not self.only_serves and time.monotonic() >= self._again_at:

@@ -298,8 +298,7 @@ class Run:
             StorageError: the disk or the database refused.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        self._deleter.finish(everything=True)
-        self._deleter.settle()
+        self._latest.erase()
         return self.status()
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
