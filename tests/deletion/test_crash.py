@@ -9,6 +9,8 @@ import pytest
 import s3t
 from tests import tiny
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).resolve().parents[2]
 
 KILL = """
@@ -18,8 +20,6 @@ from s3t.deletion import erasure
 from s3t.ledger import Transaction
 from s3t.records import slices
 from s3t.store import LocalStore
-
-pytestmark = pytest.mark.integration
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
