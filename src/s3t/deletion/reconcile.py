@@ -14,12 +14,12 @@ from pathlib import Path
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.plan import plan_deletion
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors
+from s3t.disk import storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot
 from s3t.partition import Place, Secret
-from s3t.records import SliceContent, read_slice, slice_digest, without_records, write_slice
+from s3t.records import SliceContent, read_slice, slice_digest, slice_path, without_records, write_slice
 from s3t.stages import Stage
 
 
@@ -148,10 +148,15 @@ class Reconciler:
                 "did; restore it from a backup, then reconcile again"
             )
         if kept.num_rows < content.rows.num_rows:
+            with self.ledger.writing() as transaction:
+                transaction.will_rewrite(place, digest)
             with storage_errors("erasing records from a slice"):
                 write_slice(self.eraser.slices, place, kept, self.secret, tmp=self.eraser.tmp)
-        elif digest == known.digest:
-            return False
+        else:
+            with storage_errors("reconciling a slice"):  # who rewrote it may have been killed before its name was safe
+                sync_folder(slice_path(self.eraser.slices, place).parent)
+            if digest == known.digest:
+                return False
         with self.ledger.writing() as transaction:
             if digest != known.digest:
                 above = [
