@@ -30,7 +30,7 @@ def all_promises_kept(client: Client, trials: list[Trial]) -> None:
 
 def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
     points = {name: client.points(name) for name in SCENARIOS}
-    trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=20)
+    trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=10)
     assert len(trials) >= 100
     all_promises_kept(client, trials)
 
