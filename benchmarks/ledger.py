@@ -26,7 +26,7 @@ import json
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,7 +42,7 @@ from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
-from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState
+from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, ToErase, Transaction
 from s3t.partition import Place
 from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
@@ -57,6 +57,12 @@ SMALL = 10_000
 DELETIONS, WARM_UP = 60, 5
 """Of each of the two sizes, in each of the two ways."""
 MODES = {"grouped": GROUP, "single": 1}
+
+
+def _rewrite(transaction: Transaction, place: Place, work: ToErase, digest: str, gone: Collection[bytes]) -> None:
+    """As if a slice's file was rewritten."""
+    transaction.will_rewrite(place, known=work.slices[place], now=work.slices[place].digest, then=digest)
+    transaction.rewritten(place, digest, gone)
 
 
 def main() -> None:
@@ -142,8 +148,9 @@ class Bench:
         with self.ledger.writing() as transaction:
             work = transaction.to_erase()
             for place, gone in work.records.items():
-                transaction.rewritten(place, "0" * 64, gone)
+                _rewrite(transaction, place, work, "0" * 64, gone)
             transaction.removed(work.artifacts)
+            transaction.have_walked(transaction.snapshot().generation)
             transaction.settle()
             snapshot = transaction.snapshot()
             for stage in stages_of(self.orders):
@@ -243,21 +250,22 @@ def whole_deletions(folder: Path) -> dict[str, float]:
 def sizes(folder: Path, large: int) -> dict[str, Any]:
     """Acceptance alone, and the whole deletion, in a large run and in a small one, in turns."""
     counts = {"small": SMALL, "large": large}
-    runs: dict[str, s3t.Run] = {}
     seconds = 0.0
     for name, records in counts.items():
         started = time.perf_counter()
-        runs[name] = made(folder / name, folder, records=records)
+        made(folder / name, folder, records=records).close()
         seconds = time.perf_counter() - started
-    runs["small"].train()
-    snapshot = runs["small"]._ledger.snapshot()
-    trained = {stage: runs["small"]._store.get(stage.shard, key) for stage, key in snapshot.stages.items()}
+    with s3t.Run.open(folder / "small") as small:
+        small.train()
+        stages = small._ledger.snapshot().stages
+        trained = {stage: small._store.get(stage.shard, key) for stage, key in stages.items()}
+    runs = {name: s3t.Run.open(folder / name) for name in counts}
     ways: dict[str, Callable[[s3t.Run, str], object]] = {"accept": accept_alone, "delete": delete_one}
     times: dict[str, dict[str, list[float]]] = {name: {way: [] for way in ways} for name in runs}
     rng = np.random.default_rng(SEED)
     left = {name: rng.permutation(records)[: 2 * (DELETIONS + WARM_UP)].tolist() for name, records in counts.items()}
     for number in track(range(DELETIONS + WARM_UP), console=Console(stderr=True), description="deleting"):
-        for name, run in runs.items():
+        for name, run in list(runs.items())[:: 1 if number % 2 else -1]:
             for way, act in ways.items():
                 restore(run, trained)
                 started = time.perf_counter()
@@ -294,8 +302,9 @@ def restore(run: s3t.Run, trained: Mapping[Stage, Artifact]) -> None:
     with run._ledger.writing() as transaction:
         work = transaction.to_erase()
         for place, gone in work.records.items():
-            transaction.rewritten(place, work.slices[place].digest, gone)
+            _rewrite(transaction, place, work, work.slices[place].digest, gone)
         transaction.removed(work.artifacts)
+        transaction.have_walked(transaction.snapshot().generation)
         transaction.settle()
         snapshot = transaction.snapshot()
         for stage, artifact in trained.items():

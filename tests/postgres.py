@@ -23,7 +23,7 @@ PORT = 5432  # names the socket alone; nothing listens on the network
 PATIENCE = 60.0  # seconds
 
 # Ends the server and its folder when its standard input does: at stop(), and when the tests' process is killed.
-KEEPER = 'exec 2>/dev/null; read -r _; kill -INT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2"'
+KEEPER = 'exec 2>/dev/null; read -r _; kill -QUIT "$1"; while kill -0 "$1"; do sleep 0.05; done; rm -rf "$2"'
 
 
 def machine_binaries() -> Path | None:

@@ -11,15 +11,13 @@ import os
 import platform
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from s3t.errors import FsyncError, StorageError
 
 _HOST = re.sub(r"[^\w.]", "_", platform.node()) or "host"
-_FOREIGN_SECONDS = 3600.0
 
 _failed_fsync: list[str] = []
 """What could not be confirmed, in this process."""
@@ -60,10 +58,18 @@ def storage_errors(doing: str) -> Iterator[None]:
         ) from error
 
 
-def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode: int | None = 0o600) -> None:
+def write_durably(
+    path: Path,
+    write: Callable[[Path], None],
+    *,
+    tmp: Path,
+    mode: int | None = 0o600,
+    around: AbstractContextManager[None] | None = None,
+) -> None:
     """Replace `path` by what `write` puts into a temporary file in `tmp` (same file system), atomically.
 
-    Its mode is `mode`; with None, what the user's mask gives.
+    Its mode is `mode`; with None, what the user's mask gives. `around` is entered for the moment in which the one takes
+    the place of the other; if it raises, `path` is as it was.
 
     Raises:
         OSError: the disk refused; `path` is as it was and the temporary file is gone.
@@ -76,10 +82,11 @@ def write_durably(path: Path, write: Callable[[Path], None], *, tmp: Path, mode:
         if mode is not None:
             part.chmod(mode)
         _sync(part)
-        part.replace(path)
+        with around or nullcontext():
+            part.replace(path)
+            sync_folder(path.parent)
     finally:
         part.unlink(missing_ok=True)
-    sync_folder(path.parent)
 
 
 def temporary_name(process: int) -> str:
@@ -130,22 +137,9 @@ def remove_durably(paths: list[Path]) -> None:
 
 
 def sweep_tmp(tmp: Path) -> None:
-    """Remove temporary files whose process is gone. Those of running processes are theirs.
-
-    Whether a process of another host runs cannot be seen from here: its files are left alone for an hour.
-    """
+    """Remove temporary files. The caller sees to it that nobody is writing one."""
     for part in tmp.iterdir() if tmp.is_dir() else ():
-        host, _, process = part.name.partition("-")
-        gone = not is_running(process.partition("-")[0]) if host == _HOST else _age(part) > _FOREIGN_SECONDS
-        if gone:
-            part.unlink(missing_ok=True)
-
-
-def _age(path: Path) -> float:
-    try:
-        return time.time() - path.stat().st_mtime
-    except FileNotFoundError:
-        return 0.0
+        part.unlink(missing_ok=True)
 
 
 def is_running(process: str) -> bool:
@@ -157,6 +151,17 @@ def is_running(process: str) -> bool:
     except PermissionError:
         return True
     return True
+
+
+def overwrite_durably(path: Path) -> None:
+    """Write zeros over a file's content, and wait for the disk.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    with path.open("r+b", buffering=0) as file:
+        file.write(b"\0" * path.stat().st_size)
+        _confirm(file.fileno(), path)
 
 
 def sync_folder(folder: Path) -> None:

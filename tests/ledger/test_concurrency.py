@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from s3t.ledger import Ledger
 from tests.ledger import another_process
-from tests.ledger.world import MANY, make_ledger_of_many, one_of_many
+from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, tokens_since
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def accept(ledger, numbers):
 def assert_nothing_is_lost(address, *, gone):
     ledger = Ledger.open(address)
     with ledger.reading() as transaction:
-        deleted = transaction.deleted_since(0)
+        deleted = tokens_since(transaction, 0)
         log = transaction.log()
         snapshot = transaction.snapshot()
         located = transaction.locate(records=[found.token for found in MANY], subjects=())

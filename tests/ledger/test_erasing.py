@@ -6,7 +6,22 @@ import pytest
 
 from s3t.ledger import SliceState
 from s3t.stages import Stage
-from tests.ledger.world import NEW, OLD, PLACES, ROWS, STAGES, accept, seen_by, settle, states, taking, token
+from tests.ledger.world import (
+    NEW,
+    OLD,
+    PLACES,
+    ROWS,
+    STAGES,
+    accept,
+    rewrite,
+    seen_by,
+    settle,
+    states,
+    taking,
+    token,
+    walk,
+    will_rewrite,
+)
 
 LATER = "2" * 64
 FIRST, CHILD = Stage(0, (0,)), Stage(0, (0, 1))
@@ -71,7 +86,7 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
     accept(ledger, taking(3), taking(5))
     settle(ledger)
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[1], NEW, [token(3)])
+        rewrite(transaction, PLACES[1], NEW, [token(3)])
         transaction.settle()
     assert to_erase(ledger).records == {PLACES[2]: {token(5)}}
     assert not ledger.snapshot().slices[PLACES[1]].pending
@@ -79,10 +94,11 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
     assert [state(ledger, generation) for generation in (1, 2)] == ["effective", "effective"]
     with ledger.writing() as transaction:
         transaction.removed([(0, "k1"), (0, "k10")])
+        walk(transaction)
         transaction.settle()
     assert [state(ledger, generation) for generation in (1, 2)] == ["erased", "effective"]
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[2], NEW, [token(5)])
+        rewrite(transaction, PLACES[2], NEW, [token(5)])
         transaction.removed([(1, "k2")])
         transaction.settle()
     assert state(ledger, 2) == "erased"
@@ -95,7 +111,7 @@ def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
     gone = to_erase(ledger).records[PLACES[1]]
     accept(ledger, taking(4))
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[1], NEW, gone)
+        rewrite(transaction, PLACES[1], NEW, gone)
     assert to_erase(ledger).records == {PLACES[1]: {token(4)}}
     assert ledger.snapshot().slices[PLACES[1]].pending
 
@@ -103,11 +119,11 @@ def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
 def test_the_digest_to_come_is_noted_before_and_counts_after(ledger, other):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        transaction.will_rewrite(PLACES[1], NEW)
+        will_rewrite(transaction, PLACES[1], NEW)
     between = other.snapshot().slices[PLACES[1]]
     assert (between.digest, between.next_digest) == (OLD, NEW)
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[1], NEW, [token(3)])
+        rewrite(transaction, PLACES[1], NEW, [token(3)])
     after = other.snapshot().slices[PLACES[1]]
     assert after == SliceState(records=1, losses=1, digest=NEW, pending=False, next_digest=None)
 
@@ -136,7 +152,7 @@ def test_a_mended_slice_counts_as_another(ledger):
     before = ledger.snapshot()
     seen = before.seen(FIRST)
     with ledger.writing() as transaction:
-        transaction.will_rewrite(PLACES[0], NEW)
+        will_rewrite(transaction, PLACES[0], NEW)
         transaction.mend_slice(PLACES[0], digest=LATER)
     assert ledger.snapshot().slices[PLACES[0]] == SliceState(records=2, losses=1, digest=LATER, pending=False)
     assert not committed(ledger, FIRST, seen)
@@ -173,7 +189,7 @@ def test_a_stage_is_not_stored_if_any_slice_of_its_prefix_lost_a_record_meanwhil
     accept(ledger, taking(3))
     if erased:
         with ledger.writing() as transaction:
-            transaction.rewritten(PLACES[1], NEW, [token(3)])
+            rewrite(transaction, PLACES[1], NEW, [token(3)])
     assert not committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
     assert put == []
     assert CHILD not in ledger.snapshot().stages
@@ -192,7 +208,7 @@ def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(le
     assert between[PLACES[1]].pending
     assert not committed(ledger, Stage(0, (1,)), between)
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[1], OLD, [token(3)])
+        rewrite(transaction, PLACES[1], OLD, [token(3)])
     assert not committed(ledger, Stage(0, (1,)), between)  # nor afterwards: what trained had read the old file
     assert committed(ledger, Stage(0, (1,)), ledger.snapshot().seen(Stage(0, (1,))))
 
@@ -200,7 +216,7 @@ def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(le
 def test_a_stage_is_not_stored_if_its_slice_has_another_digest(ledger):
     seen = ledger.snapshot().seen(FIRST)
     with ledger.writing() as transaction:
-        transaction.rewritten(PLACES[0], NEW, [])
+        rewrite(transaction, PLACES[0], NEW, [])
     assert not committed(ledger, FIRST, seen)
 
 

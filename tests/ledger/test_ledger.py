@@ -11,7 +11,19 @@ from s3t.errors import IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Ledger, PostgresAddress, SliceState, Snapshot
 from s3t.ledger.schema import metadata
 from s3t.ledger.statements import note
-from tests.ledger.world import PERSON, PLACES, ROWS, STAGES, accept, erase, make_ledger, states, taking, token
+from tests.ledger.world import (
+    PERSON,
+    PLACES,
+    ROWS,
+    STAGES,
+    accept,
+    erase,
+    make_ledger,
+    states,
+    taking,
+    token,
+    will_rewrite,
+)
 
 FIRST = next(iter(STAGES))
 
@@ -92,7 +104,7 @@ CHANGES = {
     "a new stage": lambda transaction: transaction.commit_stage(FIRST, "another", seen={}, put=lambda: None),
     "a stage forgotten": lambda transaction: transaction.forget_stages([FIRST]),
     "a slice mended": lambda transaction: transaction.mend_slice(PLACES[0], digest="2" * 64),
-    "a digest to come": lambda transaction: transaction.will_rewrite(PLACES[0], "2" * 64),
+    "a digest to come": lambda transaction: will_rewrite(transaction, PLACES[0], "2" * 64),
     "a rewriting": lambda transaction: transaction.count_erasure(),
 }
 
@@ -151,9 +163,9 @@ def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
 
     def change(transaction):
         transaction.accept([taking(1, 2), taking(3)])
-        transaction.note_request(b"k" * 32, content=b"c" * 32, batches=1, deleted=3)
+        transaction.note_request(b"k" * 32, content=b"c" * 32, names=1, deleted=3)
         transaction.remember([token(99)], generation=1)
-        transaction.will_rewrite(PLACES[0], "2" * 64)
+        will_rewrite(transaction, PLACES[0], "2" * 64)
         transaction.count_erasure()
         transaction.note_key_destroyed()
 
@@ -225,8 +237,8 @@ def test_a_ledger_holds_tokens_alone(ledger):
     """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
     free_text = {"prefix", "host", "path", "name"}  # slice numbers; a machine; a file outside; a name of ours
-    hashes = {"token", "subject", "request", "content"} | {"digest", "next_digest", "session"}
-    numbers = {"generation", "records", "shard", "slice", "losses", "copies", "batches", "deleted", "process", "value"}
+    hashes = {"token", "subject", "request", "content"} | {"digest", "next_digest", "session", "mark"}
+    numbers = {"generation", "records", "shard", "slice", "losses", "copies", "names", "deleted", "process", "value"}
     times = {"accepted_at", "effective_at", "erased_at", "seen_at"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
@@ -291,7 +303,7 @@ def test_a_note_is_no_snapshot(ledger):
     """Of what is no part of a snapshot, nothing is read again."""
     first = ledger.snapshot()
     with ledger.writing() as transaction:
-        transaction.note_request(b"k" * 32, content=b"c" * 32, batches=1, deleted=0)
+        transaction.note_request(b"k" * 32, content=b"c" * 32, names=1, deleted=0)
         transaction.remember([token(99)], generation=0)
         assert note(transaction._connection, "no such name") == 0
     assert ledger.snapshot() is first

@@ -5,8 +5,9 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from sqlalchemy import text
 
-from s3t.ledger import PostgresAddress
+from s3t.ledger import Ledger, PostgresAddress
 from s3t.ledger.locks import held
 from tests.ledger import another_process
 from tests.ledger.world import make_ledger
@@ -55,6 +56,27 @@ def test_it_comes_free_with_an_error(lock):
     with pytest.raises(KeyError), held(lock):
         raise KeyError
     assert elsewhere(lock)
+
+
+def test_it_is_free_for_others_in_the_very_moment(lock, other, path):
+    """Who only tries, and goes on without it, must not find it held by somebody who is gone."""
+    strangers = other.lock(path)
+    for _ in range(50):
+        assert taken_for_a_moment(lock)
+        assert taken_for_a_moment(strangers)
+
+
+def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
+    ledgers = [make_ledger(schema_of_its_own), Ledger.open(schema_of_its_own)]
+    lock, strangers = (ledger.lock(path) for ledger in ledgers)
+    with held(lock):
+        ours = lock._connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        with ledgers[1].reading() as transaction:
+            transaction._connection.execute(text(f"SELECT pg_terminate_backend({ours}, 10000)"))
+        assert taken_for_a_moment(strangers)
+    assert taken_for_a_moment(lock)
+    for ledger in ledgers:
+        ledger.close()
 
 
 def test_what_could_not_be_taken_is_not_given_back(lock, other, path):

@@ -22,6 +22,7 @@ from s3t.stages import Stage
 from tests import tiny
 from tests.ledger import another_process
 from tests.ledger.first_release import COLUMNS, make_tables, set_back
+from tests.ledger.world import rewrite, walk
 
 ROWS = {
     "generations": [(0, 1.5, 1.5, 0), (1, 2.5, 3.5, 1), (2, 4.5, None, 2)],  # the second deletion is unfinished
@@ -103,10 +104,13 @@ def test_its_unfinished_deletion_can_be_finished(old):
     with ledger.writing() as transaction:
         transaction.settle()
         assert transaction.log([2])[0].state == "effective"
-        transaction.rewritten(Place(0, 1), "c" * 64, [b"4" * 32, b"5" * 32])
+        rewrite(transaction, Place(0, 1), "c" * 64, [b"4" * 32, b"5" * 32])
         transaction.settle()
         assert transaction.log([2])[0].state == "effective"
         transaction.removed([(0, "k1")])
+        transaction.settle()
+        assert transaction.log([2])[0].state == "effective"
+        walk(transaction)
         transaction.settle()
         assert transaction.log([2])[0].state == "erased"
     assert ledger.snapshot().waiting_since is None

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
 from s3t.partition import Place
 from s3t.stages import Stage
-from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, token
+from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, rewrite, token, walk
 
 SESSIONS = [Session(), Session(host="another-host", process=1)]
 
@@ -53,7 +53,7 @@ class Model:
     def generation(self) -> int:
         return max(self.log)
 
-    def acceptance(self, numbers: list[int], *, in_service: bool) -> Acceptance:
+    def acceptance(self, numbers: list[int]) -> Acceptance:
         """Of those that are there; takes them."""
         rows = [self.rows.pop(number) for number in numbers if number in self.rows]
         losses = Counter()
@@ -77,8 +77,8 @@ class Model:
         for stage, key in tainted.items():
             del self.stages[stage]
             self.dead[stage.shard, key] = number
-        self.log[number] = sum(losses.values()), "accepted" if in_service else "effective"
-        return Acceptance(rows=rows, losses=dict(losses), tainted=tainted, in_service=in_service)
+        self.log[number] = sum(losses.values()), "accepted"
+        return Acceptance(rows=rows, losses=dict(losses), tainted=tainted)
 
     def settle(self) -> None:
         for number, (records, state) in self.log.items():
@@ -86,7 +86,7 @@ class Model:
             if state == "accepted" and moved:
                 state = "effective"
             left = [made for _, made in self.pending.values()] + list(self.dead.values())
-            if state == "effective" and moved and number not in left:
+            if state == "effective" and number not in left:
                 state = "erased"
             self.log[number] = records, state
 
@@ -95,15 +95,15 @@ def change(transaction, model: Model, step) -> None:
     """One step, of the ledger and of the model."""
     name, numbers, flag = step
     if name == "accept":
-        group = [model.acceptance(part, in_service=flag) for part in numbers]
+        group = [model.acceptance(part) for part in numbers]
         transaction.accept(group)
+        walk(transaction)
     if name == "rewrite":
         place = PLACES[len(numbers) % len(PLACES)]
         gone = {found for found, (where, _) in model.pending.items() if where == place}
         model.made += 1
         digest = f"{model.made:064}"
-        transaction.will_rewrite(place, digest)
-        transaction.rewritten(place, digest, gone)
+        rewrite(transaction, place, digest, gone)
         for found in gone:
             del model.pending[found]
         model.slices[place] = *model.slices[place][:2], digest
@@ -135,7 +135,8 @@ def change(transaction, model: Model, step) -> None:
 def check(ledger: Ledger, model: Model) -> Snapshot:
     with ledger.reading() as transaction:
         work, log = transaction.to_erase(), transaction.log()
-        deleted = {found: number for number, tokens in transaction.deleted_since(0).items() for found in tokens}
+        taken = {number: tokens for number, (_, tokens) in transaction.deleted_since(0).items()}
+        deleted = {found: number for number, tokens in taken.items() for found in tokens}
         located = transaction.locate(records=[token(number) for number in ROWS], subjects=[PERSON])
     snapshot = ledger.snapshot()
     assert {entry.generation: (entry.records, entry.state) for entry in log} == model.log

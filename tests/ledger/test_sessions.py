@@ -89,25 +89,6 @@ def test_each_generation_waits_for_those_behind_itself(ledger):
     assert (state(ledger, 1), state(ledger, 2)) == ("effective", "accepted")
 
 
-def test_what_taints_nothing_in_service_waits_for_nobody(ledger):
-    seen(ledger, HERE)
-    accept(ledger, taking(3, in_service=False))
-    assert state(ledger) == "effective"
-
-
-def test_what_taints_nothing_in_service_is_erased_only_when_all_have_moved(ledger):
-    """A session that trains may have its records in memory."""
-    seen(ledger, HERE)
-    accept(ledger, taking(3, in_service=False))
-    with ledger.writing() as transaction:
-        erase(transaction)
-        transaction.settle()
-    assert state(ledger) == "effective"
-    seen(ledger, HERE, generation=1)
-    settle(ledger)
-    assert state(ledger) == "erased"
-
-
 def test_a_session_whose_process_is_gone_holds_nothing_up(ledger, dead):
     seen(ledger, dead)
     accept(ledger, taking(3))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from s3t.ledger import Acceptance, Address, Ledger, RecordRow, SliceState, Transaction
 from s3t.partition import Place
@@ -58,7 +58,7 @@ def seen_by(slices: dict[Place, SliceState], stage: Stage) -> dict[Place, SliceS
     return {place: slices[place] for place in (Place(stage.shard, index) for index in stage.prefix)}
 
 
-def taking(*numbers: int, request: bytes | None = None, in_service: bool = True) -> Acceptance:
+def taking(*numbers: int, request: bytes | None = None) -> Acceptance:
     """A deletion of records, and of every stage above them."""
     rows = [ROWS[number] for number in numbers]
     losses: dict[Place, int] = {}
@@ -69,7 +69,7 @@ def taking(*numbers: int, request: bytes | None = None, in_service: bool = True)
         for stage, key in STAGES.items()
         if any(Place(stage.shard, index) in losses for index in stage.prefix)
     }
-    return Acceptance(rows=rows, losses=losses, tainted=tainted, request=request, in_service=in_service)
+    return Acceptance(rows=rows, losses=losses, tainted=tainted, request=request)
 
 
 def accept(ledger: Ledger, *acceptances: Acceptance) -> list[int]:
@@ -86,8 +86,31 @@ def erase(transaction: Transaction, digest: str = NEW) -> None:
     """Everything that is to erase, as if its files were done."""
     work = transaction.to_erase()
     for place, gone in work.records.items():
-        transaction.rewritten(place, digest, gone)
+        rewrite(transaction, place, digest, gone)
     transaction.removed(work.artifacts)
+    walk(transaction)
+
+
+def will_rewrite(transaction: Transaction, place: Place, digest: str) -> None:
+    """A slice's file is about to be rewritten; it is the one that the ledger knows."""
+    known = transaction.snapshot().slices[place]
+    transaction.will_rewrite(place, known=known, now=known.digest, then=digest)
+
+
+def rewrite(transaction: Transaction, place: Place, digest: str, gone: Collection[bytes]) -> None:
+    """As if a slice's file was rewritten."""
+    will_rewrite(transaction, place, digest)
+    transaction.rewritten(place, digest, gone)
+
+
+def tokens_since(transaction: Transaction, generation: int) -> dict[int, list[bytes]]:
+    """What generations after one have taken."""
+    return {number: tokens for number, (_, tokens) in transaction.deleted_since(generation).items()}
+
+
+def walk(transaction: Transaction) -> None:
+    """As if all other places were gone through."""
+    transaction.have_walked(transaction.snapshot().generation)
 
 
 MANY = tuple(row(number, Place(number % 2, 0)) for number in range(80))

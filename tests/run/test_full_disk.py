@@ -260,7 +260,7 @@ def test_a_request_is_accepted_although_an_earlier_one_cannot_be_erased(whole, t
         assert [entry.state for entry in run.log()] == ["erased", "effective", "effective"]
         (folder / "tmp").unlink()
         assert run.delete(records=["r3", "r4"]).already == ("r3", "r4")
-        run.status()
+        run.erase()
         assert [entry.state for entry in run.log()] == ["erased"] * 3
 
 

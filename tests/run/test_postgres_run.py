@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.engine import make_url
 
 import s3t
 from tests import tiny
@@ -114,7 +115,8 @@ def test_its_password_is_written_nowhere(text_model, url, tmp_path, monkeypatch)
     monkeypatch.setenv("S3T_LEDGER", with_password)
     with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
         run.delete(records=["r3"])
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["ledger"] == url
+    written = json.loads((tmp_path / "run" / "run.json").read_text())["ledger"]
+    assert make_url(written) == make_url(url)
     assert not [name for name, content in tiny.all_files(tmp_path / "run").items() if b"hush" in content]
     monkeypatch.delenv("S3T_LEDGER")
     with s3t.Run.open(tmp_path / "run") as run:

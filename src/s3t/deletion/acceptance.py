@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.deletion.request import Batch
-from s3t.errors import InputError
+from s3t.errors import InputError, KeyDestroyedError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.state import RequestRow
-from s3t.partition import Place, Secret
+from s3t.partition import Place
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,15 +44,15 @@ class Acceptor:
     def accept(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
         """Accept batches, in their order, in one transaction; durable on return."""
         with self._ledger.writing() as transaction:
-            if transaction.key_destroyed_at() is not None:  # and this process has had the run open since before
-                Secret.destroyed().reveal()  # says so
+            if transaction.key_destroyed_at() is not None:
+                raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot delete any more")
             group = _Group.begin(transaction, batches, self._inventory)
             results = [group.add(batch) for batch in batches]
             if group.acceptances:
                 transaction.accept(group.acceptances)
             for key, row in group.requests.items():
                 if row is not None:
-                    transaction.note_request(key, content=row.content, batches=row.batches, deleted=row.deleted)
+                    transaction.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
         return results
 
     def look(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
@@ -100,7 +100,7 @@ class _Group:
             return InputError(
                 "the idempotency key", ["was used for a request with other names; use a new key for a new request"]
             )
-        if earlier is not None and batch.number < earlier.batches:
+        if earlier is not None and batch.end <= earlier.names:
             nothing = Plan(losses={}, tainted=())
             return Accepted(
                 before=before,
@@ -125,7 +125,6 @@ class _Group:
                     losses=plan.losses,
                     tainted={stage: before.alive[stage] for stage in plan.tainted},
                     request=batch.key,
-                    in_service=_serves(before, plan),
                 )
             )
         if batch.key is not None:
@@ -152,7 +151,7 @@ class _Group:
         earlier = self.requests[key]
         self.requests[key] = RequestRow(
             content=batch.content,
-            batches=batch.number + 1,
+            names=batch.end,
             deleted=(earlier.deleted if earlier else 0) + sum(row.copies for row in rows),
             generations=(earlier.generations if earlier else frozenset())
             | ({generation} if generation else frozenset()),
@@ -164,12 +163,3 @@ def _losses(rows: Sequence[RecordRow]) -> dict[Place, int]:
     for row in rows:
         losses[row.place] = losses.get(row.place, 0) + row.copies
     return losses
-
-
-def _serves(inventory: Inventory, plan: Plan) -> bool:
-    """Whether a prefix that serves holds a slice that loses records."""
-    for shard in {place.shard for place in plan.losses}:
-        serving = inventory.serving(shard)
-        if serving is not None and any(Place(shard, index) in plan.losses for index in serving.prefix):
-            return True
-    return False

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from s3t.deletion.core_dumps import remove_core_dumps
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
 from s3t.disk import storage_errors, sweep_tmp, sync_folder
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, StorageError
 from s3t.ledger import Ledger, SliceState, ToErase
 from s3t.partition import Place, Secret
 from s3t.records import read_slice, slice_digest, slice_path, without_records, write_slice
@@ -53,6 +54,7 @@ class Eraser:
         with self.ledger.writing() as transaction:
             # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
             transaction.touch()
+            generation = transaction.snapshot().generation
             work = transaction.to_erase(accepted_by=math.inf if everything else time.time() - self.within)
         steps: dict[str, Callable[[ToErase], None]] = {
             "memory": lambda work: self.forget(work.since.keys()),
@@ -67,20 +69,24 @@ class Eraser:
         for place in PLACES:
             if place.erased is not None:
                 steps[place.name](work)
+        with self.ledger.writing() as transaction:
+            transaction.have_walked(generation)
 
     def due(self) -> bool:
-        """Whether something has to be erased now: a dead artifact, or a record that has waited long enough."""
+        """Whether something has to be done now: a place to go through, a record that has waited long enough."""
         snapshot = self.ledger.snapshot()
-        if snapshot.dead:
+        if snapshot.dead or snapshot.walked < snapshot.generation:
             return True
-        since, pending = snapshot.waiting_since, any(state.pending for state in snapshot.slices.values())
-        return pending and since is not None and time.time() >= since + self.within
+        return snapshot.pending_since is not None and time.time() >= snapshot.pending_since + self.within
 
     def sweep(self) -> None:
-        """Remove what killed processes left: temporary files, and artifacts that no committed stage names."""
-        with storage_errors("sweeping temporary files"):
+        """Remove what killed processes left: temporary files, and artifacts that no committed stage names.
+
+        All that is written goes through the folder of temporary files, under the run's lock or in a writing
+        transaction. Here both are held, so whatever lies there is nobody's, of whichever host.
+        """
+        with self.ledger.writing() as transaction, storage_errors("sweeping what killed processes left"):
             sweep_tmp(self.tmp)
-        with self.ledger.writing() as transaction, storage_errors("sweeping the artifact store"):
             known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
             if orphans := self.store.keys() - known:
                 self.store.erase(orphans)
@@ -124,9 +130,21 @@ class Eraser:
             return content.digest
         digest = slice_digest(kept, self.secret)
         with self.ledger.writing() as transaction:
-            transaction.will_rewrite(place, digest)
+            transaction.will_rewrite(place, known=known, now=content.digest, then=digest)
         with storage_errors("erasing records from a slice"):
-            return write_slice(self.slices, place, kept, self.secret, tmp=self.tmp)
+            write_slice(self.slices, place, kept, self.secret, tmp=self.tmp, around=self.still_rewriting(place, digest))
+        return digest
+
+    @contextmanager
+    def still_rewriting(self, place: Place, digest: str) -> Iterator[None]:
+        """A moment in which nobody else changes the ledger, if a slice's next file is still the one with a digest.
+
+        Raises:
+            StorageError: another process has rewritten the slice.
+        """
+        with self.ledger.writing() as transaction:
+            transaction.still_rewriting(place, digest)
+            yield
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
@@ -142,4 +160,5 @@ class Eraser:
             remove_core_dumps(self.run)
 
     def _wipe(self) -> None:
-        self.ledger.wipe()
+        if not self.ledger.wipe():
+            raise StorageError("the ledger's log could not be emptied, for somebody reads it; it is tried again")

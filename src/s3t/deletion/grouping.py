@@ -8,6 +8,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from s3t.errors import StorageError
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -73,9 +75,13 @@ class Grouped(Generic[Item, Result]):
     def _answer(self, group: Sequence[_Caller[Item, Result]]) -> None:
         try:
             results = list(zip(group, self._work([caller.item for caller in group]), strict=True))
-        except BaseException as error:
+        except Exception as error:
             for caller in group:
                 caller.answer.set_exception(error)
+            return
+        except BaseException as error:  # Ctrl-C is this thread's alone
+            for caller in group:
+                caller.answer.set_exception(error if caller is group[0] else _interrupted())
             return
         for caller, result in results:
             if isinstance(result, Exception):
@@ -94,3 +100,9 @@ class Grouped(Generic[Item, Result]):
         self._at_work = bool(self._waiting)
         if self._waiting:
             self._waiting[0].woken.set()
+
+
+def _interrupted() -> StorageError:
+    return StorageError(
+        "the thread that did this together with others was interrupted; whether it was done is not known: ask again"
+    )

@@ -20,8 +20,8 @@ class Batch:
     """The request's; None if it has none."""
     content: bytes
     """Keyed hash of all names of the request."""
-    number: int
-    """Counted from 0."""
+    end: int
+    """How many names of the request are in this batch and those before it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,12 +57,12 @@ class Request:
     def batches(self, size: int) -> Iterator[Batch]:
         """The request in parts of at most `size` names: always the same parts for the same names."""
         asked = [(token, True) for token in sorted(self.records)] + [(token, False) for token in sorted(self.subjects)]
-        for number, start in enumerate(range(0, max(1, len(asked)), size)):
+        for start in range(0, max(1, len(asked)), size):
             part = asked[start : start + size]
             yield Batch(
                 records=frozenset(token for token, is_record in part if is_record),
                 subjects=frozenset(token for token, is_record in part if not is_record),
                 key=self.key,
                 content=self.content,
-                number=number,
+                end=start + len(part),
             )

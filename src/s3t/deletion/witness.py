@@ -15,6 +15,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from s3t.disk import append_durably, make_folder, storage_errors
@@ -22,7 +23,7 @@ from s3t.ledger import Ledger
 
 VARIABLE = "S3T_STATE"
 _TAIL_BYTES = 2**20
-_WHOLE_LINE = re.compile(rb'^\{"generation": (\d+), "tokens": \[[^\]\n]*\]\}$', re.MULTILINE)
+_WHOLE_LINE = re.compile(rb'^\{"generation": (\d+), "mark": "(\w*)", "tokens": \[[^\]\n]*\]\}$', re.MULTILINE)
 
 
 def state_folder() -> Path:
@@ -50,24 +51,41 @@ class Witness:
         """Its file."""
         return self._path
 
+    def newest(self) -> tuple[int, str]:
+        """The newest generation that was noted, and its mark; 0 if there is none. Reads the end of the file alone.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        with self._errors():
+            return self._newest()
+
     def generation(self) -> int:
-        """The newest generation that was noted; 0 if there is none. Reads the end of the file alone."""
+        """The newest generation that was noted."""
+        return self.newest()[0]
+
+    def _newest(self) -> tuple[int, str]:
         try:
             with self._path.open("rb") as file:
                 size = end = file.seek(0, os.SEEK_END)
-                found: list[int] = []
+                found: list[tuple[int, str]] = []
                 while end > 0 and not found:
                     end = max(0, end - _TAIL_BYTES)
                     file.seek(end)
                     tail = file.read(size - end)
-                    found = [int(number) for number in _WHOLE_LINE.findall(tail)]
+                    found = [(int(number), mark.decode()) for number, mark in _WHOLE_LINE.findall(tail)]
         except FileNotFoundError:
-            return 0
-        return max(found, default=0)
+            return 0, ""
+        return max(reversed(found), key=lambda line: line[0], default=(0, ""))  # of equals the one noted last
 
-    def since(self, generation: int) -> list[bytes]:
-        """Every token noted for generations after one."""
-        return sorted({token for number, tokens in self._lines() if number > generation for token in tokens})
+    def tokens(self) -> list[bytes]:
+        """Every token that was ever noted.
+
+        Raises:
+            StorageError: the file cannot be read.
+        """
+        with self._errors():
+            return sorted({token for tokens in self._lines() for token in tokens})
 
     def catch_up(self, ledger: Ledger) -> None:
         """Note what the ledger has and this does not. Every process may; a line that is there twice does no harm.
@@ -75,15 +93,15 @@ class Witness:
         Raises:
             StorageError: the disk refused.
         """
-        with storage_errors(f"noting deletions in {self._path} (set {VARIABLE} to another folder if it is read-only)"):
+        with self._errors():
             known = self.generation() if self._noted is None else self._noted
             with ledger.reading() as transaction:
                 later = transaction.deleted_since(known)
             self.note(later)
             self._noted = max(later, default=known)
 
-    def note(self, deletions: Mapping[int, Sequence[bytes]]) -> None:
-        """Append generations and their tokens, durably.
+    def note(self, deletions: Mapping[int, tuple[str, Sequence[bytes]]]) -> None:
+        """Append generations, their marks and their tokens, durably.
 
         Raises:
             OSError: the disk refused.
@@ -92,12 +110,17 @@ class Witness:
             return
         make_folder(self._path.parent)
         lines = [
-            json.dumps({"generation": number, "tokens": [token.hex() for token in tokens]})
-            for number, tokens in sorted(deletions.items())
+            json.dumps({"generation": number, "mark": mark, "tokens": [token.hex() for token in tokens]})
+            for number, (mark, tokens) in sorted(deletions.items())
         ]
         append_durably(self._path, "".join(f"{line}\n" for line in lines).encode())
 
-    def _lines(self) -> Iterator[tuple[int, list[bytes]]]:
+    def _errors(self) -> AbstractContextManager[None]:
+        return storage_errors(
+            f"using {self._path}, the memory of deletions ({VARIABLE} may name another folder for it)"
+        )
+
+    def _lines(self) -> Iterator[list[bytes]]:
         """Whole lines; one that a crash tore was never acknowledged, and is noted again from the ledger."""
         try:
             content = self._path.read_bytes()
@@ -106,6 +129,6 @@ class Witness:
         for line in content.split(b"\n"):
             try:
                 found = json.loads(line)
-                yield int(found["generation"]), [bytes.fromhex(token) for token in found["tokens"]]
+                yield [bytes.fromhex(token) for token in found["tokens"]]
             except (ValueError, KeyError, TypeError):
                 continue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ DRIVER = "postgresql+psycopg"
 class PostgresAddress:
     """One run's schema. Several runs may share a database."""
 
-    url: URL
+    url: URL = field(repr=False)
     schema: str
 
     @classmethod

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ _SQLITE = (
     "wal_autocheckpoint=0",
     "temp_store=MEMORY",  # no temporary files elsewhere
 )
+_POSTGRES = (
+    "synchronous_commit=on",
+    "idle_session_timeout=0",
+    "tcp_keepalives_idle=10",
+    "tcp_keepalives_interval=5",
+    "tcp_keepalives_count=4",
+    "tcp_user_timeout=30000",
+)
 _WRITERS = 0x533354  # "S3T": of the lock that writers of one schema take, beside the schema's own number
 
 
@@ -35,6 +44,7 @@ def sqlite_engine(path: Path) -> Engine:
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
         pool_size=8,
         max_overflow=-1,
+        hide_parameters=True,
     )
 
     @event.listens_for(engine, "connect")
@@ -43,7 +53,13 @@ def sqlite_engine(path: Path) -> Engine:
         cursor = connection.cursor()
         for pragma in _SQLITE:
             cursor.execute(f"PRAGMA {pragma}")
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
         cursor.close()
+        if mode != "wal":
+            raise sqlite3.OperationalError(
+                f"this file system gives SQLite no write-ahead log, only {mode!r}; put the run on a local disk, or its "
+                "ledger into PostgreSQL"
+            )
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -61,8 +77,14 @@ def postgres_engine(address: PostgresAddress) -> Engine:
         max_overflow=-1,
         pool_pre_ping=True,
         connect_args={
-            "options": f"-c search_path={address.schema} -c synchronous_commit=on",
+            "options": " ".join(f"-c {setting}" for setting in (f"search_path={address.schema}", *_POSTGRES)),
             "connect_timeout": BUSY_TIMEOUT_SECONDS,
+            # A host or a server that is gone without a word holds no lock, and nobody up, for longer than this.
+            "keepalives_idle": 10,
+            "keepalives_interval": 5,
+            "keepalives_count": 4,
+            "tcp_user_timeout": 30_000,
+            "target_session_attrs": "read-write",  # a standby may lag behind what was accepted
             "application_name": "s3t",
         },
         hide_parameters=True,
@@ -71,7 +93,8 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _is_writing(connection):
-            # Held until the end of the transaction; what it reads is newer than the lock (read committed).
+            # Held until the end of the transaction; what it reads is newer than the lock, as read committed is.
+            connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS}, hashtext('{address.schema}'))")
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 import threading
 import time
@@ -13,7 +14,7 @@ from sqlalchemy import Connection, Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import IntegrityError, StorageError
+from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
@@ -36,6 +37,7 @@ class Ledger:
         self._engine = engine
         self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
         self._known: Snapshot | None = None
+        self._long_log = _LONG_LOG_BYTES
 
     @classmethod
     def create(
@@ -128,8 +130,12 @@ class Ledger:
     def close(self) -> None:
         """Write SQLite's log back and release connections."""
         if isinstance(self._address, Path) and self._address.is_file():
-            with suppress(StorageError):  # nothing is lost: the log stays beside the database
+            try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
+            except FsyncError:
+                return  # nor may SQLite try it again, as it would when the last connection closes
+            except StorageError:  # nothing is lost: the log stays beside the database
+                logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
 
     def drop(self) -> None:
@@ -167,8 +173,14 @@ class Ledger:
         """
         with self._transaction(writing=True) as connection:
             yield Transaction(connection, known=self._known)
-        if isinstance(self._address, Path) and _size_of_log(self._address) > _LONG_LOG_BYTES:
-            self._checkpoint("PASSIVE")
+        if isinstance(self._address, Path) and _size_of_log(self._address) > self._long_log:
+            try:
+                self._checkpoint("PASSIVE")
+            except FsyncError:
+                raise
+            except StorageError:  # the transaction is durable all the same
+                logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
+            self._long_log = _size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite begins it anew, but at its length
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
@@ -239,9 +251,9 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Connection]:
-        refuse_after_failed_fsync()
         ending = False
         with self._turn if writing else nullcontext():
+            refuse_after_failed_fsync()
             try:
                 with self._engine.connect().execution_options(s3t_writing=writing) as connection:
                     begun = connection.begin()
@@ -250,6 +262,8 @@ class Ledger:
                     except BaseException:
                         begun.rollback()
                         raise
+                    if writing:
+                        refuse_after_failed_fsync()  # it may have failed in another thread meanwhile
                     ending = True
                     begun.commit()
             except DBAPIError as error:

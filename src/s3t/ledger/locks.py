@@ -102,16 +102,15 @@ class DatabaseRunLock(_Nested):
     def __init__(self, engine: Engine, *, schema: str) -> None:
         super().__init__()
         self._engine = engine
-        self._schema = schema
+        self._key = f"({_ERASERS}, hashtext('{schema}'))"
         self._connection: Connection | None = None
 
     def _take(self, *, wait: bool) -> bool:
         connection = self._connect()
         try:
-            asked = f"({_ERASERS}, hashtext('{self._schema}'))"
             if wait:
-                connection.execute(text(f"SELECT pg_advisory_lock{asked}"))
-            elif not connection.execute(text(f"SELECT pg_try_advisory_lock{asked}")).scalar_one():
+                connection.execute(text(f"SELECT pg_advisory_lock{self._key}"))
+            elif not connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one():
                 connection.close()
                 return False
         except DBAPIError as error:
@@ -135,6 +134,13 @@ class DatabaseRunLock(_Nested):
 
     def _give(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
+        if connection is None:
+            return
+        try:  # by word: the end of a session is noticed a moment later, and others would find the lock held
+            connection.execute(text(f"SELECT pg_advisory_unlock{self._key}"))
+        except BaseException as error:
             connection.invalidate()  # ends the server's session, and with it the lock, whatever state it is in
+            if not isinstance(error, DBAPIError):
+                raise
+        finally:
             connection.close()

@@ -11,6 +11,7 @@ What an answer may be made of is decided by no lease and no clock: it leaves onl
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 import weakref
@@ -58,13 +59,17 @@ class Presence:
     Args:
         ledger: the run's.
         moved: told of every newer state of the ledger, to drop what is in memory of records that are gone.
+        meanwhile: called by the thread that looks, several times a second.
     """
 
-    def __init__(self, ledger: Ledger, *, moved: Callable[[Snapshot], None]) -> None:
+    def __init__(
+        self, ledger: Ledger, *, moved: Callable[[Snapshot], None], meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         self.session = Session()
         self._ended = weakref.finalize(self, ended, self.session)
         self._ledger = ledger
         self._moved = moved
+        self._meanwhile = meanwhile
         self._state = threading.Lock()
         self._looking = threading.Lock()
         self._under_way: set[Work] = set()
@@ -83,6 +88,7 @@ class Presence:
             may_go_on: whether, at a newer snapshot, its result could still be used.
 
         Raises:
+            Overtaken: its result could not be used already.
             StorageError: the ledger cannot be told of it.
         """
         work = Work(may_go_on)
@@ -94,6 +100,7 @@ class Presence:
             with self._state:
                 if self._newest is not None and self._newest.changes > snapshot.changes:
                     work.look(self._newest)
+            work.check()
             yield work
         finally:
             with self._state:
@@ -152,9 +159,16 @@ class Presence:
             with self._state:
                 self._claims.discard(stage)
 
+    def keep(self) -> None:
+        """What the thread does, several times a second."""
+        self.look()
+        self._meanwhile()
+
     def close(self) -> None:
-        """End the session."""
+        """End the session. That of a process that was forked off is its parent's, and goes on."""
         self._closed.set()
+        if self.session.process != os.getpid():
+            return
         self._ended()
         if self._generation is None:
             return
@@ -201,7 +215,7 @@ def _watch(presence: weakref.ref[Presence], closed: threading.Event) -> None:
         if watched is None:
             return
         try:
-            watched.look()
+            watched.keep()
         except FsyncError:
             return
         except S3TError:

@@ -25,6 +25,7 @@ generations = Table(
     Column("effective_at", Float),  # null until every server has moved to it
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
+    Column("mark", String(16)),  # random: two deletions with one number, in a run and in a copy, are told apart
     Column("request", LargeBinary(32)),  # the keyed hash of its idempotency key, if it had one
     Index("generations_by_request", "request"),
     Index("generations_by_erasure", "erased_at"),
@@ -36,8 +37,8 @@ requests = Table(
     metadata,
     Column("key", LargeBinary(32), primary_key=True),
     Column("content", LargeBinary(32), nullable=False),  # keyed hash of all names asked for
-    Column("batches", Integer, nullable=False),  # accepted so far
-    Column("deleted", Integer, nullable=False),  # records, in the batches accepted so far
+    Column("names", Integer, nullable=False),  # accepted so far, in the order of their tokens
+    Column("deleted", Integer, nullable=False),  # records, by the names accepted so far
 )
 """Requests that came with an idempotency key: a second one with the same key does nothing more."""
 

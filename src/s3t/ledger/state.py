@@ -52,6 +52,10 @@ class Snapshot:
     slices: Mapping[Place, SliceState]
     stages: Mapping[Stage, str]
     """Stages that are committed and not tainted, and the keys of their artifacts."""
+    walked: int
+    """The newest generation for which every place was gone through, but for slices that may wait."""
+    pending_since: float | None
+    """When the first record was accepted that is still in a slice's file; None if none is."""
     waiting_since: float | None
     """When the first generation that is not erased yet was accepted (seconds since the epoch); None if all are."""
     erasures: int
@@ -126,8 +130,6 @@ class Acceptance:
     """The live stages trained on those slices, and their keys."""
     request: bytes | None = None
     """The keyed hash of its idempotency key."""
-    in_service: bool = True
-    """Whether a prefix that serves is tainted; if none is, no server has to move."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,8 @@ class RequestRow:
 
     content: bytes
     """Keyed hash of all names asked for."""
-    batches: int
+    names: int
+    """Accepted so far, in the order of their tokens."""
     deleted: int
     generations: frozenset[int]
 

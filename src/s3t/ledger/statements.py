@@ -19,6 +19,8 @@ CONFIRMED = "confirmed"
 """How often somebody made sure that all is on the disk."""
 ERASURES = "erasures"
 """How often slices were rewritten."""
+WALKED = "walked"
+"""The newest generation for which every place was gone through."""
 KEY_DESTROYED = "key_destroyed_at"
 """When the run's secret was destroyed (whole seconds since the epoch)."""
 

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, exists, func, insert, select, update
+from sqlalchemy import Connection, bindparam, case, delete, exists, func, insert, select, update
 
+from s3t.errors import KeyDestroyedError, StorageError
 from s3t.ledger import schema
+from s3t.ledger.history import History
 from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import Acceptance, Located, LogEntry, RecordRow, RequestRow, SliceState, Snapshot, ToErase
+from s3t.ledger.state import Acceptance, Located, RecordRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
-    CONFIRMED,
     ERASURES,
-    KEY_DESTROYED,
+    WALKED,
     at,
     chunks,
     generation_now,
@@ -32,7 +34,7 @@ from s3t.partition import Place
 from s3t.stages import Stage
 
 
-class Transaction:
+class Transaction(History):
     """Reading, and for a writing transaction, changing.
 
     Args:
@@ -41,7 +43,7 @@ class Transaction:
     """
 
     def __init__(self, connection: Connection, *, known: Snapshot | None = None) -> None:
-        self._connection = connection
+        super().__init__(connection)
         self._known = known
         self.sessions = Sessions(connection)
         self.changed = False
@@ -70,12 +72,15 @@ class Transaction:
         }
         stages = {Stage(row.shard, parse_prefix(row.prefix)): row.key for row in run(select(schema.stages))}
         first = select(log.c.accepted_at).where(log.c.erased_at.is_(None)).order_by(log.c.generation).limit(1)
+        oldest = select(func.min(log.c.accepted_at)).where(log.c.generation.in_(select(erasing.c.generation)))
         dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None
         return Snapshot(
             generation=generation_now(self._connection),
             changes=changes,
             slices=slices,
             stages=stages,
+            walked=note(self._connection, WALKED),
+            pending_since=run(oldest).scalar_one_or_none(),
             waiting_since=run(first).scalar_one_or_none(),
             erasures=note(self._connection, ERASURES),
             dead=dead,
@@ -182,18 +187,54 @@ class Transaction:
             erasures=snapshot.erasures,
         )
 
-    def will_rewrite(self, place: Place, digest: str) -> None:
-        """Note what a slice's digest will be, before its file is rewritten."""
-        table = schema.slices
-        self._connection.execute(update(table).where(*at(table, place)).values(next_digest=digest))
-        self._note_change()
+    def will_rewrite(self, place: Place, *, known: SliceState, now: str, then: str) -> None:
+        """Note what a slice's digest is and what it will be, before its file is rewritten.
+
+        Args:
+            place: the slice.
+            known: as it was when the rewriting began.
+            now: the digest of its file, which is that of `known` or the one that a crash left.
+            then: the digest to come.
+
+        Raises:
+            StorageError: another has rewritten it meanwhile: this process has lost the run's lock.
+        """
+        self._change_slice(place, (known.digest, known.next_digest), {"digest": now, "next_digest": then})
 
     def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
-        """Note that a slice's file holds tokens no more, and its new digest."""
+        """Note that a slice's file holds tokens no more, and its new digest.
+
+        Raises:
+            StorageError: another has rewritten it meanwhile.
+        """
         run, table = self._connection.execute, schema.erasing_records
+        found = self.snapshot().slices[place]
+        if digest not in (found.digest, found.next_digest):
+            raise _lost_lock(place)
         run(update(schema.slices).where(*at(schema.slices, place)).values(digest=digest, next_digest=None))
         for chunk in chunks(list(gone)):
             run(delete(table).where(table.c.token.in_(chunk)))
+        self._note_change()
+
+    def still_rewriting(self, place: Place, digest: str) -> None:
+        """Look, before a slice's new file takes its place, whether it is still the one that is to come.
+
+        Raises:
+            StorageError: another has rewritten it meanwhile.
+        """
+        if self.snapshot().slices[place].next_digest != digest:
+            raise _lost_lock(place)
+
+    def _change_slice(self, place: Place, was: tuple[str, str | None], values: Mapping[str, Any]) -> None:
+        table = schema.slices
+        then = table.c.digest == was[0], table.c.next_digest.is_not_distinct_from(was[1])
+        if self._connection.execute(update(table).where(*at(table, place), *then).values(**values)).rowcount != 1:
+            raise _lost_lock(place)
+        self._note_change()
+
+    def have_walked(self, generation: int) -> None:
+        """Note that every place was gone through for the generations up to one."""
+        raise_note(self._connection, WALKED, to=max(generation, note(self._connection, WALKED)))
         self._note_change()
 
     def count_erasure(self, *, at_least: int = 0) -> None:
@@ -214,77 +255,26 @@ class Transaction:
     def settle(self) -> None:
         """Note which generations every living session has moved to, and of which no byte is left anywhere.
 
-        A generation that took nothing in service is effective at its acceptance. A session may hold its records in
-        memory all the same, so that it, too, is erased only when all have moved.
+        Times never run backwards, whatever the clock does.
         """
         run, log = self._connection.execute, schema.generations
         self.sessions.bury()
         time, unfinished = now(self._connection), log.c.erased_at.is_(None)
         older = exists().where(schema.sessions.c.generation < log.c.generation)
         waiting = log.c.effective_at.is_(None)
-        moved = run(update(log).where(unfinished, waiting, ~older).values(effective_at=time)).rowcount
+        moved = run(
+            update(log).where(unfinished, waiting, ~older).values(effective_at=_not_before(log.c.accepted_at, time))
+        ).rowcount
         # Not a subquery a row: thousands may wait, and each would look through them all.
         nothing_left = (log.c.generation.not_in(select(table.c.generation)) for table in _ERASING)
-        done = run(update(log).where(unfinished, ~waiting, ~older, *nothing_left).values(erased_at=time)).rowcount
+        walked = log.c.generation <= note(self._connection, WALKED)
+        done = run(
+            update(log)
+            .where(unfinished, ~waiting, walked, *nothing_left)
+            .values(erased_at=_not_before(log.c.effective_at, time))
+        ).rowcount
         if moved or done:
             self._note_change()
-
-    def log(self, generations: Collection[int] | None = None) -> list[LogEntry]:
-        """Entries of generations, or of all of them, in their order."""
-        table = schema.generations
-        rows: Sequence[Any] = (
-            self._connection.execute(select(table)).all()
-            if generations is None
-            else select_in(self._connection, select(table), table.c.generation, generations)
-        )
-        entries = (
-            LogEntry(
-                generation=row.generation,
-                records=row.records,
-                accepted_at=row.accepted_at,
-                effective_at=row.effective_at,
-                erased_at=row.erased_at,
-            )
-            for row in rows
-        )
-        return sorted(entries, key=lambda entry: entry.generation)
-
-    def unfinished(self) -> list[LogEntry]:
-        """Entries of generations that are not erased yet, in their order."""
-        log = schema.generations
-        waiting = self._connection.execute(select(log.c.generation).where(log.c.erased_at.is_(None))).scalars().all()
-        return self.log(waiting) if waiting else []
-
-    def deleted_since(self, generation: int) -> dict[int, list[bytes]]:
-        """Tokens that generations after one have taken."""
-        table = schema.deleted
-        found: dict[int, list[bytes]] = {}
-        for row in self._connection.execute(select(table).where(table.c.generation > generation)):
-            found.setdefault(row.generation, []).append(row.token)
-        for entry in self._connection.execute(
-            select(schema.generations.c.generation).where(schema.generations.c.generation > generation)
-        ):
-            found.setdefault(entry.generation, [])
-        return {number: sorted(tokens) for number, tokens in sorted(found.items())}
-
-    def request(self, key: bytes) -> RequestRow | None:
-        """A request that came with an idempotency key."""
-        table, log = schema.requests, schema.generations
-        row = self._connection.execute(select(table).where(table.c.key == key)).first()
-        if row is None:
-            return None
-        made = self._connection.execute(select(log.c.generation).where(log.c.request == key))
-        return RequestRow(
-            content=row.content,
-            batches=row.batches,
-            deleted=row.deleted,
-            generations=frozenset(entry.generation for entry in made),
-        )
-
-    def note_request(self, key: bytes, *, content: bytes, batches: int, deleted: int) -> None:
-        """Note how far a request with an idempotency key has come."""
-        row = {"key": key, "content": content, "batches": batches, "deleted": deleted}
-        upsert(self._connection, schema.requests, [row])
 
     def commit_stage(
         self, stage: Stage, key: str, *, seen: Mapping[Place, SliceState], put: Callable[[], None]
@@ -303,6 +293,8 @@ class Transaction:
         # Between an acceptance and the end of its erasure the losses are new, but the file is the old one.
         if any(state.pending for state in seen.values()) or not self.snapshot().still_as(seen):
             return False
+        if self.key_destroyed_at() is not None:
+            raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
         put()
         upsert(self._connection, schema.stages, [{"shard": stage.shard, "prefix": prefix_text(stage), "key": key}])
         self._note_change()
@@ -327,26 +319,6 @@ class Transaction:
         self._connection.execute(update(table).where(*at(table, place)).values(**changed))
         self._note_change()
 
-    def touch(self) -> None:
-        """Write something, so that the end of the transaction waits for the disk."""
-        raise_note(self._connection, CONFIRMED, to=note(self._connection, CONFIRMED) + 1)
-
-    def key_destroyed_at(self) -> float | None:
-        """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
-        return note(self._connection, KEY_DESTROYED) or None
-
-    def note_key_destroyed(self) -> None:
-        """Note that the run's secret is destroyed."""
-        raise_note(self._connection, KEY_DESTROYED, to=int(now(self._connection)))
-
-    def copies(self) -> list[str]:
-        """Files outside the run that hold records, as far as init knew."""
-        return sorted(self._connection.execute(select(schema.copies.c.path)).scalars())
-
-    def forget_copies(self) -> None:
-        """Note that the copies outside the run are gone."""
-        self._connection.execute(delete(schema.copies))
-
     def _note_change(self) -> None:
         raise_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
         self.changed, self._known = True, None
@@ -366,11 +338,22 @@ _ERASING = (schema.erasing_records, schema.erasing_artifacts)
 def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, Any]:
     return {
         "generation": number,
+        "mark": secrets.token_hex(8),
         "accepted_at": time,
-        "effective_at": None if taken.in_service else time,
         "records": sum(taken.losses.values()),
         "request": taken.request,
     }
+
+
+def _not_before(earlier: Any, time: float) -> Any:
+    return case((earlier > time, earlier), else_=time)
+
+
+def _lost_lock(place: Place) -> StorageError:
+    return StorageError(
+        f"slice {place.slice} of shard {place.shard} was rewritten by another process meanwhile: this one has lost the "
+        "run's lock. What was deleted is out of use; open the run again, which goes on"
+    )
 
 
 def _record(row: Any) -> RecordRow:

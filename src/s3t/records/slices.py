@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -81,7 +82,15 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
     return rows.take(pa.array(kept, pa.int64())).combine_chunks()
 
 
-def write_slice(folder: Path, place: Place, rows: pa.Table, secret: Secret, *, tmp: Path) -> str:
+def write_slice(
+    folder: Path,
+    place: Place,
+    rows: pa.Table,
+    secret: Secret,
+    *,
+    tmp: Path,
+    around: AbstractContextManager[None] | None = None,
+) -> str:
     """Replace a slice's file, durably; the digest of the rows.
 
     Raises:
@@ -93,7 +102,7 @@ def write_slice(folder: Path, place: Place, rows: pa.Table, secret: Secret, *, t
             rows, part, compression="none", use_dictionary=False, write_statistics=False, store_schema=False
         )
 
-    write_durably(slice_path(folder, place), write, tmp=tmp)
+    write_durably(slice_path(folder, place), write, tmp=tmp, around=around)
     return slice_digest(rows, secret)
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
-from s3t.audit.audit import Auditor, Retrain
+from s3t.audit.audit import Auditor, Mismatch, Retrain
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
 from s3t.ledger.locks import held
+from s3t.ledger.presence import Overtaken
 from s3t.models.source import model_digest, model_folder
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
 from s3t.run.results import AuditReport
+from s3t.run.serving import Watched
 from s3t.stages import Stage
 
 
@@ -58,12 +61,36 @@ def audit(
             mismatches = auditor.check(now)
     stages = auditor.sample(now, replay, seed)
     with telling(progress, "replaying", cost(parts.inventory(now), stages)):
-        for stage in stages:
-            progress.note(f"replaying {stage}")
-            mismatches += auditor.replay(stage, now, on_step=progress.advance)
+        replayed = [stage for stage in stages if _replay(parts, auditor, stage, snapshot, mismatches, progress)]
     return AuditReport(
         generation=now.generation,
         checked=len(now.stages),
-        replayed=tuple((stage.shard, stage.prefix) for stage in stages),
+        replayed=tuple((stage.shard, stage.prefix) for stage in replayed),
         mismatches=tuple(mismatches),
     )
+
+
+def _replay(
+    parts: Parts,
+    auditor: Auditor,
+    stage: Stage,
+    snapshot: Callable[[], Snapshot],
+    mismatches: list[Mismatch],
+    progress: Progress,
+) -> bool:
+    """Train a stage again; False if a deletion took it before that was done."""
+    now = snapshot()
+    if stage not in now.stages:
+        return False
+    progress.note(f"replaying {stage}")
+    used, seen = {link: now.stages[link] for link in stage.chain}, now.seen(stage)
+    with (
+        suppress(Overtaken),
+        parts.presence.working(now, lambda later: later.still_has(used) and later.still_as(seen)) as work,
+    ):
+        found = list(auditor.replay(stage, now, on_step=Watched(progress, work).advance))
+        work.look(parts.ledger.snapshot())
+        work.check()
+        mismatches += found
+        return True
+    return False

@@ -74,17 +74,12 @@ def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
     with held(parts.lock):
-        while not _only_present_records_left(parts):
-            pass
+        noted = False
+        while not noted:
+            parts.deleter.finish(everything=True)
+            with parts.ledger.writing() as transaction:
+                # Another process may have accepted a deletion meanwhile: without the key nobody could erase it.
+                noted = transaction.snapshot().pending_since is None
+                if noted:
+                    transaction.note_key_destroyed()
         destroy_secret(parts.layout.secret)
-
-
-def _only_present_records_left(parts: Parts) -> bool:
-    """Erase what waits; if meanwhile nobody asked for another deletion, note that from here on nobody can."""
-    parts.deleter.finish(everything=True)
-    with parts.ledger.writing() as transaction:
-        work = transaction.to_erase()
-        if work.records or work.artifacts:
-            return False
-        transaction.note_key_destroyed()
-    return True

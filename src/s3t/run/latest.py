@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 from s3t.deletion.reconcile import refuse_if_restored
 from s3t.errors import FsyncError, IntegrityError, RestoredError, S3TError, StorageError
 from s3t.ledger import Snapshot
 from s3t.run.parts import Parts
+
+AGAIN_SECONDS = 1.0
+"""After an erasure that failed, before whoever only serves tries it again."""
 
 
 class Latest:
@@ -22,6 +26,7 @@ class Latest:
         self._parts = parts
         self._forget_stale = forget_stale
         self._newest = 0
+        self._again_at = 0.0
         self.overdue: S3TError | None = None
         """Why an accepted deletion is not erased yet."""
 
@@ -38,7 +43,7 @@ class Latest:
             StorageError: the disk or the database refused.
         """
         parts = self._parts
-        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures(), run=parts.layout.root)
+        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures, lock=parts.lock, run=parts.layout.root)
         if self.only_serves:
             return
         if parts.ledger.snapshot().waiting_since is not None:
@@ -57,17 +62,26 @@ class Latest:
         Args:
             everything: also from slices for which there is still time; for training, which reads them.
         """
-        if not self.only_serves:
-            try:
-                self._parts.deleter.finish(everything=everything, wait=everything)
-                self.overdue = None
-            except FsyncError:
-                raise
-            except (StorageError, IntegrityError) as error:
-                self.overdue = error
+        if not self.only_serves and (everything or time.monotonic() >= self._again_at):
+            self._finish(everything=everything)
         snapshot = self.as_it_is()
         self._forget_stale(snapshot)
         return snapshot
+
+    def keep_the_time(self) -> None:
+        """Erase what has waited long enough: called now and then, also while nobody asks for anything."""
+        if not self.only_serves and time.monotonic() >= self._again_at:
+            self._finish(everything=False)
+
+    def _finish(self, *, everything: bool) -> None:
+        try:
+            self._parts.deleter.finish(everything=everything, wait=everything)
+            self.overdue = None
+        except FsyncError:
+            raise
+        except (StorageError, IntegrityError) as error:
+            self.overdue = error
+            self._again_at = time.monotonic() + AGAIN_SECONDS
 
     def as_it_is(self) -> Snapshot:
         """The ledger now. It never goes back, unless somebody puts an old one in its place.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from s3t.ledger import LogEntry, State, Transaction
+from s3t.ledger import LogEntry, RecordRow, State, Transaction
 from s3t.partition import Place, Secret
 
 
@@ -60,9 +60,14 @@ def locate(
         subjects=[token for kind, _, token in asked if kind == "subject"],
     )
     entries = {entry.generation: entry for entry in transaction.log(set(found.gone.values()))}
+    held: dict[tuple[str, bytes], list[RecordRow]] = {}
+    for row in found.rows:
+        held.setdefault(("record", row.token), []).append(row)
+        if row.subject is not None:
+            held.setdefault(("subject", row.subject), []).append(row)
     result = []
     for kind, name, token in asked:
-        rows = [row for row in found.rows if token == (row.token if kind == "record" else row.subject)]
+        rows = held.get((kind, token), [])
         result.append(
             Location(
                 kind="record" if kind == "record" else "subject",

@@ -46,7 +46,12 @@ class Parts:
 
     @classmethod
     def open(
-        cls, path: Path, *, forget: Callable[[Collection[Place]], None], moved: Callable[[Snapshot], None]
+        cls,
+        path: Path,
+        *,
+        forget: Callable[[Collection[Place]], None],
+        moved: Callable[[Snapshot], None],
+        meanwhile: Callable[[], None],
     ) -> Parts:
         """The parts of the run in a folder.
 
@@ -54,6 +59,7 @@ class Parts:
             path: the folder.
             forget: drops what is in memory of slices.
             moved: told of every newer state of the ledger.
+            meanwhile: called now and then while the run is in use.
 
         Raises:
             RunFolderError: the folder is no run, or a newer version's.
@@ -69,7 +75,9 @@ class Parts:
                 raise IntegrityError(
                     f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
                 )
-            return cls._wired(layout, recipe, description, secret, ledger, forget=forget, moved=moved)
+            return cls._wired(
+                layout, recipe, description, secret, ledger, forget=forget, moved=moved, meanwhile=meanwhile
+            )
         except BaseException:
             ledger.close()
             raise
@@ -85,6 +93,7 @@ class Parts:
         *,
         forget: Callable[[Collection[Place]], None],
         moved: Callable[[Snapshot], None],
+        meanwhile: Callable[[], None],
     ) -> Parts:
         key_inputs = KeyInputs(
             secret=secret,
@@ -93,7 +102,7 @@ class Parts:
         )
         orders, lock = Orders(layout, description), ledger.lock(layout.lock)
         store = LocalStore(layout.artifacts, tmp=layout.tmp)
-        presence, witness = Presence(ledger, moved=moved), Witness.of_run(description.run)
+        presence, witness = Presence(ledger, moved=moved, meanwhile=meanwhile), Witness.of_run(description.run)
         eraser = Eraser(
             ledger=ledger,
             store=store,

@@ -51,13 +51,11 @@ class Run:
             path,
             forget=lambda places: self._loaded.forget(places) if self._loaded else None,
             moved=self._forget_stale,
+            meanwhile=lambda: self._latest.keep_the_time(),
         )
         self._latest = Latest(self._parts, forget_stale=self._forget_stale)
-        self._layout, self._recipe, self._description = (
-            self._parts.layout,
-            self._parts.recipe,
-            self._parts.description,
-        )
+        self._layout, self._recipe = self._parts.layout, self._parts.recipe
+        self._description = self._parts.description
         self._ledger, self._store, self._orders = self._parts.ledger, self._parts.store, self._parts.orders
         self._deleter, self._presence = self._parts.deleter, self._parts.presence
         self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)

@@ -10,7 +10,7 @@ import hmac
 import os
 from pathlib import Path
 
-from s3t.disk import remove_durably, storage_errors, write_bytes_durably
+from s3t.disk import overwrite_durably, remove_durably, storage_errors, write_bytes_durably
 from s3t.errors import IntegrityError
 from s3t.partition import Secret
 
@@ -54,6 +54,8 @@ def read_secret(path: Path, *, check: str) -> Secret:
         raise IntegrityError(
             f"{path}: the run's secret cannot be read ({error.strerror}); mend its permissions"
         ) from error
+    if not content.strip(b"\0"):  # it was being destroyed when a crash came
+        return Secret.destroyed()
     if mode & 0o077:
         raise IntegrityError(f"{path}: others may read the run's secret; run `chmod 600 {path}`")
     secret = Secret(salt=content.decode(errors="surrogateescape"))
@@ -70,7 +72,5 @@ def destroy_secret(path: Path) -> None:
     """
     with storage_errors("destroying the run's secret"):
         if path.exists():
-            with path.open("r+b", buffering=0) as file:
-                file.write(b"\0" * path.stat().st_size)
-                os.fsync(file.fileno())
+            overwrite_durably(path)
             remove_durably([path])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from s3t.errors import IntegrityError
@@ -38,19 +39,19 @@ def at_one_generation(
         now = snapshot()
         chosen = members(now)
         used = {link: now.stages[link] for stage in chosen for link in stage.chain}
-        with presence.working(now, lambda later, used=used: later.still_has(used)) as work:  # type: ignore[misc]
+        with (
+            suppress(Overtaken),
+            presence.working(now, lambda later, used=used: later.still_has(used)) as work,  # type: ignore[misc]
+        ):
             try:
                 answer = compute(now, chosen, work)
-            except Overtaken:
-                continue
             except IntegrityError:
                 work.look(ledger.snapshot())
-                if not work.overtaken:
-                    raise
-                continue  # an artifact was erased under our hands
+                work.check()  # an artifact was erased under our hands
+                raise
             work.look(ledger.snapshot())
-            if not work.overtaken:
-                return answer
+            work.check()
+            return answer
 
 
 class Watched:

@@ -7,6 +7,7 @@ begins, so they share the work. No lock is held while one trains.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from s3t.audit.audit import Retrain
@@ -63,6 +64,7 @@ class Trainer:
             return None  # another is at it, or a deletion took it
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
+            suppress(Overtaken),
             self.presence.working(snapshot, lambda later: later.still_as(seen) and later.still_has(parents)) as work,
             self.presence.claimed(stage) as claimed,
         ):
@@ -70,6 +72,7 @@ class Trainer:
                 return None
             progress.note(str(stage))
             return self._train_claimed(stage, snapshot, work, progress)
+        return False
 
     def _train_claimed(self, stage: Stage, snapshot: Snapshot, work: Work, progress: Progress) -> bool | None:
         def on_step(records: int) -> None:
@@ -78,18 +81,16 @@ class Trainer:
 
         try:
             key, content, manifest = self.train(stage, snapshot, on_step=on_step)
-        except Overtaken:
-            return False
         except IntegrityError:
             work.look(self.ledger.snapshot())
-            if not work.overtaken:
-                raise
-            return False  # a parent or a slice was erased under our hands
+            work.check()  # a parent or a slice was erased under our hands
+            raise
         with storage_errors(f"storing {stage}"), self.ledger.writing() as transaction:
             if stage in self.inventory(transaction.snapshot()).alive:
                 return None  # its children may be trained already, on those very bytes
-            if not transaction.sessions.release(stage, self.presence.session):
+            if transaction.sessions.claimed().get(stage, self.presence.session.name) != self.presence.session.name:
                 return False  # this process slept for so long that another has taken it over
+            transaction.sessions.release(stage, self.presence.session)
             return transaction.commit_stage(
                 stage,
                 key,

@@ -6,6 +6,7 @@ Imports torch; `Run` makes a workshop when it first needs one.
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
@@ -55,6 +56,7 @@ class Workshop:
         self._model, self._encoder = assemble(folder, recipe, labels=max(1, len(labels)))
         self._model.base.model.to(resolve_device(recipe.training.device))
         # Encoded slices with their digest: one that lost a record has another, and forget() drops the old.
+        self._remembering = threading.RLock()
         self._encoded: dict[Place, tuple[str, Sequence[Encoded], torch.Tensor]] = {}
 
     @property
@@ -68,8 +70,9 @@ class Workshop:
 
     def forget(self, places: Collection[Place]) -> None:
         """Drop what is in memory of slices that lost a record."""
-        for place in places:
-            self._encoded.pop(place, None)
+        with self._remembering:
+            for place in places:
+                self._encoded.pop(place, None)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of slices that lost a record by another process's hand."""
@@ -171,8 +174,9 @@ class Workshop:
                     "restore the run from a backup"
                 )
             known = digest, self._encoder.encode(content.rows), self._targets(content.rows)
-            self.forget([other for other in self._encoded if other.shard != place.shard])  # one shard in memory
-            self._encoded[place] = known
+            with self._remembering:  # the ledger's watcher forgets meanwhile
+                self.forget([other for other in self._encoded if other.shard != place.shard])  # one shard in memory
+                self._encoded[place] = known
         return known[1], known[2]
 
     def _targets(self, rows: pa.Table) -> torch.Tensor:

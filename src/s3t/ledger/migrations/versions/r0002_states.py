@@ -10,6 +10,7 @@ down_revision = "0001"
 def upgrade() -> None:
     """Add them. What was erased was effective, too; what was not is finished by the next opening of the run."""
     op.add_column("generations", sa.Column("effective_at", sa.Float))
+    op.add_column("generations", sa.Column("mark", sa.String(16)))
     op.add_column("generations", sa.Column("request", sa.LargeBinary(32)))
     op.create_index("generations_by_request", "generations", ["request"])
     op.create_index("generations_by_erasure", "generations", ["erased_at"])
@@ -19,7 +20,7 @@ def upgrade() -> None:
         "requests",
         sa.Column("key", sa.LargeBinary(32), primary_key=True),
         sa.Column("content", sa.LargeBinary(32), nullable=False),
-        sa.Column("batches", sa.Integer, nullable=False),
+        sa.Column("names", sa.Integer, nullable=False),
         sa.Column("deleted", sa.Integer, nullable=False),
     )
     op.create_index("deleted_by_generation", "deleted", ["generation"])
