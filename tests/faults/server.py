@@ -130,12 +130,14 @@ class Server:
         return result, entries
 
     def _resume(self, trial: Trial, watched: Path) -> list[Entry]:
-        """Another process opens the run; what it does to the disk."""
+        """Another process heals the run if it has to be, and opens it; what it does to the disk."""
         log = watched.with_name("resumed")
 
         def resume() -> None:
             enter(watched)
             self._shim.arm([watched], log=log, kind="kill", point=trial.resumed_until)
+            if SCENARIOS[trial.scenario].restored:
+                s3t.Run.reconcile(watched / "run")
             s3t.Run.open(watched / "run").close()
 
         if (watched / "run").exists():

@@ -30,26 +30,27 @@ def all_promises_kept(client: Client, trials: list[Trial]) -> None:
 
 def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
     points = {name: client.points(name) for name in SCENARIOS}
-    trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=20)
+    trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=10)
     assert len(trials) >= 100
     all_promises_kept(client, trials)
 
 
 @pytest.mark.parametrize("seeds", [12, pytest.param(60, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("kind", "path", "nth"),
+    ("scenario", "kind", "path", "nth"),
     [
         # The slice is renamed, its folder not yet synchronised: the next process must not take it for done.
-        ("kill-power", "/slices/shard-000", 1),
+        ("delete-one", "kill-power", "/slices/shard-000", 1),
+        ("reconcile-slices", "kill-power", "/slices/shard-000", 1),
         # The acceptance is written, but not synchronised: who finds it must see to that before erasing by it.
-        ("kill-power", "/ledger.sqlite-wal", 2),
+        ("delete-one", "kill-power", "/ledger.sqlite-wal", 2),
         # SQLite does not tell that its log's name could not be made durable.
-        ("fsync-power", "run", 1),
+        ("delete-one", "fsync-power", "run", 1),
     ],
 )
-def test_what_only_two_faults_together_show(client, kind, path, nth, seeds):
-    point = client.find("delete-one", "sync", path=path, nth=nth)
-    trials = [Trial(scenario="delete-one", kind=kind, point=point, seed=seed) for seed in range(seeds)]
+def test_what_only_two_faults_together_show(client, scenario, kind, path, nth, seeds):
+    point = client.find(scenario, "sync", path=path, nth=nth)
+    trials = [Trial(scenario=scenario, kind=kind, point=point, seed=seed) for seed in range(seeds)]
     all_promises_kept(client, trials)
 
 

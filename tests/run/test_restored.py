@@ -6,6 +6,7 @@ import pytest
 
 import s3t
 from s3t.deletion.witness import Witness
+from s3t.ledger import Transaction
 from s3t.records import slice_path
 from tests import tiny
 
@@ -175,3 +176,12 @@ def test_without_the_witness_the_backup_would_serve(later, monkeypatch, tmp_path
     monkeypatch.setenv("S3T_STATE", str(tmp_path / "elsewhere"))
     with s3t.Run.open(later) as run:
         assert run.locate(records=["r3"])[0].present
+
+
+def test_reconciling_that_was_cut_short_after_a_slice_was_rewritten_goes_on(later, never_knew, monkeypatch):
+    put_back(later, *LEDGER, *FOLDER)
+    with monkeypatch.context() as patched:
+        patched.setattr(Transaction, "rewritten", lambda *arguments: (_ for _ in ()).throw(s3t.StorageError("full")))
+        with pytest.raises(s3t.StorageError, match="full"):
+            s3t.Run.reconcile(later)
+    assert_reconciled(later, never_knew)

@@ -14,13 +14,13 @@ from pathlib import Path
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.plan import plan_deletion
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors
+from s3t.disk import storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.locks import RunLock, held
 from s3t.partition import Place, Secret
-from s3t.records import SliceContent, read_slice, slice_digest, without_records, write_slice
+from s3t.records import SliceContent, read_slice, slice_digest, slice_path, without_records, write_slice
 from s3t.stages import Stage
 
 
@@ -158,14 +158,17 @@ class Reconciler:
                 f"the file of slice {place.slice} of shard {place.shard} holds other records than any state of the run "
                 "did; restore it from a backup, then reconcile again"
             )
-        if kept.num_rows == content.rows.num_rows and digest == known.digest:
-            return False
         if kept.num_rows < content.rows.num_rows:
             with self.ledger.writing() as transaction:
                 transaction.will_rewrite(place, known=known, now=known.digest, then=digest)
             with storage_errors("erasing records from a slice"):
                 around = self.eraser.still_rewriting(place, digest)
                 write_slice(self.eraser.slices, place, kept, self.secret, tmp=self.eraser.tmp, around=around)
+        else:
+            with storage_errors("reconciling a slice"):  # who rewrote it may have been killed before its name was safe
+                sync_folder(slice_path(self.eraser.slices, place).parent)
+            if digest == known.digest:
+                return False
         with self.ledger.writing() as transaction:
             transaction.rewritten(place, digest, held_now - present)
             if digest != known.digest:
