@@ -81,7 +81,9 @@ def witness_first() -> Iterator[None]:
         (description,) = Path(os.environ["S3T_STATE"]).parent.glob("run/run.json")
         witness = Witness.of_run(json.loads(description.read_text())["run"])
         found = acceptor.look(batches)
-        witness.note({result.generation: [row.token for row in result.rows] for result in found if result.generation})
+        witness.note(
+            {result.generation: ("00", [row.token for row in result.rows]) for result in found if result.generation}
+        )
         return accept(acceptor, batches)
 
     with mock.patch.object(Acceptor, "accept", noted_first):
