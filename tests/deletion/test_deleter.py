@@ -300,7 +300,7 @@ def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(tr
 
     def and_another_comes(self, **options):
         finish(self, **options)
-        if not noted:
+        if options.get("everything") and not noted:  # and not the thread that keeps the time
             request = Request.of(trained._parts.secret, records=["r3"], subjects=[], key=None)
             noted.extend(self._acceptor.accept(list(request.batches(10))))
 
