@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -71,20 +72,9 @@ def test_a_keyed_request_that_took_nothing_is_remembered(trained):
 
 
 def test_the_same_key_at_once_from_many_threads_counts_once(trained):
-    reports, errors = [], []
-
-    def ask():
-        try:
-            reports.append(trained.delete(records=["r3", "r4"], key="ticket"))
-        except Exception as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=ask) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(8) as pool:
+        jobs = [pool.submit(trained.delete, records=["r3", "r4"], key="ticket") for _ in range(8)]
+    reports = [job.result() for job in jobs]
     assert [report.deleted for report in reports] == [2] * 8
     assert sum(not report.repeated for report in reports) == 1
     assert trained.status().generation == 1

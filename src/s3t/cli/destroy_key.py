@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
@@ -11,7 +10,6 @@ from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
-VARIABLE = "S3T_SECRET"
 WARNING = (
     "destroying the run's secret cannot be undone: the run goes on answering, but no record can be deleted, located, "
     "trained on or audited any more. Whoever then asks for a deletion can be helped in one way alone, by removing the "
@@ -32,6 +30,7 @@ def command(
     """
     with failures_reported(as_json):
         import s3t
+        from s3t.run.secret import VARIABLE, secret_of_environment
 
         if not yes:
             raise s3t.InputError("the command", [WARNING])
@@ -40,7 +39,7 @@ def command(
 
         def render() -> None:
             print_line("the run's secret is destroyed; the run goes on answering, and does nothing else")
-            if os.environ.get(VARIABLE):
+            if secret_of_environment() is not None:
                 print_line(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
 
         show({"destroyed": True}, as_json, render)

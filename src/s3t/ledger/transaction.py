@@ -7,7 +7,20 @@ import secrets
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, case, delete, exists, func, insert, select, update
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    and_,
+    bindparam,
+    case,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from s3t.errors import KeyDestroyedError, StorageError
 from s3t.ledger import schema
@@ -46,8 +59,6 @@ class Transaction(History):
         super().__init__(connection)
         self._known = known
         self.sessions = Sessions(connection)
-        self.changed = False
-        """Whether anything of a snapshot was changed here."""
 
     def snapshot(self) -> Snapshot:
         """The ledger as this transaction sees it."""
@@ -199,7 +210,9 @@ class Transaction(History):
         Raises:
             StorageError: another has rewritten it meanwhile: this process has lost the run's lock.
         """
-        self._change_slice(place, (known.digest, known.next_digest), {"digest": now, "next_digest": then})
+        table = schema.slices
+        as_known = and_(table.c.digest == known.digest, table.c.next_digest.is_not_distinct_from(known.next_digest))
+        self._change_slice(place, as_known, digest=now, next_digest=then)
 
     def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
         """Note that a slice's file holds tokens no more, and its new digest.
@@ -207,14 +220,11 @@ class Transaction(History):
         Raises:
             StorageError: another has rewritten it meanwhile.
         """
-        run, table = self._connection.execute, schema.erasing_records
-        found = self.snapshot().slices[place]
-        if digest not in (found.digest, found.next_digest):
-            raise _lost_lock(place)
-        run(update(schema.slices).where(*at(schema.slices, place)).values(digest=digest, next_digest=None))
+        slices, table = schema.slices, schema.erasing_records
+        its = or_(slices.c.digest == digest, slices.c.next_digest == digest)
+        self._change_slice(place, its, digest=digest, next_digest=None)
         for chunk in chunks(list(gone)):
-            run(delete(table).where(table.c.token.in_(chunk)))
-        self._note_change()
+            self._connection.execute(delete(table).where(table.c.token.in_(chunk)))
 
     def still_rewriting(self, place: Place, digest: str) -> None:
         """Look, before a slice's new file takes its place, whether it is still the one that is to come.
@@ -225,10 +235,10 @@ class Transaction(History):
         if self.snapshot().slices[place].next_digest != digest:
             raise _lost_lock(place)
 
-    def _change_slice(self, place: Place, was: tuple[str, str | None], values: Mapping[str, Any]) -> None:
+    def _change_slice(self, place: Place, condition: ColumnElement[bool], **values: Any) -> None:
+        """Compare and set."""
         table = schema.slices
-        then = table.c.digest == was[0], table.c.next_digest.is_not_distinct_from(was[1])
-        if self._connection.execute(update(table).where(*at(table, place), *then).values(**values)).rowcount != 1:
+        if self._connection.execute(update(table).where(*at(table, place), condition).values(**values)).rowcount != 1:
             raise _lost_lock(place)
         self._note_change()
 
@@ -321,7 +331,7 @@ class Transaction(History):
 
     def _note_change(self) -> None:
         raise_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
-        self.changed, self._known = True, None
+        self._known = None
 
     def _insert(self, table: Any, rows: list[dict[str, Any]]) -> None:
         for chunk in chunks(rows):
