@@ -118,7 +118,7 @@ def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatc
 def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(run, monkeypatch):
     monkeypatch.setitem(Deleter.__init__.__kwdefaults__, "patience", 0.05)
     with s3t.Run.open(run) as other:
-        with other._presence.working(other._ledger.snapshot(), lambda later: False):
+        with other._presence.working(other._ledger.snapshot(), lambda later: later.generation == 0):
             told = text("delete", run, "--record", "r3")
             assert "accepted: accepted" in told
             assert "effective not yet, erased not yet it waits for another open run to let go of it" in told
