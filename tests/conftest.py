@@ -41,6 +41,14 @@ def state(state_of_all: None, tmp_path_factory: pytest.TempPathFactory) -> Itera
         yield folder
 
 
+@pytest.fixture(autouse=True)
+def unfailed_disk() -> Iterator[None]:
+    """An fsync that one test made fail stops that test's work, as it would stop a process, and no other test's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.disk._failed_fsync", [])
+        yield
+
+
 @pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder of real data, or a skip that says where it was looked for."""
