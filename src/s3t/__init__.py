@@ -21,6 +21,7 @@ from s3t.version import __version__
 if TYPE_CHECKING:
     from s3t.errors import (
         DataError,
+        ForkedError,
         FsyncError,
         InputError,
         IntegrityError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "s3t.errors": (
         "DataError",
+        "ForkedError",
         "FsyncError",
         "InputError",
         "IntegrityError",
@@ -98,6 +100,7 @@ __all__ = [
     "DeletionReport",
     "Evaluation",
     "Forecast",
+    "ForkedError",
     "FsyncError",
     "InputError",
     "IntegrityError",

@@ -8,16 +8,13 @@ the operation, for after it nobody knows what is on the disk.
 from __future__ import annotations
 
 import os
-import platform
-import re
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from s3t.errors import FsyncError, StorageError
-
-_HOST = re.sub(r"[^\w.]", "_", platform.node()) or "host"
+from s3t.processes import this_machine
 
 _failed_fsync: list[str] = []
 """What could not be confirmed, in this process."""
@@ -90,8 +87,8 @@ def write_durably(
 
 
 def temporary_name(process: int) -> str:
-    """The name of a temporary file of a process of this host."""
-    return f"{_HOST}-{process}-{secrets.token_hex(8)}"
+    """The name of a temporary file of a process of this machine."""
+    return f"{this_machine()}-{process}-{secrets.token_hex(8)}"
 
 
 def make_folder(folder: Path) -> None:
@@ -140,17 +137,6 @@ def sweep_tmp(tmp: Path) -> None:
     """Remove temporary files. The caller sees to it that nobody is writing one."""
     for part in tmp.iterdir() if tmp.is_dir() else ():
         part.unlink(missing_ok=True)
-
-
-def is_running(process: str) -> bool:
-    """Whether a process of this number runs on this host."""
-    try:
-        os.kill(int(process), 0)
-    except (ValueError, ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def overwrite_durably(path: Path) -> None:

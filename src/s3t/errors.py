@@ -13,6 +13,7 @@ S3TError
 │   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
+├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
     └── FsyncError            nobody knows what is on the disk; this process must end
 """
@@ -84,6 +85,10 @@ class TrainingError(S3TError):
 
 class StorageError(S3TError):
     """The disk or the database refused to read or write."""
+
+
+class ForkedError(S3TError):
+    """A run that was opened before this process was forked off: its connections and threads are its parent's."""
 
 
 class FsyncError(StorageError):

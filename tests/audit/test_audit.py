@@ -1,11 +1,14 @@
 """The audit finds what is wrong and says where."""
 
 import json
+import threading
+import time
 
 import pyarrow.parquet as pq
 import pytest
 
 import s3t
+from s3t.audit.audit import Auditor
 from s3t.ledger import schema
 from s3t.records import slice_path
 from tests import tiny
@@ -88,6 +91,31 @@ def test_an_artifact_of_nobody_is_found_and_swept_at_the_next_opening(trained):
     assert "no live stage names it" in problems(trained)
     with s3t.Run.open(trained.path) as reopened:
         assert reopened.audit().ok
+
+
+def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypatch):
+    """What it leaves in the store waits for the audit; what nobody has named is found all the same."""
+    path = next(trained.path.glob("artifacts/**/*.safetensors"))
+    path.with_name("0" * 64 + ".safetensors").write_bytes(path.read_bytes())
+    check, deleting = Auditor.check, []
+
+    def delete_at_the_second(self, snapshot):
+        found = check(self, snapshot)
+        if found_before and not deleting:
+            deleting.append(threading.Thread(target=trained.delete, kwargs={"records": ["r3"]}))
+            deleting[0].start()
+            while trained._ledger.snapshot().generation == snapshot.generation:
+                time.sleep(0.01)
+        found_before.append(True)
+        return found
+
+    found_before: list[bool] = []
+    monkeypatch.setattr(Auditor, "check", delete_at_the_second)
+    report = trained.audit()
+    deleting[0].join()
+    assert [mismatch["key"] for mismatch in report.mismatches] == ["0" * 64]
+    assert len(found_before) == 2
+    assert trained.audit().ok  # the deletion has swept it away
 
 
 def test_other_bytes_on_replay_name_what_differs_in_the_environment(trained, monkeypatch):

@@ -96,6 +96,28 @@ def test_a_session_whose_process_is_gone_holds_nothing_up(ledger, dead):
     assert state(ledger) == "effective"
 
 
+def test_one_that_died_while_it_was_waited_for_is_behind_no_more(ledger):
+    process = subprocess.Popen(["sleep", "60"])
+    seen(ledger, Session(process=process.pid))
+    accept(ledger, taking(3))
+    assert behind(ledger, 1) == 1
+    process.kill()
+    process.wait()
+    assert behind(ledger, 1) == 0
+
+
+def test_a_number_that_another_process_was_given_since_holds_nothing_up(ledger):
+    process = subprocess.Popen(["sleep", "60"])
+    session = Session(process=process.pid)
+    seen(ledger, session)
+    accept(ledger, taking(3))
+    unseen_for(ledger, session, 1_000_000)
+    settle(ledger)
+    process.kill()
+    process.wait()
+    assert state(ledger) == "effective"
+
+
 def test_a_process_of_this_host_that_only_sleeps_is_waited_for(ledger):
     seen(ledger, HERE)
     accept(ledger, taking(3))

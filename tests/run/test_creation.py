@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import s3t
+from s3t.disk import temporary_name
 from tests import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,10 +37,21 @@ def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_mo
 
 
 def test_the_unfinished_folder_of_a_running_init_is_left_alone(text_model, tmp_path):
-    other = tmp_path / f".run.init-{os.getppid()}"
+    other = tmp_path / f".run.init-{temporary_name(os.getppid())}"
     other.mkdir()
     s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
     assert other.is_dir()
+
+
+def test_that_of_another_machine_is_left_alone_for_a_day(text_model, tmp_path):
+    """Its processes cannot be seen from here."""
+    young, old = (tmp_path / f".run.init-another_machine-4194305-{name}" for name in ("young", "old"))
+    young.mkdir()
+    old.mkdir()
+    os.utime(old, (time.time() - 90_000,) * 2)
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    assert young.is_dir()
+    assert not old.exists()
 
 
 def test_every_auto_that_decides_bits_is_resolved_and_kept(text_model, tmp_path):

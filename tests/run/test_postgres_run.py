@@ -11,6 +11,7 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 import s3t
+from s3t.disk import temporary_name
 from tests import tiny
 from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race
 from tests.run.worlds import make_worlds
@@ -128,7 +129,7 @@ def test_what_a_killed_init_left_in_the_database_goes_with_the_next(recipe, url,
     s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
     left = f"s3t_{json.loads((tmp_path / 'run' / 'run.json').read_text())['run']}"
     assert left in schemas(url)
-    (tmp_path / "run").rename(tmp_path / ".run.init-4194305-dead")  # more than any process's number
+    (tmp_path / "run").rename(tmp_path / f".run.init-{temporary_name(4194305)}")  # more than any process's number
     s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
     assert left not in schemas(url)
     assert [path.name for path in tmp_path.glob("*.init-*")] == []

@@ -9,7 +9,7 @@ replay  a stage trained again from today's slices gives the same bytes
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -47,7 +47,7 @@ class Auditor:
     retrain: Retrain
 
     def check(self, snapshot: Snapshot) -> list[Mismatch]:
-        """What of base model, slices, keys, bytes, chains and store is not as it should be."""
+        """What of base model, slices, keys, bytes and chains is not as it should be."""
         digests: dict[Place, str] = {}
         mismatches: list[Mismatch] = []
         if self.base_digest() != self.inputs.base_digest:
@@ -63,12 +63,14 @@ class Auditor:
         keys: dict[Stage, str] = {}
         for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
             mismatches += self._check_stage(stage, snapshot, digests, keys)
-        known = {(stage.shard, key) for stage, key in snapshot.stages.items()}
-        mismatches += [
-            {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
-            for shard, key in sorted(self.store.keys() - known)
-        ]
         return mismatches
+
+    def check_store(self, named: Collection[tuple[int, str]]) -> list[Mismatch]:
+        """What lies in the store beside what is named."""
+        return [
+            {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
+            for shard, key in sorted(self.store.keys() - set(named))
+        ]
 
     def sample(self, snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
         """Up to `count` live stages, drawn so that nobody can foresee them unless a seed is given."""

@@ -39,7 +39,7 @@ def command(
             help="Your name for this request, such as a ticket's number: asked again with it, nothing is done twice.",
         ),
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and change nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and delete nothing.")] = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete records exactly and at once; what is left goes on serving.

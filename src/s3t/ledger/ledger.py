@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -14,7 +15,7 @@ from sqlalchemy import Connection, Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import FsyncError, IntegrityError, StorageError
+from s3t.errors import ForkedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
@@ -35,6 +36,7 @@ class Ledger:
     def __init__(self, address: Address, engine: Engine) -> None:
         self._address = address
         self._engine = engine
+        self._process = os.getpid()
         self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
         self._known: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
@@ -128,7 +130,10 @@ class Ledger:
         return cls(address, engine_at(address))
 
     def close(self) -> None:
-        """Write SQLite's log back and release connections."""
+        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone."""
+        if os.getpid() != self._process:
+            self._engine.dispose(close=False)
+            return
         if isinstance(self._address, Path) and self._address.is_file():
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
@@ -251,6 +256,7 @@ class Ledger:
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Connection]:
+        self._refuse_after_fork()
         ending = False
         with self._turn if writing else nullcontext():
             refuse_after_failed_fsync()
@@ -268,6 +274,13 @@ class Ledger:
                     begun.commit()
             except DBAPIError as error:
                 raise self._refusal(error, ending=ending and writing) from error
+
+    def _refuse_after_fork(self) -> None:
+        if os.getpid() != self._process:
+            raise ForkedError(
+                f"the run was opened in process {self._process}, and this is {os.getpid()}, forked off from it; open "
+                "the run again here (`s3t.Run.open`), after the fork"
+            )
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import secrets
 from collections.abc import Collection
 from dataclasses import dataclass, field
@@ -11,13 +10,13 @@ from typing import Any
 
 from sqlalchemy import Connection, delete, select, update
 
-from s3t.disk import is_running
 from s3t.ledger import schema
 from s3t.ledger.statements import now, of_stage, parse_prefix, prefix_text, upsert
+from s3t.processes import is_running, this_machine
 from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
-"""A session of another host that was not seen for so long is taken for dead; it beats six times as often."""
+"""A session of another machine that was not seen for so long is taken for dead; it beats six times as often."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +24,7 @@ class Session:
     """One open run that predicts or trains."""
 
     name: str = field(default_factory=lambda: secrets.token_hex(16))
-    host: str = field(default_factory=platform.node)
+    host: str = field(default_factory=this_machine)
     process: int = field(default_factory=os.getpid)
 
 
@@ -69,16 +68,17 @@ class Sessions:
             self._connection.execute(delete(table).where(table.c.session.in_(list(names))))
 
     def bury(self) -> None:
-        """Forget sessions whose process is gone, and those of other hosts that were not seen for a lease."""
+        """Forget sessions whose process is gone, and those of other machines that were not seen for a lease."""
         oldest = now(self._connection) - LEASE_SECONDS
         rows = self._connection.execute(select(schema.sessions)).all()
         if dead := [row.session for row in rows if _is_dead(row, oldest)]:
             self.end(dead)
 
     def behind(self, generation: int) -> int:
-        """Sessions that may still use something older than a generation."""
-        table = schema.sessions
-        return len(self._connection.execute(select(table.c.session).where(table.c.generation < generation)).all())
+        """Living sessions that may still use something older than a generation."""
+        oldest = now(self._connection) - LEASE_SECONDS
+        rows = self._connection.execute(select(schema.sessions).where(schema.sessions.c.generation < generation)).all()
+        return sum(not _is_dead(row, oldest) for row in rows)
 
     def claimed(self) -> dict[Stage, str]:
         """What is being trained, and by which session."""
@@ -114,7 +114,9 @@ class Sessions:
 
 
 def _is_dead(row: Any, oldest: float) -> bool:
-    """Whether a session has ended without saying so. On this host that can be seen: one that sleeps is waited for."""
-    if row.host != platform.node():
+    """Whether a session has ended without a word. On this machine that can be seen; one that sleeps is waited for."""
+    if row.host != this_machine():
         return bool(row.seen_at < oldest)
-    return row.session not in _living if row.process == os.getpid() else not is_running(str(row.process))
+    if row.process == os.getpid():
+        return row.session not in _living
+    return not is_running(row.process, seen_at=row.seen_at)

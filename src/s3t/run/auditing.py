@@ -54,11 +54,18 @@ def audit(
     )
     snapshot()
     now = parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
-    mismatches = auditor.check(now)
-    if mismatches:  # perhaps a deletion or a trainer was at work: once more, while neither is
-        with held(parts.lock), parts.ledger.writing() as transaction:
-            now = transaction.snapshot()
+    mismatches = auditor.check(now) + auditor.check_store(_named(now))
+    if mismatches:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
+        with held(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
+            snapshot()
+            now = parts.ledger.snapshot(anew=True)
             mismatches = auditor.check(now)
+            with parts.ledger.writing() as transaction:  # a stage is stored and noted in one such
+                later = transaction.snapshot()
+                named = _named(now) | _named(later)
+                if later.generation > now.generation:
+                    named |= set(transaction.to_erase(accepted_by=0.0).artifacts)
+                mismatches += auditor.check_store(named)
     stages = auditor.sample(now, replay, seed)
     with telling(progress, "replaying", cost(parts.inventory(now), stages)):
         replayed = [stage for stage in stages if _replay(parts, auditor, stage, snapshot, mismatches, progress)]
@@ -68,6 +75,11 @@ def audit(
         replayed=tuple((stage.shard, stage.prefix) for stage in replayed),
         mismatches=tuple(mismatches),
     )
+
+
+def _named(snapshot: Snapshot) -> set[tuple[int, str]]:
+    """(shard, key) of what lives."""
+    return {(stage.shard, key) for stage, key in snapshot.stages.items()}
 
 
 def _replay(

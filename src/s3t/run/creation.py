@@ -6,6 +6,7 @@ import glob
 import os
 import secrets
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -13,11 +14,12 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.deletion.dataset_cache import cached_copies
-from s3t.disk import is_running, storage_errors, sync_folder
+from s3t.disk import storage_errors, sync_folder, temporary_name
 from s3t.errors import InputError, RecipeError, RunFolderError, S3TError
 from s3t.ledger import Address, Ledger, RecordRow, SliceState
 from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
+from s3t.processes import is_running, this_machine
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
@@ -66,11 +68,11 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         warnings=(*_unused(recipe), *_warnings(contents)),
     )
     unfinished = f".{path.name}.init-"
-    part = path.with_name(f"{unfinished}{os.getpid()}-{secrets.token_hex(4)}")
+    part = path.with_name(f"{unfinished}{temporary_name(os.getpid())}")
     with storage_errors(f"writing the run {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for left in path.parent.glob(f"{glob.escape(unfinished)}*"):
-            if not is_running(left.name.removeprefix(unfinished).partition("-")[0]):
+            if not _is_at_work(left.name.removeprefix(unfinished), left):
                 _remove_unfinished(left)
         part.mkdir(mode=0o700)
         try:
@@ -87,6 +89,19 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         finally:
             shutil.rmtree(part, ignore_errors=True)
         sync_folder(path.parent)
+
+
+_FORGOTTEN_SECONDS = 86_400.0
+"""An unfinished folder of another machine that nothing was written into for so long is taken for one that was left."""
+
+
+def _is_at_work(name: str, left: Path) -> bool:
+    """Whether the process that made an unfinished folder may still be at it."""
+    machine, _, rest = name.partition("-")
+    process = rest.partition("-")[0]
+    if machine == this_machine() and process.isdecimal():
+        return is_running(int(process), seen_at=left.stat().st_mtime)
+    return left.stat().st_mtime > time.time() - _FORGOTTEN_SECONDS
 
 
 def _remove_unfinished(left: Path) -> None:

@@ -42,6 +42,7 @@ class Run:
 
     May be used as a context manager, which closes the ledger. Opening finishes deletions that a crash interrupted.
     Safe to share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open.
+    A process that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
     """
 
     def __init__(self, path: Path) -> None:

@@ -1,0 +1,62 @@
+"""A process that was forked off with a run open: it opens the run itself, and its parent goes on."""
+
+import os
+
+import pytest
+
+import s3t
+
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+
+
+def in_child(act):
+    """Fork; what `act` raised there, as text."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            act()
+            said = "nothing"
+        except BaseException as error:
+            said = f"{type(error).__name__}: {error}"
+        os.write(writing, said.encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        said = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    return said
+
+
+@pytest.mark.parametrize(
+    "act",
+    [
+        lambda run: run.status(),
+        lambda run: run.predict(["w1"]),
+        lambda run: run.delete(records=["r3"]),
+        lambda run: run.train(),
+        lambda run: run.audit(),
+    ],
+    ids=["status", "predict", "delete", "train", "audit"],
+)
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_it_is_told_to_open_the_run_itself(trained, act):
+    trained.predict(["w1"])  # a session is open, and a thread watches
+    said = in_child(lambda: act(trained))
+    assert said.startswith("ForkedError: the run was opened in process ")
+    assert "s3t.Run.open" in said
+    assert trained.delete(records=["r3"]).deleted == 1
+    assert trained.predict(["w1"]).generation == 1
+    assert trained.audit().ok
+
+
+def test_it_may_close_what_it_was_given_and_open_its_own(trained):
+    def act():
+        trained.close()
+        with s3t.Run.open(trained.path) as run:
+            assert run.delete(records=["r5"]).deleted == 1
+
+    trained.predict(["w1"])
+    assert in_child(act) == "nothing"
+    assert trained.predict(["w1"]).generation == 1
+    assert trained.audit().ok
