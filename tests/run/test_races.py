@@ -9,6 +9,7 @@ import torch
 import s3t
 from s3t.deletion.request import Request
 from s3t.disk import temporary_name
+from s3t.models.base import load_base
 from s3t.partition import Place
 from s3t.run import answering
 from s3t.store import LocalStore
@@ -136,6 +137,29 @@ def test_what_torch_was_told_elsewhere_changes_no_stage(change, restore, trained
         assert trained.audit(replay=18).ok
     finally:
         restore()
+
+
+def test_models_that_another_thread_loads_change_no_stage(text_model, tmp_path):
+    """Loading seeds the process's generators, and for a moment transformers lets nothing be drawn."""
+    recipe = tiny.recipe(text_model, adapter={"dropout": 0.2})
+    trained, run = (
+        s3t.Run.create(tmp_path / name, recipe=recipe, data=tiny.text_table()) for name in ("alone", "beside")
+    )
+    trained.train()
+    done = threading.Event()
+
+    def load():
+        while not done.is_set():
+            load_base(text_model, run.recipe, labels=3)
+
+    loading = threading.Thread(target=load)
+    loading.start()
+    try:
+        run.train()
+    finally:
+        done.set()
+        loading.join()
+    assert tiny.artifacts(run.path) == tiny.artifacts(trained.path)
 
 
 def test_two_trainers_share_the_work_and_train_no_stage_twice(text_model, trained, tmp_path):

@@ -16,6 +16,7 @@ from torch import nn
 from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
 
 from s3t.errors import RecipeError
+from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers
 from s3t.recipe import Recipe
 
@@ -45,7 +46,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     """
     config = _config(folder, recipe, labels=2)
     problems: list[str] = []
-    with torch.device("meta"), _quiet():
+    with ALONE, torch.device("meta"), _quiet():
         model = _auto_class(recipe).from_config(config)
     layers = find_layers(model, config.num_hidden_layers)
     if recipe.blocks_depth > layers.count:
@@ -72,7 +73,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         RecipeError: the checkpoint lacks tensors of the transformer layers.
     """
     config = _config(folder, recipe, labels=labels)
-    with _quiet(), torch.random.fork_rng(devices=[]):
+    with ALONE, _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
         model, info = _auto_class(recipe).from_pretrained(
             folder,

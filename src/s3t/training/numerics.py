@@ -10,21 +10,19 @@ from __future__ import annotations
 
 import os
 import platform
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 
 import torch
 
+from s3t.models.alone import ALONE
 from s3t.recipe import Training
 
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
 
 Environment = dict[str, str]
-
-_ONE_AT_A_TIME = threading.RLock()
 
 
 def resolve_device(device: str) -> torch.device:
@@ -72,15 +70,15 @@ def environment(device: torch.device) -> Environment:
 def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
     """Deterministic kernels, the resolved precision and number of threads, whatever torch was told elsewhere.
 
-    These are settings of the process, so one stage or prediction at a time is within; other threads wait. They are
-    put back afterwards (but for cuBLAS's workspace, which is read once).
+    These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads
+    wait. They are put back afterwards (but for cuBLAS's workspace, which is read once).
 
     Raises:
         ValueError: an `auto` is left.
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")
-    with _ONE_AT_A_TIME:
+    with ALONE:
         deterministic = torch.are_deterministic_algorithms_enabled()
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
