@@ -23,7 +23,6 @@ import pytest
 
 import s3t
 from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.partition import Place
 from s3t.records import read_slice
 from s3t.store import LocalStore
 
@@ -46,7 +45,7 @@ class Notes:
         from s3t.deletion import erasure
         from s3t.run import run
 
-        accept, put, predict, write_slice = Acceptor.accept, LocalStore.put, run.predict, erasure.write_slice
+        accept, put, predict, slice_digest = Acceptor.accept, LocalStore.put, run.predict, erasure.slice_digest
 
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
@@ -65,15 +64,15 @@ class Notes:
             self._mine.computed = time.monotonic()
             return answer
 
-        def rewriting(folder: Path, place: Place, rows: Any, secret: Any, **how: Any) -> str:
-            digest = write_slice(folder, place, rows, secret, **how)
+        def rewriting(rows: Any, secret: Any) -> str:
+            digest = slice_digest(rows, secret)
             self.write("slice", digest=digest, records=rows["record"].to_pylist())
             return digest
 
         patch.setattr(Acceptor, "accept", accepting)
         patch.setattr(LocalStore, "put", putting)
         patch.setattr(run, "predict", predicting)
-        patch.setattr(erasure, "write_slice", rewriting)
+        patch.setattr(erasure, "slice_digest", rewriting)
 
     def slices_of(self, run: s3t.Run) -> None:
         """Note what every slice holds."""

@@ -120,7 +120,7 @@ def test_what_was_changed_and_not_by_a_deletion_is_no_backup(later):
 
         content = read_slice(later / "slices", place, run._parts.secret).rows
         changed = content.set_column(content.column_names.index("text"), "text", [["w7"] * content.num_rows])
-        write_slice(later / "slices", place, changed, run._parts.secret, tmp=later / "tmp")
+        write_slice(later / "slices", place, changed, tmp=later / "tmp")
     before = tiny.all_files(later / "slices")
     with pytest.raises(s3t.IntegrityError, match="restore it from a backup"):
         s3t.Run.reconcile(later)

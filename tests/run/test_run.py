@@ -241,7 +241,7 @@ def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained
     place = trained.delete(records=["r3"], dry_run=True).slices[0]
     rows = read_slice(trained.path / "slices", place, trained._parts.secret).rows
     texts = rows.set_column(rows.column_names.index("text"), "text", [["w7"] * rows.num_rows])
-    write_slice(trained.path / "slices", place, texts, trained._parts.secret, tmp=trained.path / "tmp")
+    write_slice(trained.path / "slices", place, texts, tmp=trained.path / "tmp")
     with pytest.raises(s3t.IntegrityError, match="not the one that the ledger knows"):
         trained.delete(records=["r3"])
 

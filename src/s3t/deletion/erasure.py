@@ -132,7 +132,7 @@ class Eraser:
         with self.ledger.writing() as transaction:
             transaction.will_rewrite(place, known=known, now=content.digest, then=digest)
         with storage_errors("erasing records from a slice"):
-            write_slice(self.slices, place, kept, self.secret, tmp=self.tmp, around=self.still_rewriting(place, digest))
+            write_slice(self.slices, place, kept, tmp=self.tmp, around=self.still_rewriting(place, digest))
         return digest
 
     @contextmanager

@@ -163,7 +163,7 @@ class Reconciler:
                 transaction.will_rewrite(place, known=known, now=known.digest, then=digest)
             with storage_errors("erasing records from a slice"):
                 around = self.eraser.still_rewriting(place, digest)
-                write_slice(self.eraser.slices, place, kept, self.secret, tmp=self.eraser.tmp, around=around)
+                write_slice(self.eraser.slices, place, kept, tmp=self.eraser.tmp, around=around)
         else:
             with storage_errors("reconciling a slice"):  # who rewrote it may have been killed before its name was safe
                 sync_folder(slice_path(self.eraser.slices, place).parent)

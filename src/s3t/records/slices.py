@@ -86,12 +86,11 @@ def write_slice(
     folder: Path,
     place: Place,
     rows: pa.Table,
-    secret: Secret,
     *,
     tmp: Path,
     around: AbstractContextManager[None] | None = None,
-) -> str:
-    """Replace a slice's file, durably; the digest of the rows.
+) -> None:
+    """Replace a slice's file, durably.
 
     Raises:
         OSError: the disk refused; the old file is as it was.
@@ -103,7 +102,6 @@ def write_slice(
         )
 
     write_durably(slice_path(folder, place), write, tmp=tmp, around=around)
-    return slice_digest(rows, secret)
 
 
 def read_slice(folder: Path, place: Place, secret: Secret) -> SliceContent:

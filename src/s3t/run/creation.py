@@ -21,7 +21,7 @@ from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.processes import is_running, this_machine
 from s3t.recipe import Recipe
-from s3t.records import Data, Records, ingest, split_into_slices, write_slice
+from s3t.records import Data, Records, ingest, slice_digest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
 from s3t.run.layout import Description, Layout, read_description, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
@@ -163,11 +163,10 @@ def _write(
 ) -> dict[Place, str]:
     """Everything but the ledger; the slices' digests."""
     write_layout(layout, recipe, description, secret)
-    digests = {
-        place: write_slice(layout.slices, place, rows, secret, tmp=layout.tmp) for place, rows in contents.items()
-    }
+    for place, rows in contents.items():
+        write_slice(layout.slices, place, rows, tmp=layout.tmp)
     layout.artifacts.mkdir()
-    return digests
+    return {place: slice_digest(rows, secret) for place, rows in contents.items()}
 
 
 def _new_ledger(
