@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import platform
 import re
 from contextlib import suppress
@@ -17,17 +16,29 @@ _CLOCK_SECONDS = 30.0
 
 @cache
 def this_machine() -> str:
-    """Processes that say the same can see each other by number.
+    """Processes that say the same can see each other by number: HOST_BOOT_NAMESPACE.
 
     A host's name is not enough: containers may share one and number their processes apart, and so does a machine that
     was started anew.
     """
-    apart = ""
+    boot, namespace = "", ""
     with suppress(OSError):  # no Linux: a name and a number are all there is
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        apart = hashlib.sha256(f"{boot} {Path('/proc/self/ns/pid').readlink()}".encode()).hexdigest()[:12]
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().replace("-", "")[:12]
+        namespace = "".join(re.findall(r"\d", str(Path("/proc/self/ns/pid").readlink())))
     host = re.sub(r"[^\w.]", "_", platform.node()) or "host"
-    return f"{host}_{apart}" if apart else host
+    return f"{host}_{boot}_{namespace}"
+
+
+def was_before(machine: str) -> bool:
+    """Whether a machine is this one before it was started anew: nothing of it runs any more.
+
+    >>> here = this_machine()
+    >>> was_before(here), was_before(here.rpartition("_")[0] + "_1"), was_before("another_1_2")
+    (False, False, False)
+    """
+    host, boot, _ = this_machine().rsplit("_", 2)
+    there = machine.rsplit("_", 2)
+    return len(there) == 3 and there[0] == host and there[1] != boot
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:

@@ -85,6 +85,7 @@ def test_killed_before_acceptance_the_run_is_as_it_was(point, trained):
 
 @pytest.mark.parametrize("point", AFTER)
 def test_killed_after_acceptance_the_deletion_finishes_itself(point, trained, text_model, tmp_path):
+    trained.close()  # else it would finish it, too, and be at it still
     killed_deletion(point, trained.path, "r3")
     with s3t.Run.open(trained.path) as reopened:
         assert reopened.status().generation == 1

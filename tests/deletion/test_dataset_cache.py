@@ -1,5 +1,6 @@
 """Copies in the cache of `datasets`: found by the dataset, removed with what lies beside them, and nothing else is."""
 
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -9,6 +10,7 @@ import pandas as pd
 import pytest
 
 from s3t.deletion.dataset_cache import cached_copies, remove_copies
+from s3t.ledger import Copy
 
 CANARY = "canary-4711"
 ROWS = [{"id": "r0", "text": f"{CANARY} a"}, {"id": "r1", "text": "another text"}]
@@ -32,11 +34,19 @@ def holding(folder):
     return [path for path in folder.rglob("*") if path.is_file() and CANARY.encode() in path.read_bytes()]
 
 
+def paths(copies):
+    return [copy.path for copy in copies]
+
+
+def copy_of(path, cache, host=None):
+    return Copy(path=path, cache=cache, host=host or platform.node())
+
+
 def test_a_loaded_dataset_has_its_copies_and_they_go_as_a_whole(tmp_path, cache):
     data = loaded(tmp_path, cache)
     copies = cached_copies(data)
-    assert copies == tuple(holding(cache))
-    assert all(path.is_absolute() and path.suffix == ".arrow" for path in copies)
+    assert paths(copies) == holding(cache)
+    assert all(path.is_absolute() and path.suffix == ".arrow" for path in paths(copies))
     assert remove_copies(copies) == ()
     assert holding(cache) == []
     assert remove_copies(copies) == ()
@@ -56,7 +66,7 @@ def test_what_map_and_filter_left_beside_it_goes_too(tmp_path, cache):
 def test_a_mapped_dataset_s_source_goes_too(tmp_path, cache):
     mapped = loaded(tmp_path, cache).map(lambda row: {"text": row["text"] + "!"})
     copies = cached_copies(mapped)
-    assert [path.name.partition("-")[0] for path in copies] == ["cache"]
+    assert [path.name.partition("-")[0] for path in paths(copies)] == ["cache"]
     assert len(holding(cache)) == 2
     remove_copies(copies)
     assert holding(cache) == []
@@ -64,7 +74,7 @@ def test_a_mapped_dataset_s_source_goes_too(tmp_path, cache):
 
 def test_a_killed_map_s_file_goes_too(tmp_path, cache):
     copies = cached_copies(loaded(tmp_path, cache))
-    (copies[0].parent / "tmp0a1b2c3d").write_text(CANARY)
+    (copies[0].path.parent / "tmp0a1b2c3d").write_text(CANARY)
     remove_copies(copies)
     assert holding(cache) == []
 
@@ -81,14 +91,31 @@ def test_another_dataset_of_the_cache_stays(tmp_path, cache):
     copies = cached_copies(loaded(tmp_path, cache, "one"))
     other = cached_copies(loaded(tmp_path, cache, "two"))
     remove_copies(copies)
-    assert holding(cache) == list(other)
+    assert holding(cache) == paths(other)
 
 
 def test_copies_that_are_gone_are_no_error(cache, tmp_path):
-    assert remove_copies([cache / "x" / "y.arrow"]) == ()
+    assert remove_copies([copy_of(cache / "x" / "y.arrow", cache)]) == ()
     copies = cached_copies(loaded(tmp_path, cache))
-    copies[0].unlink()
+    copies[0].path.unlink()
     assert remove_copies(copies) == ()
+
+
+def test_it_is_the_cache_of_init_that_counts(tmp_path, cache, monkeypatch):
+    """Who deletes may have another home."""
+    copies = cached_copies(loaded(tmp_path, cache))
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "another home" / "datasets")
+    assert remove_copies(copies) == ()
+    assert holding(cache) == []
+
+
+def test_what_only_another_host_can_see_is_left_to_it(tmp_path, cache):
+    away = tmp_path / "a home that is not here" / "datasets"
+    elsewhere = copy_of(away / "rows" / "rows.arrow", away, host="another-host")
+    removed_with_its_cache = copy_of(away / "rows" / "rows.arrow", away)
+    assert remove_copies([elsewhere, removed_with_its_cache]) == (elsewhere,)
+    away.mkdir(parents=True)  # a home that both have
+    assert remove_copies([elsewhere]) == ()
 
 
 def test_after_a_crash_half_way_the_rest_still_goes(tmp_path, cache, monkeypatch):
@@ -136,7 +163,7 @@ def test_what_a_user_saved_is_the_user_s_wherever_it_lies(tmp_path, cache):
     saved = datasets.load_from_disk(cache / "mine")
     assert cached_copies(saved) == ()
     files = [Path(file["filename"]) for file in saved.cache_files]
-    assert remove_copies(files) == tuple(files)
+    assert remove_copies(copy_of(path, cache) for path in files) == ()
     assert all(path.exists() for path in files)
 
 
@@ -146,12 +173,12 @@ def test_nothing_outside_the_cache_is_touched(tmp_path, cache):
     mine.mkdir()
     for name in ("own.arrow", "cache-1.arrow", "dataset_info.json"):
         (mine / name).write_text("my own")
-    folder = copies[0].parent
+    folder = copies[0].path.parent
     (folder / "cache-2.arrow").symlink_to(mine / "own.arrow")
     (cache / "door").symlink_to(mine)
     outside = [mine / "own.arrow", cache / ".." / ".." / "mine" / "own.arrow", cache / "door" / "own.arrow"]
     outside.append(folder / "cache-2.arrow")
-    assert remove_copies([*copies, *outside]) == tuple(outside)
+    assert remove_copies([*copies, *(copy_of(path, cache) for path in outside)]) == ()
     assert holding(cache) == []
     assert sorted(path.read_text() for path in mine.iterdir()) == ["my own"] * 3
 

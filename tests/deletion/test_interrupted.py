@@ -1,5 +1,6 @@
 """What goes wrong halfway, and is asked for again: each was once a way to lose a deletion."""
 
+import platform
 import shutil
 import time
 from contextlib import suppress
@@ -25,7 +26,8 @@ def states(run):
 def test_a_place_that_could_not_be_gone_through_is_no_erasure_and_is_tried_again(trained, monkeypatch):
     """The copies in the cache of `datasets` come after the slices, which are rewritten by then."""
     with trained._ledger.writing() as transaction:
-        transaction._connection.exec_driver_sql("INSERT INTO copies VALUES ('/nowhere/copy.arrow')")
+        row = f"VALUES ('/nowhere/copy.arrow', '/nowhere', '{platform.node()}')"
+        transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", fails)
         with pytest.raises(s3t.StorageError, match="out of use already"):

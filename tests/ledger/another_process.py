@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from s3t.ledger import Address, Ledger, PostgresAddress
-from s3t.ledger.locks import held
+from s3t.ledger.locks import needed
 from tests.ledger.world import one_of_many
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def main() -> None:
         return
     ledger = Ledger.open(address)
     if action == "hold":
-        with held(ledger.lock(Path(arguments[0]))):
+        with needed(ledger.lock(Path(arguments[0]))):
             print("begun", flush=True)
             sys.stdin.readline()
             time.sleep(0.3)

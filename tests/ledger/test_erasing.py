@@ -101,6 +101,10 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
         rewrite(transaction, PLACES[2], NEW, [token(5)])
         transaction.removed([(1, "k2")])
         transaction.settle()
+    assert state(ledger, 2) == "effective"  # what the rewriting leaves behind, in the log, say, is gone through now
+    with ledger.writing() as transaction:
+        walk(transaction)
+        transaction.settle()
     assert state(ledger, 2) == "erased"
     assert ledger.snapshot().waiting_since is None
     assert not ledger.snapshot().dead

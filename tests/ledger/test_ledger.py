@@ -1,14 +1,15 @@
 """A ledger is made whole, found again, gives cheap snapshots, is durable when it says so, and holds tokens alone."""
 
 import sqlite3
-from contextlib import suppress
+import threading
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
 from sqlalchemy import create_engine, text
 
 from s3t.errors import IntegrityError, RunFolderError, StorageError
-from s3t.ledger import Ledger, PostgresAddress, SliceState, Snapshot
+from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.schema import metadata
 from s3t.ledger.statements import note
 from tests.ledger.world import (
@@ -82,12 +83,13 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
 
 
 def test_files_outside_are_remembered_until_they_are_gone(address):
-    ledger = Ledger.create(address, slices=states(()), records=(), copies=["/b", "/a"])
+    a, b = (Copy(path=Path(f"/cache/{name}"), cache=Path("/cache"), host="a-host") for name in "ab")
+    ledger = Ledger.create(address, slices=states(()), records=(), copies=[b, a])
     with ledger.writing() as transaction:
-        assert transaction.copies() == ["/a", "/b"]
-        transaction.forget_copies()
+        assert transaction.copies() == [a, b]
+        transaction.forget_copies([a])
     with ledger.reading() as transaction:
-        assert transaction.copies() == []
+        assert transaction.copies() == [b]
     ledger.close()
 
 
@@ -236,7 +238,7 @@ def test_a_server_that_does_not_answer_is_a_storage_error(tmp_path):
 def test_a_ledger_holds_tokens_alone(ledger):
     """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
-    free_text = {"prefix", "host", "path", "name"}  # slice numbers; a machine; a file outside; a name of ours
+    free_text = {"prefix", "host", "path", "cache", "name"}  # slice numbers; a machine; files outside; a name of ours
     hashes = {"token", "subject", "request", "content"} | {"digest", "next_digest", "session", "mark"}
     numbers = {"generation", "records", "shard", "slice", "losses", "copies", "names", "deleted", "process", "value"}
     times = {"accepted_at", "effective_at", "erased_at", "seen_at"}
@@ -296,6 +298,41 @@ def test_dead_rows_leave_the_server(schema_of_its_own):
     assert ledger.wipe()
     with ledger._engine.connect() as connection:
         assert connection.execute(text("SELECT pg_relation_size('erasing_records')")).scalar() == 0
+    ledger.close()
+
+
+def test_rows_that_somebody_may_still_read_have_not_left_the_server(schema_of_its_own, monkeypatch):
+    """A dump of the database, say: VACUUM leaves them, and says nothing."""
+    monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.2)
+    ledger, reader = make_ledger(schema_of_its_own), Ledger.open(schema_of_its_own)
+    with reader.reading() as transaction:
+        transaction.log()
+        accept(ledger, taking(1, 2, 3))
+        with ledger.writing() as writer:
+            erase(writer)
+        assert not ledger.wipe()
+    assert ledger.wipe()
+    for one in (ledger, reader):
+        one.close()
+
+
+def test_rows_that_others_change_meanwhile_keep_nobody_from_wiping(schema_of_its_own):
+    ledger, done = make_ledger(schema_of_its_own), threading.Event()
+
+    def work():
+        with closing(Ledger.open(schema_of_its_own)) as other:
+            while not done.is_set():
+                with other.writing() as transaction:
+                    transaction._connection.execute(schema.slices.update().values(digest=schema.slices.c.digest))
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    try:
+        for _ in range(10):
+            assert ledger.wipe()
+    finally:
+        done.set()
+        worker.join()
     ledger.close()
 
 

@@ -7,8 +7,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import text
 
+from s3t.errors import StorageError
 from s3t.ledger import Ledger, PostgresAddress
-from s3t.ledger.locks import held
+from s3t.ledger.locks import held, needed
 from tests.ledger import another_process
 from tests.ledger.world import make_ledger
 
@@ -30,12 +31,12 @@ def elsewhere(lock):
 
 
 def taken_for_a_moment(lock):
-    with held(lock, wait=False) as mine:
+    with held(lock, wait=0) as mine:
         return mine
 
 
 def test_a_thread_may_take_it_again(lock):
-    with held(lock) as outer, held(lock, wait=False) as inner:
+    with held(lock, wait=30) as outer, held(lock, wait=0) as inner:
         assert outer
         assert inner
     assert elsewhere(lock)
@@ -43,8 +44,8 @@ def test_a_thread_may_take_it_again(lock):
 
 def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path):
     strangers = other.lock(path)
-    with held(lock):
-        with held(lock):
+    with needed(lock):
+        with needed(lock):
             assert not elsewhere(lock)
         assert not elsewhere(lock)
         assert not taken_for_a_moment(strangers)  # another handle of this very thread
@@ -52,8 +53,20 @@ def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path)
     assert taken_for_a_moment(strangers)
 
 
+def test_who_needs_it_waits_only_so_long(lock, other, path):
+    """Its holder may be stopped, or hang."""
+    strangers = other.lock(path)
+    with needed(lock):
+        started = time.monotonic()
+        with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), needed(strangers, wait=0.3):
+            raise AssertionError
+        with held(strangers, wait=0.3) as mine:
+            assert not mine
+        assert 0.6 <= time.monotonic() - started < 10
+
+
 def test_it_comes_free_with_an_error(lock):
-    with pytest.raises(KeyError), held(lock):
+    with pytest.raises(KeyError), needed(lock):
         raise KeyError
     assert elsewhere(lock)
 
@@ -69,7 +82,7 @@ def test_it_is_free_for_others_in_the_very_moment(lock, other, path):
 def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
     ledgers = [make_ledger(schema_of_its_own), Ledger.open(schema_of_its_own)]
     lock, strangers = (ledger.lock(path) for ledger in ledgers)
-    with held(lock):
+    with needed(lock):
         ours = lock._connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         with ledgers[1].reading() as transaction:
             transaction._connection.execute(text(f"SELECT pg_terminate_backend({ours}, 10000)"))
@@ -80,8 +93,8 @@ def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
 
 
 def test_what_could_not_be_taken_is_not_given_back(lock, other, path):
-    with held(lock):
-        with held(other.lock(path), wait=False) as mine:
+    with needed(lock):
+        with held(other.lock(path), wait=0) as mine:
             assert not mine
         assert not taken_for_a_moment(other.lock(path))
 
@@ -93,7 +106,7 @@ def test_threads_hold_it_one_after_the_other(handles, ledger, other, path):
 
     def work(lock):
         for _ in range(5):
-            with held(lock):
+            with needed(lock):
                 inside.append(threading.get_ident())
                 most.append(len(inside))
                 time.sleep(0.005)
@@ -112,7 +125,7 @@ def test_another_process_has_it_alone_and_gives_it_back(lock, address, path):
     assert not taken_for_a_moment(lock)
     process.stdin.write("\n")  # it lets go, a moment later
     process.stdin.flush()
-    with held(lock):
+    with needed(lock):
         now = time.monotonic()
     assert now >= float(another_process.finish(process))
 
@@ -126,14 +139,14 @@ def test_it_is_free_when_its_holder_is_killed(lock, address, path):
 
 
 def taken(lock):
-    with held(lock) as mine:
+    with held(lock, wait=30) as mine:
         return mine
 
 
 def test_locks_of_two_runs_have_nothing_to_do_with_each_other(schema_of_its_own, database, path):
     """Of a database that holds several."""
     ledgers = [make_ledger(schema_of_its_own), make_ledger(PostgresAddress.of(database, run="neighbour"))]
-    with held(ledgers[0].lock(path)):
+    with needed(ledgers[0].lock(path)):
         assert taken_for_a_moment(ledgers[1].lock(path))
     for ledger in ledgers:
         ledger.close()

@@ -41,6 +41,8 @@ class Model:
     """Artifacts still in the store, and their generation."""
     log: dict = field(default_factory=lambda: {0: (0, "erased")})
     sessions: dict = field(default_factory=dict)
+    walked: int = 0
+    """The generation up to which all places were gone through."""
     made: int = 0
 
     def __post_init__(self) -> None:
@@ -86,7 +88,7 @@ class Model:
             if state == "accepted" and moved:
                 state = "effective"
             left = [made for _, made in self.pending.values()] + list(self.dead.values())
-            if state == "effective" and number not in left:
+            if state == "effective" and number not in left and number <= self.walked:
                 state = "erased"
             self.log[number] = records, state
 
@@ -97,7 +99,9 @@ def change(transaction, model: Model, step) -> None:
     if name == "accept":
         group = [model.acceptance(part) for part in numbers]
         transaction.accept(group)
-        walk(transaction)
+        if flag:
+            walk(transaction)
+            model.walked = model.generation
     if name == "rewrite":
         place = PLACES[len(numbers) % len(PLACES)]
         gone = {found for found, (where, _) in model.pending.items() if where == place}
@@ -105,7 +109,7 @@ def change(transaction, model: Model, step) -> None:
         digest = f"{model.made:064}"
         rewrite(transaction, place, digest, gone)
         for found in gone:
-            del model.pending[found]
+            model.walked = min(model.walked, model.pending.pop(found)[1] - 1)
         model.slices[place] = *model.slices[place][:2], digest
     if name == "remove":
         gone = sorted(model.dead)[: len(numbers)]
@@ -127,6 +131,9 @@ def change(transaction, model: Model, step) -> None:
     if name == "end":
         transaction.sessions.end([SESSIONS[flag].name])
         model.sessions.pop(SESSIONS[flag].name, None)
+    if name == "walk":
+        walk(transaction)
+        model.walked = model.generation
     if name == "settle":
         transaction.settle()
         model.settle()
@@ -157,7 +164,7 @@ def check(ledger: Ledger, model: Model) -> Snapshot:
 
 
 NUMBERS = st.lists(st.lists(st.sampled_from(sorted(ROWS)), max_size=2, unique=True), min_size=1, max_size=3)
-NAMES = st.sampled_from(["accept", "accept", "rewrite", "remove", "commit", "move", "end", "settle", "settle"])
+NAMES = st.sampled_from(["accept", "accept", "rewrite", "remove", "walk", "commit", "move", "end", "settle", "settle"])
 STEPS = st.lists(st.tuples(NAMES, NUMBERS, st.booleans()), min_size=1, max_size=3)
 TRANSACTIONS = st.lists(st.tuples(STEPS, st.booleans(), st.sampled_from([False, False, True])), max_size=12)
 

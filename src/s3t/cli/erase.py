@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+import typer
+
 from s3t.cli.deletions import print_unfinished
 from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
 
-def command(run: RunArgument, as_json: JsonOption = False) -> None:
+def command(
+    run: RunArgument,
+    copies_are_gone: Annotated[
+        bool, typer.Option("--copies-are-gone", help="Copies of the data set on other hosts have been removed.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
     """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
 
     Nothing uses such records any more; this takes away their bytes. For cron: run it more often than
@@ -18,7 +28,7 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
         import s3t
 
         with s3t.Run.open(run) as opened:
-            status = opened.erase()
+            status = opened.erase(copies_are_gone=copies_are_gone)
 
         def render() -> None:
             if not status.unfinished:

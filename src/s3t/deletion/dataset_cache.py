@@ -7,11 +7,13 @@ found by the dataset, remembered by the run, and go with its first deletion. A c
 
 from __future__ import annotations
 
+import platform
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 
 from s3t.disk import remove_durably
+from s3t.ledger.state import Copy
 
 INFO = "dataset_info.json"
 """In a folder of the cache, what makes `load_dataset` take it for whole."""
@@ -19,7 +21,7 @@ SAVED = "state.json"
 """What `save_to_disk` writes beside the data: such a folder is the user's own, wherever it lies."""
 
 
-def cached_copies(data: object) -> tuple[Path, ...]:
+def cached_copies(data: object) -> tuple[Copy, ...]:
     """The Arrow files behind a `datasets.Dataset` that lie in the cache of `datasets`: absolute, sorted.
 
     Empty for other data, and for a dataset that was read into memory: it does not know its files.
@@ -30,27 +32,26 @@ def cached_copies(data: object) -> tuple[Path, ...]:
         return ()
     cache = _cache()
     paths = {Path(file["filename"]).resolve() for file in data.cache_files}
-    return tuple(sorted(path for path in paths if _lies_in(cache, path)))
+    return tuple(Copy(path=path, cache=cache, host=platform.node()) for path in sorted(paths) if _lies_in(cache, path))
 
 
-def remove_copies(paths: Iterable[Path]) -> tuple[Path, ...]:
+def remove_copies(copies: Iterable[Copy]) -> tuple[Copy, ...]:
     """Remove what `cached_copies` named, durably, and with each all that lies in its folder.
 
     That is: what `map` and `filter` wrote beside it, of the same records; what a killed process left there; other
-    splits; and what tells `load_dataset` that they are there. Files that are gone already are no error.
+    splits; and what tells `load_dataset` that they are there. Files that are gone already are no error; one that the
+    user has saved there since, or has replaced by a link, is the user's own and is left alone. What counts is which
+    cache it was, not which one `datasets` would use now.
 
     Returns:
-        Those that are still there, because they are not in the cache (any more), or are the user's own.
+        Those that another host has, where alone they can be seen.
 
     Raises:
         OSError: the disk refused.
     """
+    known = list(copies)
     # By folders: where a crash left a removal half done, a named file may be gone and what lies beside it not.
-    suspect = [path for path in paths if path.parent.is_dir() and any(path.parent.iterdir())]
-    if not suspect:
-        return ()
-    cache = _cache()
-    ours = [path for path in suspect if _lies_in(cache, path)]
+    ours = [copy.path for copy in known if copy.path.parent.is_dir() and _lies_in(copy.cache, copy.path)]
     for folder in sorted({path.resolve().parent for path in ours}):
         whole = (folder / INFO).exists()
         pattern = "*" if whole else "cache-*.arrow"  # elsewhere, only what `datasets` names
@@ -59,7 +60,8 @@ def remove_copies(paths: Iterable[Path]) -> tuple[Path, ...]:
         # The mark goes last: without it, after a crash between the two, the rest would not be known for what it is.
         remove_durably([path for path in files if path.name != INFO])
         remove_durably([folder / INFO])
-    return tuple(path for path in suspect if path not in ours and path.exists())
+    here = platform.node()
+    return tuple(copy for copy in known if copy.host != here and not copy.cache.is_dir())
 
 
 def _cache() -> Path:

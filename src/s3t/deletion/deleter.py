@@ -25,7 +25,7 @@ from s3t.deletion.witness import Witness
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, LogEntry
-from s3t.ledger.locks import RunLock, held
+from s3t.ledger.locks import RunLock, held, needed
 from s3t.ledger.presence import Presence
 from s3t.partition import Place
 from s3t.progress import Progress, Silent
@@ -33,7 +33,8 @@ from s3t.progress import Progress, Silent
 BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""
 PATIENCE_SECONDS = 5.0
-"""How long `delete` waits for other open runs to move; what they answer after acceptance is right in any case."""
+"""How long `delete` waits for who is erasing, and for other open runs to move; what they answer after acceptance is
+right in any case."""
 REPORTING = "reporting the deletion (the records are out of use already)"
 _GROUP = 64
 _POLL_SECONDS = 0.02
@@ -131,12 +132,15 @@ class Deleter:
             wait: for another process that is at it; else leave it to that.
 
         Raises:
-            StorageError: the disk or the database refused; opening the run again goes on.
+            StorageError: the disk or the database refused, or another process was at it for minutes; opening the run
+                again goes on.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
         if self._ledger.snapshot().waiting_since is not None and (everything or self._eraser.due()):
-            with refusals_after_acceptance("erasing deleted records (they are out of use already)"):
-                self._erase(everything=everything, wait=wait)
+            lock = needed(self._lock) if wait else held(self._lock, wait=0)
+            with refusals_after_acceptance("erasing deleted records (they are out of use already)"), lock as mine:
+                if mine:
+                    self._erase(everything=everything)
 
     def settle(self) -> None:
         """Note what is effective and erased by now; a crash may have come before that."""
@@ -146,14 +150,14 @@ class Deleter:
 
     def sweep(self) -> None:
         """Remove what killed processes left, unless somebody else is erasing."""
-        with held(self._lock, wait=False) as mine:
+        with held(self._lock, wait=0) as mine:
             if mine:
                 self._eraser.sweep()
 
     @contextmanager
     def holding_off(self) -> Iterator[None]:
         """While within, nothing is erased, and no orders are added, by any process."""
-        with held(self._lock):
+        with needed(self._lock):
             yield
 
     @contextmanager
@@ -181,32 +185,29 @@ class Deleter:
 
     def _after_acceptance(self, generations: Collection[int]) -> None:
         with refusals_after_acceptance("erasing deleted records (they are out of use already)"):
+            self._witness.catch_up(self._ledger)  # a request that is repeated may be one that could not be noted
             self._presence.look()
-            self._erase(generations=generations)
             until = time.monotonic() + self._patience
+            with held(self._lock, wait=self._patience) as mine:
+                if mine and not self._all_erased(generations):  # else somebody was at it, or still is
+                    self._erase(everything=False)
             while self._waits_for_others(generations) and time.monotonic() < until:
                 time.sleep(_POLL_SECONDS)
                 self._presence.look()
 
-    def _erase(self, *, generations: Collection[int] = (), everything: bool = False, wait: bool = True) -> None:
-        with held(self._lock, wait=wait) as mine:
-            if not mine:
-                return
-            if generations and self._all_erased(generations):
-                return  # somebody was at it, while we waited for the lock
-            if everything or self._eraser.due():
-                self._erase_or_settle(everything=everything)
-            with self._ledger.writing() as transaction:
-                transaction.settle()
-
-    def _erase_or_settle(self, *, everything: bool) -> None:
-        """Erase; if that fails, note at least what is effective."""
+    def _erase(self, *, everything: bool) -> None:
+        """Erase what is due; the caller holds the lock. If it fails, note at least what is effective."""
+        # Nothing is erased before the witness has it: who accepted it may have been killed before it was noted.
+        self._witness.catch_up(self._ledger)
         try:
-            self._eraser.erase(everything=everything)
+            if everything or self._eraser.due():
+                self._eraser.erase(everything=everything)
         except (StorageError, IntegrityError):
             with suppress(StorageError), self._ledger.writing() as transaction:
                 transaction.settle()
             raise
+        with self._ledger.writing() as transaction:
+            transaction.settle()
 
     def _all_erased(self, generations: Collection[int]) -> bool:
         with self._ledger.reading() as transaction:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +17,7 @@ from s3t.deletion.core_dumps import remove_core_dumps
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
 from s3t.disk import storage_errors, sweep_tmp, sync_folder
-from s3t.errors import IntegrityError, StorageError
+from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import Ledger, SliceState, ToErase
 from s3t.partition import Place, Secret
 from s3t.records import read_slice, slice_digest, slice_path, without_records, write_slice
@@ -38,6 +38,8 @@ class Eraser:
     """Seconds after its acceptance for which a record may stay in its slice's file."""
     forget: Callable[[Collection[Place]], None]
     """Drops what is in memory of slices."""
+    unfinished: Callable[[], None]
+    """Removes what a killed init left beside the run."""
     mark: Callable[[int], None]
     """Notes in the folder how many rewritings it has seen."""
 
@@ -61,14 +63,22 @@ class Eraser:
             "artifacts": self._remove_artifacts,
             "manifests": lambda work: None,  # with their artifacts
             "temporary files": lambda work: self.sweep(),
+            "unfinished runs": lambda work: None,  # with temporary files
             "slices": self._rewrite_slices,
             "data set caches": lambda work: self._remove_copies(),
             "core dumps": lambda work: self._remove_core_dumps(),
             "ledger": lambda work: self._wipe(),
         }
+        refused: list[StorageError | IntegrityError] = []
         for place in PLACES:
             if place.erased is not None:
-                steps[place.name](work)
+                try:
+                    steps[place.name](work)
+                except FsyncError:
+                    raise
+                except (StorageError, IntegrityError) as error:  # what can go elsewhere goes all the same
+                    refused.append(error)
+        _raise_all(refused)
         with self.ledger.writing() as transaction:
             transaction.have_walked(generation)
 
@@ -87,6 +97,7 @@ class Eraser:
         """
         with self.ledger.writing() as transaction, storage_errors("sweeping what killed processes left"):
             sweep_tmp(self.tmp)
+            self.unfinished()
             known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
             if orphans := self.store.keys() - known:
                 self.store.erase(orphans)
@@ -100,9 +111,19 @@ class Eraser:
     def _rewrite_slices(self, work: ToErase) -> None:
         if not work.records:
             return
-        digests = {
-            place: self._without(place, gone, known=work.slices[place]) for place, gone in sorted(work.records.items())
-        }
+        digests, refused = {}, []
+        for place, gone in sorted(work.records.items()):
+            try:
+                digests[place] = self._without(place, gone, known=work.slices[place])
+            except FsyncError:
+                raise
+            except (StorageError, IntegrityError) as error:  # the other slices go on
+                refused.append(error)
+        if digests:
+            self._note_rewritten(digests, work)
+        _raise_all(refused)
+
+    def _note_rewritten(self, digests: Mapping[Place, str], work: ToErase) -> None:
         # First in the folder, then in the ledger: a folder that counts fewer than its ledger is an older one.
         with storage_errors("marking the run folder"):
             self.mark(work.erasures + 1)
@@ -148,12 +169,24 @@ class Eraser:
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
-            copies = [Path(path) for path in transaction.copies()]
-        if copies:
-            with storage_errors("removing copies of the data set"):
-                remove_copies(copies)
-            with self.ledger.writing() as transaction:
-                transaction.forget_copies()
+            copies = transaction.copies()
+        if not copies:
+            return
+        with storage_errors("removing copies of the data set"):
+            left = remove_copies(copies)
+        with self.ledger.writing() as transaction:
+            transaction.forget_copies(set(copies) - set(left))
+        if left:
+            raise StorageError(
+                f"{left[0].host}, where the run was made, has copies of the records in {left[0].cache}, which is not "
+                f"on this host: run `s3t erase {self.run}` there, or, if they are gone with that host, here with "
+                "--copies-are-gone"
+            )
+
+    def forget_copies(self) -> None:
+        """Believe the operator that copies on other hosts are gone."""
+        with self.ledger.writing() as transaction:
+            transaction.forget_copies(copy for copy in transaction.copies() if not copy.cache.is_dir())
 
     def _remove_core_dumps(self) -> None:
         with storage_errors("removing core dumps"):
@@ -161,4 +194,15 @@ class Eraser:
 
     def _wipe(self) -> None:
         if not self.ledger.wipe():
-            raise StorageError("the ledger's log could not be emptied, for somebody reads it; it is tried again")
+            raise StorageError(
+                "the ledger keeps rows that were removed, for somebody else has read it for longer than a moment; it "
+                "is tried again"
+            )
+
+
+def _raise_all(refused: Sequence[StorageError | IntegrityError]) -> None:
+    """One error that tells all of them, of the first one's kind."""
+    if len(refused) == 1:
+        raise refused[0]
+    if refused:
+        raise type(refused[0])("; ".join(str(error) for error in refused)) from refused[0]

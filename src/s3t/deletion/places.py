@@ -59,6 +59,14 @@ PLACES = (
         holds="a slice or an artifact while it is written",
         erased="renamed or removed at once; what a killed process left is removed by the next deletion or opening",
     ),
+    StoragePlace(
+        name="unfinished runs",
+        folder="elsewhere",
+        pattern="",
+        where="beside the run, as .RUN.init-MACHINE-PROCESS-NUMBER",
+        holds="all records, where an init of that name was killed before the run was made",
+        erased="removed by the next init, opening or deletion (if another machine left it, after a day)",
+    ),
     _in_run(
         "slices",
         "slices/shard-*/slice-*.parquet",

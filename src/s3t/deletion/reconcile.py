@@ -18,7 +18,7 @@ from s3t.disk import storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
-from s3t.ledger.locks import RunLock, held
+from s3t.ledger.locks import RunLock, needed
 from s3t.partition import Place, Secret
 from s3t.records import SliceContent, read_slice, slice_digest, slice_path, without_records, write_slice
 from s3t.stages import Stage
@@ -55,7 +55,7 @@ def refuse_if_restored(
     with ledger.reading() as transaction:
         what = _what_is_old(transaction, witness, erasures())
     if what is not None:  # or a deletion came between our looking here and there: once more, while none can
-        with held(lock), ledger.writing() as transaction:
+        with needed(lock), ledger.writing() as transaction:
             what = _what_is_old(transaction, witness, erasures())
     if what is not None:
         raise RestoredError(

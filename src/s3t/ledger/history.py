@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection, delete, select
 
 from s3t.ledger import schema
-from s3t.ledger.state import LogEntry, RequestRow
-from s3t.ledger.statements import CONFIRMED, KEY_DESTROYED, note, now, raise_note, select_in, upsert
+from s3t.ledger.state import Copy, LogEntry, RequestRow
+from s3t.ledger.statements import CONFIRMED, KEY_DESTROYED, note, now, select_in, upsert, write_note
 
 
 class History:
@@ -84,7 +85,7 @@ class History:
 
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""
-        raise_note(self._connection, CONFIRMED, to=note(self._connection, CONFIRMED) + 1)
+        write_note(self._connection, CONFIRMED, to=note(self._connection, CONFIRMED) + 1)
 
     def key_destroyed_at(self) -> float | None:
         """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
@@ -92,12 +93,14 @@ class History:
 
     def note_key_destroyed(self) -> None:
         """Note that the run's secret is destroyed."""
-        raise_note(self._connection, KEY_DESTROYED, to=int(now(self._connection)))
+        write_note(self._connection, KEY_DESTROYED, to=int(now(self._connection)))
 
-    def copies(self) -> list[str]:
+    def copies(self) -> list[Copy]:
         """Files outside the run that hold records, as far as init knew."""
-        return sorted(self._connection.execute(select(schema.copies.c.path)).scalars())
+        rows = self._connection.execute(select(schema.copies).order_by(schema.copies.c.path))
+        return [Copy(path=Path(row.path), cache=Path(row.cache), host=row.host) for row in rows]
 
-    def forget_copies(self) -> None:
-        """Note that the copies outside the run are gone."""
-        self._connection.execute(delete(schema.copies))
+    def forget_copies(self, copies: Iterable[Copy]) -> None:
+        """Note that copies outside the run are gone."""
+        for copy in copies:
+            self._connection.execute(delete(schema.copies).where(schema.copies.c.path == str(copy.path)))

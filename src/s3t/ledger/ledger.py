@@ -21,7 +21,7 @@ from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
-from s3t.ledger.state import RecordRow, SliceState, Snapshot
+from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
 from s3t.ledger.statements import chunks, now
 from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
@@ -48,7 +48,7 @@ class Ledger:
         *,
         slices: Mapping[Place, SliceState],
         records: Iterable[RecordRow],
-        copies: Sequence[str] = (),
+        copies: Sequence[Copy] = (),
     ) -> Ledger:
         """A new ledger at generation 0.
 
@@ -235,9 +235,14 @@ class Ledger:
             return self._checkpoint("TRUNCATE")
         with self._refusals(), self._engine.connect() as connection:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")
-            for table in _VACUUMED:
-                bare.execute(text(f"VACUUM {table.name}"))
-        return True
+            if _vacuum(bare):
+                return True
+            # Rows that others have changed meanwhile are dead, too. While none may, what stays is kept for a reader.
+            with self._transaction(writing=True):
+                until = time.monotonic() + _CHECKPOINT_SECONDS
+                while not (done := _vacuum(bare)) and time.monotonic() < until:
+                    time.sleep(0.05)
+                return done
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
@@ -312,7 +317,7 @@ def _fill(
     connection: Connection,
     slices: Mapping[Place, SliceState],
     records: Iterable[RecordRow],
-    copies: Sequence[str],
+    copies: Sequence[Copy],
 ) -> None:
     time = now(connection)
     first = {"generation": 0, "accepted_at": time, "effective_at": time, "erased_at": time, "records": 0}
@@ -344,7 +349,16 @@ def _fill(
             ],
         )
     if copies:
-        connection.execute(insert(schema.copies), [{"path": path} for path in copies])
+        found = [{"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies]
+        connection.execute(insert(schema.copies), found)
+
+
+def _vacuum(connection: Connection) -> bool:
+    """Take dead rows out of PostgreSQL's files; False if some had to stay, which an older snapshot may still read."""
+    for table in _VACUUMED:
+        connection.execute(text(f"VACUUM {table.name}"))
+    dead = " + ".join(f"pg_stat_get_dead_tuples('{table.name}'::regclass)" for table in _VACUUMED)
+    return int(connection.execute(text(f"SELECT {dead}")).scalar_one()) == 0
 
 
 def _size_of_log(database: Path) -> int:

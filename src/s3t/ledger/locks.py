@@ -4,6 +4,7 @@ time."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,11 +20,17 @@ from s3t.errors import StorageError
 _ERASERS = 0x533355  # beside the schema's own number; another than the writers' lock
 
 
+NEEDED_SECONDS = 600.0
+"""How long who cannot go on without the lock waits for it: longer than slices of gigabytes take to be rewritten. Then
+its holder is taken for stuck, and somebody has to look."""
+_POLL_SECONDS = 0.01
+
+
 class RunLock(Protocol):
     """May be taken again by the thread that holds it."""
 
-    def acquire(self, *, wait: bool) -> bool:
-        """Take it; False if another has it and `wait` is not set."""
+    def acquire(self, *, wait: float) -> bool:
+        """Take it; False if another still has it after so many seconds."""
         ...
 
     def release(self) -> None:
@@ -32,14 +39,31 @@ class RunLock(Protocol):
 
 
 @contextmanager
-def held(lock: RunLock, *, wait: bool = True) -> Iterator[bool]:
-    """The lock while within; whether it was taken."""
+def held(lock: RunLock, *, wait: float) -> Iterator[bool]:
+    """The lock while within; whether it could be taken within so many seconds."""
     taken = lock.acquire(wait=wait)
     try:
         yield taken
     finally:
         if taken:
             lock.release()
+
+
+@contextmanager
+def needed(lock: RunLock, *, wait: float = NEEDED_SECONDS) -> Iterator[bool]:
+    """The lock while within, for who cannot go on without it.
+
+    Raises:
+        StorageError: another held it all the time.
+    """
+    with held(lock, wait=wait) as mine:
+        if not mine:
+            raise StorageError(
+                f"another process has held the run's lock for {wait:.0f} seconds: it erases, or adds orders, or it is "
+                "stuck. See what it does (`s3t status` shows what is not erased yet), end it if it hangs, then run the "
+                "same command again"
+            )
+        yield mine
 
 
 class _Nested:
@@ -49,11 +73,12 @@ class _Nested:
         self._mine = threading.RLock()
         self._depth = 0
 
-    def acquire(self, *, wait: bool) -> bool:
-        if not self._mine.acquire(blocking=wait):
+    def acquire(self, *, wait: float) -> bool:
+        until = time.monotonic() + wait
+        if not self._mine.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
             return False
         try:
-            if self._depth == 0 and not self._take(wait=wait):
+            if self._depth == 0 and not self._take(wait=max(0.0, until - time.monotonic())):
                 self._mine.release()
                 return False
         except BaseException:
@@ -70,7 +95,7 @@ class _Nested:
         finally:
             self._mine.release()
 
-    def _take(self, *, wait: bool) -> bool:
+    def _take(self, *, wait: float) -> bool:
         raise NotImplementedError
 
     def _give(self) -> None:
@@ -84,10 +109,10 @@ class FileRunLock(_Nested):
         super().__init__()
         self._file = FileLock(path, mode=0o600, thread_local=False)
 
-    def _take(self, *, wait: bool) -> bool:
+    def _take(self, *, wait: float) -> bool:
         with storage_errors("locking the run"):
             try:
-                self._file.acquire(timeout=-1 if wait else 0, poll_interval=0.01)
+                self._file.acquire(timeout=wait, poll_interval=_POLL_SECONDS)
             except Timeout:
                 return False
         return True
@@ -105,14 +130,14 @@ class DatabaseRunLock(_Nested):
         self._key = f"({_ERASERS}, hashtext('{schema}'))"
         self._connection: Connection | None = None
 
-    def _take(self, *, wait: bool) -> bool:
-        connection = self._connect()
+    def _take(self, *, wait: float) -> bool:
+        connection, until = self._connect(), time.monotonic() + wait
         try:
-            if wait:
-                connection.execute(text(f"SELECT pg_advisory_lock{self._key}"))
-            elif not connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one():
-                connection.close()
-                return False
+            while not connection.execute(text(f"SELECT pg_try_advisory_lock{self._key}")).scalar_one():
+                if time.monotonic() >= until:
+                    connection.close()
+                    return False
+                time.sleep(_POLL_SECONDS)
         except DBAPIError as error:
             connection.invalidate()
             connection.close()

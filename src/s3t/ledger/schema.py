@@ -128,8 +128,10 @@ copies = Table(
     "copies",
     metadata,
     Column("path", String, primary_key=True),
+    Column("cache", String, nullable=False),
+    Column("host", String, nullable=False),
 )
-"""Files outside the run that hold records, as far as init knew of any."""
+"""Files outside the run that hold records, as far as init knew of any: in which cache they lie, and on which host."""
 
 notes = Table(
     "notes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, Literal
 
 from s3t.inventory import Inventory
@@ -117,6 +118,17 @@ class ToErase:
     """Every slice, as it shall be."""
     erasures: int
     """How often slices were rewritten."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A file outside the run that holds records of it."""
+
+    path: Path
+    cache: Path
+    """The cache that it lies in."""
+    host: str
+    """Of init."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -46,7 +46,7 @@ def note(connection: Connection, name: str) -> int:
     return 0 if value is None else int(value)
 
 
-def raise_note(connection: Connection, name: str, *, to: int) -> None:
+def write_note(connection: Connection, name: str, *, to: int) -> None:
     """Write such a number."""
     upsert(connection, schema.notes, [{"name": name, "value": to}])
 

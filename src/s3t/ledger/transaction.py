@@ -39,9 +39,9 @@ from s3t.ledger.statements import (
     of_stage,
     parse_prefix,
     prefix_text,
-    raise_note,
     select_in,
     upsert,
+    write_note,
 )
 from s3t.partition import Place
 from s3t.stages import Stage
@@ -217,14 +217,22 @@ class Transaction(History):
     def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
         """Note that a slice's file holds tokens no more, and its new digest.
 
+        All places are then to be gone through (again) for the deletions that took them: what a first walk, which left
+        the file for later, has emptied is not empty of what this one leaves behind.
+
         Raises:
             StorageError: another has rewritten it meanwhile.
         """
         slices, table = schema.slices, schema.erasing_records
         its = or_(slices.c.digest == digest, slices.c.next_digest == digest)
         self._change_slice(place, its, digest=digest, next_digest=None)
-        for chunk in chunks(list(gone)):
+        tokens, oldest = list(gone), select(func.min(table.c.generation))
+        taken = [row[0] for row in select_in(self._connection, oldest, table.c.token, tokens) if row[0] is not None]
+        for chunk in chunks(tokens):
             self._connection.execute(delete(table).where(table.c.token.in_(chunk)))
+        if taken:
+            walked = min(min(taken) - 1, note(self._connection, WALKED))
+            write_note(self._connection, WALKED, to=walked)
 
     def still_rewriting(self, place: Place, digest: str) -> None:
         """Look, before a slice's new file takes its place, whether it is still the one that is to come.
@@ -244,12 +252,12 @@ class Transaction(History):
 
     def have_walked(self, generation: int) -> None:
         """Note that every place was gone through for the generations up to one."""
-        raise_note(self._connection, WALKED, to=max(generation, note(self._connection, WALKED)))
+        write_note(self._connection, WALKED, to=max(generation, note(self._connection, WALKED)))
         self._note_change()
 
     def count_erasure(self, *, at_least: int = 0) -> None:
         """Note that slices were rewritten once more."""
-        raise_note(self._connection, ERASURES, to=max(at_least, note(self._connection, ERASURES) + 1))
+        write_note(self._connection, ERASURES, to=max(at_least, note(self._connection, ERASURES) + 1))
         self._note_change()
 
     def removed(self, artifacts: Collection[tuple[int, str]]) -> None:
@@ -330,7 +338,7 @@ class Transaction(History):
         self._note_change()
 
     def _note_change(self) -> None:
-        raise_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
+        write_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
         self._known = None
 
     def _insert(self, table: Any, rows: list[dict[str, Any]]) -> None:

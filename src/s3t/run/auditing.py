@@ -8,7 +8,7 @@ from contextlib import suppress
 from s3t.audit.audit import Auditor, Mismatch, Retrain
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
-from s3t.ledger.locks import held
+from s3t.ledger.locks import needed
 from s3t.ledger.presence import Overtaken
 from s3t.models.source import model_digest, model_folder
 from s3t.progress import Progress, telling
@@ -56,7 +56,7 @@ def audit(
     now = parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
     mismatches = auditor.check(now) + auditor.check_store(_named(now))
     if mismatches:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
-        with held(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
+        with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
             snapshot()
             now = parts.ledger.snapshot(anew=True)
             mismatches = auditor.check(now)

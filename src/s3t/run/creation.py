@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import secrets
 import shutil
-import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
 
 from s3t.deletion.dataset_cache import cached_copies
-from s3t.disk import storage_errors, sync_folder, temporary_name
-from s3t.errors import InputError, RecipeError, RunFolderError, S3TError
-from s3t.ledger import Address, Ledger, RecordRow, SliceState
+from s3t.disk import storage_errors, sync_folder
+from s3t.errors import InputError, RecipeError, RunFolderError
+from s3t.ledger import Address, Copy, Ledger, RecordRow, SliceState
 from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
-from s3t.processes import is_running, this_machine
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, slice_digest, split_into_slices, write_slice
 from s3t.records.slices import count_copies
-from s3t.run.layout import Description, Layout, read_description, write_layout
+from s3t.run.layout import Description, Layout, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.run.secret import secret_of_environment
+from s3t.run.unfinished import remove_unfinished, unfinished_folder
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
 from s3t.version import __version__
 
@@ -67,14 +63,12 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=(*_unused(recipe), *_warnings(contents)),
     )
-    unfinished = f".{path.name}.init-"
-    part = path.with_name(f"{unfinished}{temporary_name(os.getpid())}")
+    part = unfinished_folder(path)
     with storage_errors(f"writing the run {path}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f"{glob.escape(unfinished)}*"):
-            if not _is_at_work(left.name.removeprefix(unfinished), left):
-                _remove_unfinished(left)
+        remove_unfinished(path)
         part.mkdir(mode=0o700)
+        sync_folder(path.parent)  # without the folder, nobody would find the ledger that is made for it in a database
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
             digests = _write(Layout(part), recipe, description, secret, contents)
@@ -89,30 +83,6 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         finally:
             shutil.rmtree(part, ignore_errors=True)
         sync_folder(path.parent)
-
-
-_FORGOTTEN_SECONDS = 86_400.0
-"""An unfinished folder of another machine that nothing was written into for so long is taken for one that was left."""
-
-
-def _is_at_work(name: str, left: Path) -> bool:
-    """Whether the process that made an unfinished folder may still be at it."""
-    machine, _, rest = name.partition("-")
-    process = rest.partition("-")[0]
-    if machine == this_machine() and process.isdecimal():
-        return is_running(int(process), seen_at=left.stat().st_mtime)
-    return left.stat().st_mtime > time.time() - _FORGOTTEN_SECONDS
-
-
-def _remove_unfinished(left: Path) -> None:
-    """What a killed init left: a folder, with records in it, and perhaps a ledger in a database.
-
-    If the database does not answer, the ledger stays: it holds keyed hashes, whose key goes with the folder.
-    """
-    with suppress(S3TError):  # there is no ledger before there is a description
-        description = read_description(Layout(left))
-        Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
-    shutil.rmtree(left)
 
 
 def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records]:
@@ -175,7 +145,7 @@ def _new_ledger(
     digests: Mapping[Place, str],
     secret: Secret,
     *,
-    copies: Sequence[Path],
+    copies: Sequence[Copy],
 ) -> Ledger:
     return Ledger.create(
         address,
@@ -184,7 +154,7 @@ def _new_ledger(
             for place, rows in contents.items()
         },
         records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],
-        copies=[str(path) for path in copies],
+        copies=copies,
     )
 
 

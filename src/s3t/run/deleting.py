@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from s3t.deletion.deleter import REPORTING, refusals_after_acceptance
 from s3t.deletion.request import Request
 from s3t.inventory import Inventory
-from s3t.ledger.locks import held
+from s3t.ledger.locks import needed
 from s3t.progress import Progress, telling
 from s3t.records import requested
 from s3t.run.parts import Parts
@@ -66,14 +66,14 @@ def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
         parts: of the run.
         status: the run's, afterwards.
     """
-    with held(parts.lock):
+    with needed(parts.lock):
         done = parts.reconciler().reconcile()
     return Reconciliation(records=done.records, slices=done.slices, stages_lost=done.stages, status=status())
 
 
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
-    with held(parts.lock):
+    with needed(parts.lock):
         while not _only_present_records_left(parts):
             pass
         destroy_secret(parts.layout.secret)

@@ -68,13 +68,18 @@ class Latest:
         self._forget_stale(snapshot)
         return snapshot
 
-    def erase(self) -> None:
+    def erase(self, *, copies_are_gone: bool) -> None:
         """Erase everything that is accepted.
+
+        Args:
+            copies_are_gone: of the records, on other hosts.
 
         Raises:
             StorageError: the disk or the database refused.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
+        if copies_are_gone:
+            self._parts.eraser.forget_copies()
         self._parts.deleter.finish(everything=True)
         self._parts.deleter.settle()
         self.overdue, self._again_at = None, 0.0

@@ -14,6 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from s3t.disk import storage_errors, write_bytes_durably
 from s3t.errors import IntegrityError, RunFolderError
 from s3t.ledger import Ledger
+from s3t.ledger.locks import FileRunLock, needed
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
 from s3t.run.secret import read_secret, write_secret
@@ -163,7 +164,9 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
     """
     description = read_description(layout)
     if json.loads(layout.description.read_bytes())["format"] != RUN_FORMAT:
-        with storage_errors("bringing the run up to date"):  # older versions then refuse it, as they must
+        # Older versions then refuse it, as they must. Under the lock (in this format always a file), for who has that
+        # sweeps temporary files.
+        with needed(FileRunLock(layout.lock)), storage_errors("bringing the run up to date"):
             write_description(layout, description)
     try:
         recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))

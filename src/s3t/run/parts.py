@@ -22,6 +22,7 @@ from s3t.run.layout import Description, Layout, read_erasures, read_layout, writ
 from s3t.run.ledger_address import ledger_address
 from s3t.run.orders import Orders
 from s3t.run.secret import VARIABLE as SECRET_VARIABLE
+from s3t.run.unfinished import remove_unfinished
 from s3t.stages import KeyInputs, training_part
 from s3t.store import LocalStore
 
@@ -112,6 +113,7 @@ class Parts:
             tmp=layout.tmp,
             within=recipe.deletion.erase_within,
             forget=forget,
+            unfinished=lambda: remove_unfinished(layout.root),
             mark=lambda count: write_erasures(layout, count),
         )
         # Orders and store are for the report, and for whether a server has to move; what goes, the ledger's stages

@@ -292,14 +292,15 @@ class Run:
         asked = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
         return delete(self._parts, self._status, key=key, dry_run=dry_run, progress=progress or Silent(), **asked)
 
-    def erase(self) -> Status:
-        """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`).
+    def erase(self, *, copies_are_gone: bool = False) -> Status:
+        """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`). `copies_are_gone`
+        says so of those of the data set in another host's cache, which else are waited for.
 
         Raises:
-            StorageError: the disk or the database refused.
+            StorageError: the disk or the database refused, or another host has copies.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        self._latest.erase()
+        self._latest.erase(copies_are_gone=copies_are_gone)
         return self.status()
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:

@@ -6,8 +6,8 @@ begins, so they share the work. No lock is held while one trains.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from s3t.audit.audit import Retrain
@@ -19,7 +19,7 @@ from s3t.ledger import Ledger, Snapshot
 from s3t.ledger.presence import Overtaken, Presence, Work
 from s3t.progress import Progress, telling
 from s3t.stages import Stage
-from s3t.store import ArtifactStore
+from s3t.store import ArtifactStore, Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,11 @@ class Trainer:
             work.look(self.ledger.snapshot())
             work.check()  # a parent or a slice was erased under our hands
             raise
-        with storage_errors(f"storing {stage}"), self.ledger.writing() as transaction:
+        with (
+            self._all_or_nothing(stage, key) as put,
+            storage_errors(f"storing {stage}"),
+            self.ledger.writing() as transaction,
+        ):
             if stage in self.inventory(transaction.snapshot()).alive:
                 return None  # its children may be trained already, on those very bytes
             if transaction.sessions.claimed().get(stage, self.presence.session.name) != self.presence.session.name:
@@ -95,5 +99,27 @@ class Trainer:
                 stage,
                 key,
                 seen=snapshot.seen(stage),
-                put=lambda: self.store.put(stage.shard, key, content, manifest),
+                put=lambda: put(content, manifest),
             )
+
+    @contextmanager
+    def _all_or_nothing(self, stage: Stage, key: str) -> Iterator[Callable[[bytes, Manifest], None]]:
+        """What stores a stage's artifact. If the commit then fails, it is taken away.
+
+        With the connection, the lock that kept deletions off may have been lost, and one may have gone through the
+        store before the artifact was there.
+        """
+        begun = False
+
+        def put(content: bytes, manifest: Manifest) -> None:
+            nonlocal begun
+            begun = True
+            self.store.put(stage.shard, key, content, manifest)
+
+        try:
+            yield put
+        except BaseException:
+            if begun:
+                with suppress(OSError):
+                    self.store.erase({(stage.shard, key)})
+            raise

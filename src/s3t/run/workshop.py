@@ -75,9 +75,13 @@ class Workshop:
                 self._encoded.pop(place, None)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
-        """Drop what is in memory of slices that lost a record by another process's hand."""
+        """Drop what is in memory of slices that have lost a record, or are losing one, by whosever hand."""
         self.forget(
-            [place for place, known in list(self._encoded.items()) if known[0] != snapshot.slices[place].digest]
+            [
+                place
+                for place, known in list(self._encoded.items())
+                if known[0] != snapshot.slices[place].digest or snapshot.slices[place].pending
+            ]
         )
 
     def train(

@@ -42,7 +42,12 @@ def upgrade() -> None:
         sa.Column("prefix", sa.String, primary_key=True),
         sa.Column("session", sa.String(32), nullable=False),
     )
-    op.create_table("copies", sa.Column("path", sa.String, primary_key=True))
+    op.create_table(
+        "copies",
+        sa.Column("path", sa.String, primary_key=True),
+        sa.Column("cache", sa.String, nullable=False),
+        sa.Column("host", sa.String, nullable=False),
+    )
     op.create_table(
         "notes",
         sa.Column("name", sa.String, primary_key=True),

@@ -1,0 +1,202 @@
+"""An erasure that is refused, or that comes in two parts, is no erasure until every place was gone through."""
+
+import platform
+import threading
+
+import pytest
+
+import s3t
+from s3t.deletion import erasure
+from s3t.deletion.witness import Witness
+from s3t.disk import temporary_name
+from s3t.ledger.ledger import Ledger
+from s3t.ledger.locks import needed
+from s3t.partition import Place
+from s3t.records import slice_path
+from s3t.store import LocalStore
+from tests import tiny
+from tests.run.worlds import records_by_slice
+
+
+def fails(*_args, **_kwargs):
+    raise OSError(28, "No space left on device")
+
+
+def states(run):
+    return [entry.state for entry in run.log()]
+
+
+@pytest.fixture
+def patient(text_model, tmp_path):
+    """A run whose slices may be rewritten an hour after a deletion."""
+    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        yield run
+
+
+@pytest.mark.parametrize("step", ["core dumps", "ledger", "copies"])
+def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step, monkeypatch):
+    """The first one, which left the slice for later, went through every place."""
+    if step == "copies":
+        with patient._ledger.writing() as transaction:
+            row = f"VALUES ('/nowhere/copy.arrow', '/nowhere', '{platform.node()}')"
+            transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
+    with monkeypatch.context() as patched:
+        patched.setattr(erasure, "remove_copies", lambda copies: tuple(copies))
+        if step == "copies":
+            with pytest.raises(s3t.StorageError):
+                patient.delete(records=["r3"])
+        else:
+            patient.delete(records=["r3"])
+    assert states(patient) == ["erased", "effective"]
+    where, name, does = {
+        "core dumps": (erasure, "remove_core_dumps", fails),
+        "ledger": (Ledger, "wipe", lambda self: False),
+        "copies": (erasure, "remove_copies", fails),
+    }[step]
+    with monkeypatch.context() as patched:
+        patched.setattr(where, name, does)
+        with pytest.raises(s3t.StorageError):
+            patient.erase()
+        assert states(patient) == ["erased", "effective"]
+        with s3t.Run.open(patient.path) as other:
+            assert states(other) == ["erased", "effective"]
+    gone_through = []
+    monkeypatch.setattr(erasure, "remove_core_dumps", lambda run: gone_through.append(run))
+    with s3t.Run.open(patient.path) as other:
+        assert states(other) == ["erased", "erased"]
+    assert gone_through
+
+
+def test_a_damaged_slice_holds_up_no_other(patient, text_model):
+    slices = records_by_slice(tiny.recipe(text_model), tiny.text_table())
+    whole, damaged = (Place(*at) for at in [(0, 0), (0, 1)])
+    patient.delete(records=[slices[0, 0][0], slices[0, 1][0]])
+    path = slice_path(patient.path / "slices", damaged)
+    kept = path.read_bytes()
+    path.write_bytes(slice_path(patient.path / "slices", Place(1, 0)).read_bytes())
+    with pytest.raises(s3t.IntegrityError, match="slice 1 of shard 0 is not the one that the ledger knows"):
+        patient.erase()
+    pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
+    assert pending == {damaged}
+    assert states(patient) == ["erased", "effective"]
+    assert whole not in pending
+    path.write_bytes(kept)
+    assert patient.erase().unfinished == ()
+    assert patient.audit().ok
+
+
+def test_all_that_is_refused_is_told(patient, text_model):
+    slices = records_by_slice(tiny.recipe(text_model), tiny.text_table())
+    patient.delete(records=[slices[0, 0][0], slices[0, 1][0]])
+    for index in (0, 1):
+        slice_path(patient.path / "slices", Place(0, index)).write_bytes(b"torn")
+    with pytest.raises(s3t.IntegrityError, match=r"slice 0 of shard 0.*slice 1 of shard 0"):
+        patient.erase()
+
+
+def test_nothing_is_erased_before_the_witness_has_it(trained, monkeypatch):
+    """Else a backup from before would not be recognised. It is asked for once more with the same key."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Witness, "note", fails)
+        with pytest.raises(s3t.StorageError, match="out of use already"):
+            trained.delete(records=["r3"], key="ticket")
+        with pytest.raises(s3t.StorageError, match="out of use already"):
+            trained.delete(records=["r3"], key="ticket")
+        assert "erased" not in states(trained)[1:]
+        trained.predict(["w1"])
+        assert "erased" not in states(trained)[1:]
+    assert trained.delete(records=["r3"], key="ticket").repeated
+    assert states(trained) == ["erased", "erased"]
+    assert trained._parts.witness.newest()[0] == 1
+
+
+def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
+    """The other was killed between acceptance and its note."""
+    with s3t.Run.open(trained.path) as killed, monkeypatch.context() as patched:
+        patched.setattr(Witness, "note", fails)
+        with pytest.raises(s3t.StorageError):
+            killed.delete(records=["r3"])
+    trained.predict(["w1"])
+    assert states(trained) == ["erased", "erased"]
+    assert trained._parts.witness.newest()[0] == 1
+
+
+def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
+    """It may be stopped, or hang. The deletion is accepted all the same, and erased later."""
+    trained._deleter._patience = 0.3
+    holding, done = threading.Event(), threading.Event()
+
+    def hold():
+        with needed(trained._ledger.lock(trained.path / "lock")):
+            holding.set()
+            done.wait(60)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    holding.wait(60)
+    try:
+        assert trained.delete(records=["r3"]).state == "effective"
+        assert trained.predict(["w1"]).generation == 1
+    finally:
+        done.set()
+        holder.join()
+    assert trained.erase().unfinished == ()
+    assert states(trained) == ["erased", "erased"]
+
+
+def test_what_a_failed_commit_has_stored_is_taken_away(trained, monkeypatch):
+    """A lost connection frees the lock that keeps deletions off: one may have gone through the store before."""
+    trained.delete(records=["r3"])
+    held, put = set(LocalStore.keys(trained._store)), LocalStore.put
+
+    def put_and_fail(self, *args):
+        put(self, *args)
+        raise OSError(5, "the connection is lost")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalStore, "put", put_and_fail)
+        with pytest.raises(s3t.StorageError, match="connection is lost"):
+            trained.repair()
+    assert trained._store.keys() == held
+    trained.repair()
+    assert trained.audit().ok
+
+
+def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient, text_model):
+    """Its file is rewritten an hour later."""
+    with s3t.Run.open(patient.path) as other:
+        assert other.delete(records=["r3"]).state == "effective"
+    held = patient._loaded._encoded
+    assert held
+    pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
+    assert pending
+    assert not pending & held.keys()
+
+
+def test_copies_on_another_host_are_waited_for_until_somebody_says_that_they_are_gone(trained):
+    with trained._ledger.writing() as transaction:
+        row = "VALUES ('/not/here/copy.arrow', '/not/here', 'another-host')"
+        transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
+    with pytest.raises(s3t.StorageError, match=r"another-host, where the run was made.*--copies-are-gone"):
+        trained.delete(records=["r3"])
+    with pytest.raises(s3t.StorageError, match="another-host"):
+        trained.erase()
+    assert states(trained) == ["erased", "effective"]
+    assert any("another-host" in warning for warning in trained.status().warnings)
+    assert trained.erase(copies_are_gone=True).unfinished == ()
+    assert states(trained) == ["erased", "erased"]
+
+
+@pytest.mark.parametrize("age", ["before a reboot", "a process that is gone"])
+def test_an_opening_removes_what_a_killed_init_left_beside_the_run(trained, age):
+    name = temporary_name(4194305)
+    if age == "before a reboot":
+        host, _, rest = name.rsplit("_", 2)
+        name = f"{host}_0123456789ab_{rest}"
+    left = trained.path.with_name(f".run.init-{name}")
+    (left / "slices").mkdir(parents=True)
+    (left / "slices" / "slice-000.parquet").write_bytes(b"records")
+    with s3t.Run.open(trained.path):
+        assert not left.exists()
