@@ -61,10 +61,6 @@ class Witness:
         with self._errors():
             return self._newest()
 
-    def generation(self) -> int:
-        """The newest generation that was noted."""
-        return self.newest()[0]
-
     def _newest(self) -> tuple[int, str]:
         found: list[tuple[int, str]] = []
         further = 0  # processes note side by side: the last line may not be the newest, but that one is near
@@ -96,7 +92,7 @@ class Witness:
             StorageError: the disk refused.
         """
         with self._errors():
-            known = self.generation() if self._noted is None else self._noted
+            known = self._newest()[0] if self._noted is None else self._noted
             with ledger.reading() as transaction:
                 later = transaction.deleted_since(known)
             self.note(later)
