@@ -240,3 +240,91 @@ def test_an_older_file_is_reconciled_while_a_deletion_waits_for_its_slice(run, r
 
 def _full():
     raise s3t.StorageError("full")
+
+
+@pytest.fixture
+def destroyed(run, records, tmp_path):
+    """A run whose secret was destroyed after a deletion and a repair; and the folder's backup from before."""
+    backup = back_up(run, tmp_path / "backup")
+    with s3t.Run.open(run) as opened:
+        opened.delete(records=[records[ONE][0]])
+        opened.repair()
+        opened.destroy_key()
+    return backup
+
+
+FOLDER = ("slices", "artifacts", "erasures", "secret")
+
+
+def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed(run, records, destroyed, text_model):
+    """Nothing says which of its records were deleted. So the whole file goes; training alone would read it."""
+    later = back_up(run, run.parent / "later")
+    with s3t.Run.open(run) as opened:
+        answer, status = opened.predict(["w1 w2"]), opened.status()
+    put_back(run, destroyed, *FOLDER)
+    with pytest.raises(s3t.RestoredError, match="s3t reconcile"):
+        s3t.Run.open(run)
+    old = tiny.artifacts(run)
+    done = s3t.Run.reconcile(run)
+    assert (done.records, done.slices) == (0, (ONE,))
+    names = {place for place in records if file_of(run, Place(*place)).exists()}
+    assert names == records.keys() - {ONE}
+    swept = set(old) - set(tiny.artifacts(run))
+    assert swept == set(old) - set(tiny.artifacts(later))
+    assert swept
+    with s3t.Run.open(run) as opened:
+        assert opened.predict(["w1 w2"]).members
+        assert opened.status().inventory.generation == 1
+        with pytest.raises(s3t.KeyDestroyedError):
+            opened.audit()
+        opened.destroy_key()  # the backup held it
+    assert not (run / "secret").exists()
+    put_back(run, later, "artifacts")  # a newer backup: what was trained after the older one answers again
+    s3t.Run.reconcile(run)
+    with s3t.Run.open(run) as opened:
+        assert (opened.predict(["w1 w2"]).logits == answer.logits).all()
+        assert opened.status().inventory.alive == status.inventory.alive
+
+
+def test_after_the_secret_was_destroyed_a_file_that_cannot_be_read_goes_too(run, destroyed):
+    put_back(run, destroyed, *FOLDER)
+    file_of(run, OTHER).write_bytes(b"no Parquet")
+    file_of(run, THIRD).unlink()
+    assert s3t.Run.reconcile(run).slices == (ONE, OTHER)
+    assert not file_of(run, OTHER).exists()
+    with s3t.Run.open(run) as opened:
+        assert opened.predict(["w1 w2"]).members
+
+
+def test_without_the_secret_nothing_is_lost_where_nothing_is_wrong(run, destroyed):
+    before = tiny.artifacts(run), tiny.all_files(run / "slices")
+    done = s3t.Run.reconcile(run)
+    assert (done.records, done.slices, done.stages_lost) == (0, (), 0)
+    assert (tiny.artifacts(run), tiny.all_files(run / "slices")) == before
+
+
+def test_without_the_secret_what_the_witness_names_goes_all_the_same(run, records, tmp_path, monkeypatch):
+    """A ledger of another history, whose secret was destroyed: the witness has seen another deletion."""
+    backup = back_up(run, tmp_path / "backup")
+    gone, other = records[ONE][0], records[OTHER][0]
+    with s3t.Run.open(run) as opened:
+        opened.delete(records=[gone])
+    shutil.rmtree(run)
+    shutil.copytree(backup, run)
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setenv("S3T_STATE", str(tmp_path / "of somebody else"))
+        with s3t.Run.open(run) as opened:
+            opened.delete(records=[other])
+            opened.destroy_key()
+    with pytest.raises(s3t.RestoredError, match="another deletion"):
+        s3t.Run.open(run)
+    before = len(tiny.artifacts(run))
+    done = s3t.Run.reconcile(run)
+    assert (done.records, done.slices) == (1, (ONE,))
+    assert done.stages_lost > 0
+    assert len(tiny.artifacts(run)) == before - 2 * done.stages_lost
+    assert not file_of(run, ONE).exists()
+    with s3t.Run.open(run) as opened:
+        assert opened.predict(["w1 w2"]).members
+        assert opened.status().records == 22
+        assert [entry.state for entry in opened.log()] == ["erased"] * 3

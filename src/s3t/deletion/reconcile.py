@@ -6,6 +6,9 @@ generation above all that were seen; what a slice's file holds too much is taken
 
 A file that is not the slice's, or not whole, would be taken for a memory of deletions, and they would be made. So all
 files are compared with what is remembered before anything is changed.
+
+After the run's secret was destroyed no record can be told from another, but then nothing reads slices any more: of a
+slice whose file holds more than the ledger counts, the whole file goes.
 """
 
 from __future__ import annotations
@@ -16,10 +19,13 @@ from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet
+
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.plan import plan_deletion
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors, sync_folder
+from s3t.disk import remove_durably, storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
@@ -36,7 +42,7 @@ class Reconciled:
     records: int
     """Records that the ledger still had, and that had been deleted."""
     slices: tuple[Place, ...]
-    """Slices whose files were rewritten."""
+    """Slices whose files were rewritten; after the run's secret was destroyed, removed."""
     stages: int
     """Stages that were in use and had to go."""
 
@@ -153,22 +159,24 @@ class Reconciler:
             IntegrityError: files of slices are not ones that deletions explain, all of them named; nothing is changed.
             StorageError: the disk or the database refused; running it again goes on.
         """
-        witnessed = frozenset(self.witness.tokens())
-        files = self._explained(witnessed)
+        witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
+        files = self._explained(witnessed) if has_key else {}
         before = len(self.ledger.snapshot().stages)
-        taken = self._accept_later(files, witnessed)
-        rewritten = tuple(place for place, file in files.items() if self._mend(place, file))
+        taken = self._accept_later(files, witnessed)  # tokens are compared, which needs no key
+        mended = tuple(place for place, file in files.items() if self._mend(place, file))
+        mended = mended if has_key else self._remove_older_files()
         with storage_errors("marking the run folder"), self.ledger.writing() as transaction:
             count = max(self.erasures(), transaction.snapshot().erasures + 1)
             self.eraser.mark(count)
             transaction.count_erasure(at_least=count)
         self.eraser.erase(everything=True)
         with self.ledger.writing() as transaction:
-            transaction.forget_stages(self._without_artifact(transaction.snapshot()))
+            if has_key:  # else nobody could train them again, but a newer backup of the folder may have them
+                transaction.forget_stages(self._without_artifact(transaction.snapshot()))
             transaction.settle()
         self.eraser.sweep()
         self.witness.catch_up(self.ledger)
-        return Reconciled(records=taken, slices=rewritten, stages=before - len(self.ledger.snapshot().stages))
+        return Reconciled(records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
 
     def _explained(self, witnessed: Set[bytes]) -> dict[Place, _File]:
         """Every slice's file.
@@ -283,6 +291,23 @@ class Reconciler:
                 transaction.mend_slice(place, digest=digest)
         return True
 
+    def _remove_older_files(self) -> tuple[Place, ...]:
+        """Without the key: remove files of slices that may hold a deleted record; the slices.
+
+        A slice only ever loses records. So a file with as many as the ledger counts is the newest; one with more is
+        older, and one that cannot be read may be.
+        """
+        with self.ledger.reading() as transaction:
+            slices, erasing = transaction.snapshot().slices, transaction.to_erase().records
+        paths = {place: slice_path(self.eraser.slices, place) for place in sorted(slices)}
+        older = {place: path for place, path in paths.items() if not _holds_at_most(path, slices[place].records)}
+        with storage_errors("removing files of slices"):
+            remove_durably([*older.values()])
+        with self.ledger.writing() as transaction:
+            for place, tokens in erasing.items():
+                transaction.rewritten(place, slices[place].digest, tokens)
+        return tuple(older)
+
     def _without_artifact(self, snapshot: Snapshot) -> list[Stage]:
         """Stages that were trained after the backup of the folder was made, and those that stand on them."""
         present = self.eraser.store.present()
@@ -292,3 +317,13 @@ class Reconciler:
 
 def _stands_on(stage: Stage, places: Collection[Place]) -> bool:
     return any(Place(stage.shard, index) in places for index in stage.prefix)
+
+
+def _holds_at_most(path: Path, records: int) -> bool:
+    """Whether a slice's file surely holds no more than a number of records."""
+    try:
+        return bool(pyarrow.parquet.ParquetFile(path).metadata.num_rows <= records)
+    except FileNotFoundError:
+        return True
+    except (OSError, pa.ArrowException):
+        return False
