@@ -70,6 +70,31 @@ def test_two_deletions_of_one_slice_on_a_full_disk_are_both_erased_later(trained
     trained.repair()
 
 
+def test_two_crashes_in_one_slice_the_second_in_reconciling_lose_nothing(trained, text_model, monkeypatch):
+    """The file is the one that the first was to leave, when the second begins to rewrite it."""
+    trained.close()
+    first, second = records_by_slice(tiny.recipe(text_model), tiny.text_table())[0, 0][:2]
+
+    def killed(*_args, **_kwargs):
+        raise s3t.StorageError("killed")
+
+    with s3t.Run.open(trained.path) as run:
+        stops = ("s3t.run.parts.write_erasures", first), ("s3t.deletion.erasure.Eraser.erase", second)
+        for stop, record in stops:
+            with monkeypatch.context() as patched:
+                patched.setattr(stop, killed)
+                with pytest.raises(s3t.StorageError, match="killed"):
+                    run.delete(records=[record])
+    with monkeypatch.context() as patched:
+        patched.setattr(reconcile, "write_slice", killed)
+        with pytest.raises(s3t.StorageError, match="killed"):
+            s3t.Run.reconcile(trained.path)
+    with s3t.Run.open(trained.path) as run:
+        assert run.erase().unfinished == ()
+        assert [found.state for found in run.locate(records=[first, second])] == ["erased", "erased"]
+        assert run.audit().ok
+
+
 def test_whatever_lies_in_the_folder_of_temporary_files_goes_with_a_deletion(trained):
     left = trained.path / "tmp" / f"another_host-{temporary_name(1)}"
     left.write_bytes(b"half a slice")

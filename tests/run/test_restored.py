@@ -122,7 +122,7 @@ def test_what_was_changed_and_not_by_a_deletion_is_no_backup(later):
         changed = content.set_column(content.column_names.index("text"), "text", [["w7"] * content.num_rows])
         write_slice(later / "slices", place, changed, tmp=later / "tmp")
     before = tiny.all_files(later / "slices")
-    with pytest.raises(s3t.IntegrityError, match="restore it from a backup"):
+    with pytest.raises(s3t.IntegrityError, match="holds the right ids, but other records"):
         s3t.Run.reconcile(later)
     assert tiny.all_files(later / "slices") == before
 
@@ -157,9 +157,9 @@ def test_a_torn_line_of_the_witness_is_noted_again(later, state):
     (witness,) = state.iterdir()
     before = witness.read_bytes()
     witness.write_bytes(before[:-20])
-    assert Witness(witness).generation() == 2
+    assert Witness(witness).newest()[0] == 2
     s3t.Run.open(later).close()
-    assert Witness(witness).generation() == 3
+    assert Witness(witness).newest()[0] == 3
     assert len(Witness(witness).tokens()) == 3
 
 

@@ -3,18 +3,29 @@
 Three things remember deletions: the ledger, the run's folder (its slices), and the witness outside of it. A record is
 present only where all three say so. What the ledger does not know of a later deletion is accepted anew, as one
 generation above all that were seen; what a slice's file holds too much is taken out of it.
+
+A file that is not the slice's, or not whole, would be taken for a memory of deletions, and they would be made. So all
+files are compared with what is remembered before anything is changed.
+
+After the run's secret was destroyed no record can be told from another, but then nothing reads slices any more: of a
+slice whose file holds more than the ledger counts, the whole file goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import struct
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
 
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.plan import plan_deletion
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors, sync_folder
+from s3t.disk import remove_durably, storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
@@ -31,7 +42,7 @@ class Reconciled:
     records: int
     """Records that the ledger still had, and that had been deleted."""
     slices: tuple[Place, ...]
-    """Slices whose files were rewritten."""
+    """Slices whose files were rewritten; after the run's secret was destroyed, removed."""
     stages: int
     """Stages that were in use and had to go."""
 
@@ -71,10 +82,62 @@ def _what_is_old(transaction: Transaction, witness: Witness, erasures: int) -> s
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
     if seen > 0 and transaction.mark_of(seen) != mark:
         return f"generation {seen} of its ledger is another deletion than the one that {witness.path} has seen"
-    under_way = 1 if snapshot.pending_since is not None else 0
-    if not snapshot.erasures <= erasures <= snapshot.erasures + under_way:
+    if not snapshot.erasures <= erasures <= _most_erasures(snapshot):
         return f"its slices were rewritten {erasures} times, but its ledger counts {snapshot.erasures}"
     return None
+
+
+def _most_erasures(snapshot: Snapshot) -> int:
+    """What a folder may count that is not newer than its ledger: it counts an erasure that is under way first."""
+    return snapshot.erasures + (1 if snapshot.pending_since is not None else 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _File:
+    """A slice's file as it was found."""
+
+    content: SliceContent
+    copies: Mapping[bytes, int]
+    """Rows of each record, by its token."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Remembered:
+    """What ledger, witness and folder know of a slice and of what its file holds."""
+
+    digests: Set[str | None]
+    present: Mapping[bytes, int]
+    """The ledger's records, and the rows of each."""
+    erasing: Set[bytes]
+    """What the ledger knows to be deleted, though it may still be in the file."""
+    witnessed: Set[bytes]
+    """What the witness knows to be deleted."""
+    deleted: Set[bytes]
+    """What else was deleted, of any slice."""
+    older: bool
+    """Whether the ledger is older than the folder: what was deleted since only the file may know."""
+
+    def problem(self, file: _File, secret: Secret) -> str | None:
+        """Why deletions do not explain a file; None if they do."""
+        if foreign := file.copies.keys() - self.present.keys() - self.deleted:
+            return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
+        staying = self.present.keys() - self.witnessed
+        lost = staying - file.copies.keys()
+        if lost and not self.older:
+            return f"lacks {len(lost)} of {len(staying)} records, and nothing says that they were deleted"
+        if any(file.copies[token] != self.present[token] for token in staying - lost):
+            return "holds a record more often or less often than the ledger says"
+        if self.present.keys() <= file.copies.keys() and not self._knows(file, secret):
+            return "holds the right ids, but other records than any state of the run did"
+        return None
+
+    def _knows(self, file: _File, secret: Secret) -> bool:
+        """Whether a file, or what the ledger would leave of one that is older, has a digest that the ledger knows."""
+        if file.content.digest in self.digests:
+            return True
+        of_ledger = {frozenset(self.present), frozenset(self.present.keys() | self.erasing)}
+        left = (without_records(file.content.rows, file.copies.keys() - held, secret) for held in of_ledger)
+        return any(slice_digest(rows, secret) in self.digests for rows in left)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,41 +156,96 @@ class Reconciler:
         """Apply later deletions, wherever they are remembered.
 
         Raises:
-            IntegrityError: a slice's file is not one that deletions explain; nothing of it is changed.
+            IntegrityError: files of slices are not ones that deletions explain, all of them named; nothing is changed.
             StorageError: the disk or the database refused; running it again goes on.
         """
-        places = sorted(self.ledger.snapshot().slices)
-        contents = {place: read_slice(self.eraser.slices, place, self.secret) for place in places}
+        witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
+        files = self._explained(witnessed) if has_key else {}
         before = len(self.ledger.snapshot().stages)
-        taken = self._accept_later(contents)
-        rewritten = tuple(place for place in places if self._mend(place, contents[place]))
+        taken = self._accept_later(files, witnessed)  # tokens are compared, which needs no key
+        mended = tuple(place for place, file in files.items() if self._mend(place, file))
+        mended = mended if has_key else self._remove_older_files()
         with storage_errors("marking the run folder"), self.ledger.writing() as transaction:
             count = max(self.erasures(), transaction.snapshot().erasures + 1)
             self.eraser.mark(count)
             transaction.count_erasure(at_least=count)
         self.eraser.erase(everything=True)
         with self.ledger.writing() as transaction:
-            transaction.forget_stages(self._without_artifact(transaction.snapshot()))
+            if has_key:  # else nobody could train them again, but a newer backup of the folder may have them
+                transaction.forget_stages(self._without_artifact(transaction.snapshot()))
             transaction.settle()
         self.eraser.sweep()
         self.witness.catch_up(self.ledger)
-        return Reconciled(records=taken, slices=rewritten, stages=before - len(self.ledger.snapshot().stages))
+        return Reconciled(records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
 
-    def _accept_later(self, contents: dict[Place, SliceContent]) -> int:
+    def _explained(self, witnessed: Set[bytes]) -> dict[Place, _File]:
+        """Every slice's file.
+
+        Raises:
+            IntegrityError: some are not what deletions leave of a slice.
+        """
+        files: dict[Place, _File] = {}
+        problems: dict[Place, str] = {}
+        for place in sorted(self.ledger.snapshot().slices):
+            try:
+                files[place] = self._file(place)
+            except IntegrityError as error:
+                problems[place] = str(error)
+        for place, remembered in self._remembered(files, witnessed).items():
+            if (problem := remembered.problem(files[place], self.secret)) is not None:
+                problems[place] = f"{slice_path(self.eraser.slices, place)} {problem}"
+        if problems:
+            lines = "".join(f"\n  - {problem}" for _, problem in sorted(problems.items()))
+            raise IntegrityError(
+                f"{self.eraser.run} holds files of slices that no deletion explains; nothing was changed. Put the "
+                f"right ones back from a backup, then run `s3t reconcile {self.eraser.run}` again:{lines}"
+            )
+        return files
+
+    def _file(self, place: Place) -> _File:
+        try:
+            content = read_slice(self.eraser.slices, place, self.secret)
+        except struct.error:  # a value of a kind that no slice holds
+            content = None
+        if content is None or "record" not in content.rows.column_names:
+            raise IntegrityError(f"{slice_path(self.eraser.slices, place)} is not the file of a slice")
+        names = content.rows["record"].to_pylist()
+        return _File(content=content, copies=Counter(self.secret.token("ledger", "record", name) for name in names))
+
+    def _remembered(self, files: Mapping[Place, _File], witnessed: Set[bytes]) -> dict[Place, _Remembered]:
+        with self.ledger.reading() as transaction:
+            snapshot, erasing = transaction.snapshot(), transaction.to_erase().records
+            present = {place: {row.token: row.copies for row in transaction.records_in(place)} for place in files}
+            others = {token for place, file in files.items() for token in file.copies.keys() - present[place].keys()}
+            located = transaction.locate(records=others, subjects=())
+        elsewhere = {row.token for row in located.rows}  # and so not from here, although it may have been deleted later
+        older = self.erasures() > _most_erasures(snapshot)
+        return {
+            place: _Remembered(
+                digests={snapshot.slices[place].digest, snapshot.slices[place].next_digest},
+                present=present[place],
+                erasing=erasing.get(place, frozenset()),
+                witnessed=witnessed,
+                deleted=(located.gone.keys() | witnessed) - elsewhere,
+                older=older,
+            )
+            for place in files
+        }
+
+    def _accept_later(self, files: Mapping[Place, _File], witnessed: Set[bytes]) -> int:
         """Accept what the witness or the folder knows to be deleted, and the ledger does not; records taken."""
         seen, mark = self.witness.newest()
         with self.ledger.writing() as transaction:
             snapshot = transaction.snapshot()
-            located = transaction.locate(records=self.witness.tokens(), subjects=())
-            later = [token for token in self.witness.tokens() if token not in located.gone]
+            located = transaction.locate(records=witnessed, subjects=())
+            later = witnessed - located.gone.keys()
             rows: dict[bytes, RecordRow] = {row.token: row for row in located.rows}
             short = {}
-            for place, content in contents.items():
-                held_now = self._tokens(content)
-                missing = {row.token: row for row in transaction.records_in(place) if row.token not in held_now}
+            for place, file in files.items():
+                missing = {row.token: row for row in transaction.records_in(place) if row.token not in file.copies}
                 rows |= missing
                 if missing:
-                    short[place] = content.digest
+                    short[place] = file.content.digest
             same = seen == 0 or transaction.mark_of(seen) == mark
             if not rows and not later and same:
                 return 0
@@ -144,23 +262,19 @@ class Reconciler:
                 transaction.mend_slice(place, digest=digest)
         return sum(losses.values())
 
-    def _mend(self, place: Place, content: SliceContent) -> bool:
+    def _mend(self, place: Place, file: _File) -> bool:
         """Make a slice's file hold what the ledger says is present; whether anything was to do."""
         with self.ledger.reading() as transaction:
             known = transaction.snapshot().slices[place]
-            present = {row.token for row in transaction.records_in(place)}
-        held_now = self._tokens(content)
-        kept = without_records(content.rows, held_now - present, self.secret)
-        digest = slice_digest(kept, self.secret)
-        explained = {digest, content.digest} & {known.digest, known.next_digest}
-        if kept.num_rows != known.records or not explained:
-            raise IntegrityError(
-                f"the file of slice {place.slice} of shard {place.shard} holds other records than any state of the run "
-                "did; restore it from a backup, then reconcile again"
-            )
-        if kept.num_rows < content.rows.num_rows:
+            gone = file.copies.keys() - {row.token for row in transaction.records_in(place)}
+        digest = found = file.content.digest
+        if gone:
+            kept = without_records(file.content.rows, gone, self.secret)
+            digest = slice_digest(kept, self.secret)
+            # A crash may have left the file that was to come. Noted as another, it would be nobody's after the next.
+            now = found if found in (known.digest, known.next_digest) else known.digest
             with self.ledger.writing() as transaction:
-                transaction.will_rewrite(place, known=known, now=known.digest, then=digest)
+                transaction.will_rewrite(place, known=known, now=now, then=digest)
             with storage_errors("erasing records from a slice"):
                 around = self.eraser.still_rewriting(place, digest)
                 write_slice(self.eraser.slices, place, kept, tmp=self.eraser.tmp, around=around)
@@ -170,12 +284,29 @@ class Reconciler:
             if digest == known.digest:
                 return False
         with self.ledger.writing() as transaction:
-            transaction.rewritten(place, digest, held_now - present)
+            transaction.rewritten(place, digest, gone)
             if digest != known.digest:
                 above = [stage for stage in transaction.snapshot().stages if _stands_on(stage, [place])]
                 transaction.forget_stages(above)
                 transaction.mend_slice(place, digest=digest)
         return True
+
+    def _remove_older_files(self) -> tuple[Place, ...]:
+        """Without the key: remove files of slices that may hold a deleted record; the slices.
+
+        A slice only ever loses records. So a file with as many as the ledger counts is the newest; one with more is
+        older, and one that cannot be read may be.
+        """
+        with self.ledger.reading() as transaction:
+            slices, erasing = transaction.snapshot().slices, transaction.to_erase().records
+        paths = {place: slice_path(self.eraser.slices, place) for place in sorted(slices)}
+        older = {place: path for place, path in paths.items() if not _holds_at_most(path, slices[place].records)}
+        with storage_errors("removing files of slices"):
+            remove_durably([*older.values()])
+        with self.ledger.writing() as transaction:
+            for place, tokens in erasing.items():
+                transaction.rewritten(place, slices[place].digest, tokens)
+        return tuple(older)
 
     def _without_artifact(self, snapshot: Snapshot) -> list[Stage]:
         """Stages that were trained after the backup of the folder was made, and those that stand on them."""
@@ -183,9 +314,16 @@ class Reconciler:
         whole = {stage for stage, key in snapshot.stages.items() if (stage.shard, key) in present}
         return [stage for stage in snapshot.stages if not whole.issuperset(stage.chain)]
 
-    def _tokens(self, content: SliceContent) -> set[bytes]:
-        return {self.secret.token("ledger", "record", name) for name in content.rows["record"].to_pylist()}
-
 
 def _stands_on(stage: Stage, places: Collection[Place]) -> bool:
     return any(Place(stage.shard, index) in places for index in stage.prefix)
+
+
+def _holds_at_most(path: Path, records: int) -> bool:
+    """Whether a slice's file surely holds no more than a number of records."""
+    try:
+        return bool(pyarrow.parquet.ParquetFile(path).metadata.num_rows <= records)
+    except FileNotFoundError:
+        return True
+    except (OSError, pa.ArrowException):
+        return False

@@ -17,13 +17,14 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import BinaryIO
 
 from s3t.disk import append_durably, make_folder, storage_errors
 from s3t.ledger import Ledger
 
 VARIABLE = "S3T_STATE"
-_TAIL_BYTES = 2**20
-_WHOLE_LINE = re.compile(rb'^\{"generation": (\d+), "mark": "(\w*)", "tokens": \[[^\]\n]*\]\}$', re.MULTILINE)
+_STEP_BYTES = 2**20
+_WHOLE_LINE = re.compile(rb'\{"generation": (\d+), "mark": "(\w*)", "tokens": \[[0-9a-f", ]*\]\}')
 
 
 def state_folder() -> Path:
@@ -60,23 +61,20 @@ class Witness:
         with self._errors():
             return self._newest()
 
-    def generation(self) -> int:
-        """The newest generation that was noted."""
-        return self.newest()[0]
-
     def _newest(self) -> tuple[int, str]:
+        found: list[tuple[int, str]] = []
+        further = 0  # processes note side by side: the last line may not be the newest, but that one is near
         try:
             with self._path.open("rb") as file:
-                size = end = file.seek(0, os.SEEK_END)
-                found: list[tuple[int, str]] = []
-                while end > 0 and not found:
-                    end = max(0, end - _TAIL_BYTES)
-                    file.seek(end)
-                    tail = file.read(size - end)
-                    found = [(int(number), mark.decode()) for number, mark in _WHOLE_LINE.findall(tail)]
+                for line in _lines_backwards(file):
+                    if further >= _STEP_BYTES:
+                        break
+                    further += len(line) + 1 if found else 0
+                    if whole := _WHOLE_LINE.fullmatch(line):
+                        found.append((int(whole[1]), whole[2].decode()))
         except FileNotFoundError:
             return 0, ""
-        return max(reversed(found), key=lambda line: line[0], default=(0, ""))  # of equals the one noted last
+        return max(found, key=lambda line: line[0], default=(0, ""))  # of equals the one noted last
 
     def tokens(self) -> list[bytes]:
         """Every token that was ever noted.
@@ -94,7 +92,7 @@ class Witness:
             StorageError: the disk refused.
         """
         with self._errors():
-            known = self.generation() if self._noted is None else self._noted
+            known = self._newest()[0] if self._noted is None else self._noted
             with ledger.reading() as transaction:
                 later = transaction.deleted_since(known)
             self.note(later)
@@ -132,3 +130,20 @@ class Witness:
                 yield [bytes.fromhex(token) for token in found["tokens"]]
             except (ValueError, KeyError, TypeError):
                 continue
+
+
+def _lines_backwards(file: BinaryIO) -> Iterator[bytes]:
+    """A file's lines from the last to the first, without what ends them.
+
+    A line may be a long one: a deletion of a million records makes 65 MiB. Each byte is read and looked at once.
+    """
+    begin, later = file.seek(0, os.SEEK_END), list[bytes]()  # pieces of the line that is not whole yet, the last first
+    while begin > 0:
+        begin, end = max(0, begin - _STEP_BYTES), begin
+        file.seek(begin)
+        first, *others = file.read(end - begin).split(b"\n")
+        while others:
+            yield others.pop() + b"".join(reversed(later))
+            later.clear()
+        later.append(first)
+    yield b"".join(reversed(later))
