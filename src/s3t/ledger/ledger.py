@@ -295,16 +295,17 @@ class Ledger:
         reason = getattr(error, "orig", None) or error
         if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
             return note_failed_fsync(f"the ledger ({reason})")
-        if ending and not isinstance(self._address, Path):
+        state = getattr(reason, "sqlstate", None)
+        if ending and state != _THROWN_OUT and not isinstance(self._address, Path):
             return StorageError(
                 f"the ledger's database failed while it committed ({reason}); whether the change was made nobody can "
                 "know. Run the same command again: what was deleted already is reported as such"
             )
         remedy = "Free space or mend the disk, then run the same command again"
-        if not isinstance(self._address, Path):
-            remedy = f"See that the database answers ({self._address}), then run the same command again"
-        elif "locked" in str(reason):
+        if state == _LOCK_TIMEOUT or (isinstance(self._address, Path) and "locked" in str(reason)):
             remedy = "Another process holds it; run the same command again later"
+        elif not isinstance(self._address, Path):
+            remedy = f"See that the database answers ({self._address}), then run the same command again"
         return StorageError(f"the ledger refused ({reason}); nothing was changed. {remedy}")
 
 
@@ -354,6 +355,8 @@ def _size_of_log(database: Path) -> int:
         return 0
 
 
+_LOCK_TIMEOUT = "55P03"
+_THROWN_OUT = "25P03"  # PostgreSQL's word that it ended a transaction that was idle for too long: before any commit
 _BUSY_MILLISECONDS = 1000 * BUSY_TIMEOUT_SECONDS
 _VACUUMED = (
     schema.records,
