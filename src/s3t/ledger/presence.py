@@ -74,6 +74,7 @@ class Presence:
         self._looking = threading.Lock()
         self._under_way: set[Work] = set()
         self._claims: set[Stage] = set()
+        self._claims_in_doubt = False  # the ledger may hold more of them than that
         self._newest: Snapshot | None = None
         self._generation: int | None = None  # as the ledger knows it; None before this is known to the ledger at all
         self._beat_at = 0.0
@@ -129,9 +130,9 @@ class Presence:
             if new:
                 self._moved(snapshot)
             if free and behind:
-                self._tell(snapshot.generation)
-            elif time.monotonic() > self._beat_at:
-                self._beat(snapshot.generation if free else self._generation)
+                self._tell(snapshot.generation, moved=True)
+            elif self._claims_in_doubt or time.monotonic() > self._beat_at:
+                self._tell(snapshot.generation if free else self._generation, moved=False)
 
     @contextmanager
     def claimed(self, stage: Stage) -> Iterator[bool]:
@@ -146,18 +147,23 @@ class Presence:
         if taken:  # by another thread
             yield False
             return
+        in_doubt = True
         try:
             with self._ledger.writing() as transaction:
                 ours = transaction.sessions.claim(stage, self.session, again=True)
+            in_doubt = ours
             try:
                 yield ours
             finally:
                 if ours:
-                    with suppress(S3TError), self._ledger.writing() as transaction:
-                        transaction.sessions.release(stage, self.session)
+                    with suppress(S3TError):  # the thread tries again; others would wait for as long as we live
+                        with self._ledger.writing() as transaction:
+                            transaction.sessions.release(stage, self.session)
+                        in_doubt = False
         finally:
             with self._state:
                 self._claims.discard(stage)
+                self._claims_in_doubt = self._claims_in_doubt or in_doubt
 
     def keep(self) -> None:
         """What the thread does, several times a second."""
@@ -194,18 +200,23 @@ class Presence:
             self._beat_at = time.monotonic() + BEAT_SECONDS
         threading.Thread(target=_watch, args=(weakref.ref(self), self._closed), daemon=True, name="s3t-watch").start()
 
-    def _tell(self, generation: int) -> None:
-        with self._ledger.writing() as transaction:
-            transaction.sessions.seen(self.session, generation=generation)
-            transaction.settle()
-        self._generation = generation
-        self._beat_at = time.monotonic() + BEAT_SECONDS
+    def _tell(self, generation: int, *, moved: bool) -> None:
+        """Tell the ledger that this session lives.
 
-    def _beat(self, generation: int) -> None:
+        Args:
+            generation: what it has moved to.
+            moved: whether that is newer than the ledger knows.
+        """
+        self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
-            if not transaction.sessions.beat(self.session):  # taken for dead, for this process slept
+            if moved or not transaction.sessions.beat(self.session):  # taken for dead, for this process slept
                 transaction.sessions.seen(self.session, generation=generation)
+            with self._state:  # within the transaction: no thread of ours makes a claim meanwhile
+                claims, self._claims_in_doubt = set(self._claims), False
+            transaction.sessions.release_all_but(claims, self.session)
             transaction.settle()  # another may have died that was waited for
+        if moved:
+            self._generation = generation
         self._beat_at = time.monotonic() + BEAT_SECONDS
 
 

@@ -1,0 +1,100 @@
+"""An open run as others see it: what it computes stops when a deletion came, and nothing of it stays behind."""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+
+from s3t.errors import StorageError
+from s3t.ledger import Ledger
+from s3t.ledger.presence import Presence
+from s3t.ledger.sessions import Sessions
+from s3t.stages import Stage
+from tests.ledger.test_sessions import claim, claimed
+
+STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
+PATIENCE = 10.0
+"""Seconds for what takes a tenth of one."""
+
+
+@pytest.fixture
+def presence(ledger):
+    """Of a run that nobody else has open; its next beat is far away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.ledger.presence.BEAT_SECONDS", 1000.0)
+        presence = Presence(ledger, moved=lambda snapshot: None)
+        yield presence
+        presence.close()
+
+
+def working(presence):
+    """A computation that no deletion stops."""
+    return presence.working(presence._ledger.snapshot(), lambda later: True)
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def refused(monkeypatch, method):
+    """While within, the ledger refuses something."""
+
+    def refuse(*_args, **_named):
+        raise StorageError("the connection is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sessions, method, refuse)
+        yield
+
+
+def test_a_claim_that_could_not_be_given_back_is_given_back_later(presence, other, monkeypatch):
+    """The session lives on as a server: nobody would bury it, and others would wait for the stage for ever."""
+    with working(presence):
+        with refused(monkeypatch, "release"), refused(monkeypatch, "release_all_but"):
+            with presence.claimed(STAGE) as ours:
+                assert ours
+            assert claimed(other) == {STAGE: presence.session.name}
+            time.sleep(0.3)  # the thread is refused, too, and tries again
+        until(lambda: claimed(other) == {})
+    assert claim(other, STAGE, presence.session)
+
+
+def test_a_claim_whose_commit_was_made_and_reported_as_failed_is_given_back(presence, other, monkeypatch):
+    """The connection broke in just that moment."""
+    writing = Ledger.writing
+
+    @contextmanager
+    def made_and_lost(self):
+        with writing(self) as transaction:
+            yield transaction
+        raise StorageError("nobody can know")
+
+    with working(presence):
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "writing", made_and_lost)
+            with pytest.raises(StorageError, match="nobody"):
+                presence.claimed(STAGE).__enter__()
+        until(lambda: claimed(other) == {})
+
+
+def test_a_claim_that_was_left_for_another_reason_is_given_back_with_the_next_beat(presence, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.2)
+    with working(presence):
+        assert claim(other, STAGE, presence.session)
+        until(lambda: claimed(other) == {})
+
+
+def test_a_claim_on_what_is_being_trained_is_kept(presence, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.05)
+    with working(presence), presence.claimed(STAGE) as ours:
+        with refused(monkeypatch, "release"), presence.claimed(CHILD):
+            pass
+        until(lambda: CHILD not in claimed(other))
+        time.sleep(0.5)
+        assert ours
+        assert claimed(other) == {STAGE: presence.session.name}
+    assert claimed(other) == {}
