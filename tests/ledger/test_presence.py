@@ -1,16 +1,21 @@
 """An open run as others see it: what it computes stops when a deletion came, and nothing of it stays behind."""
 
+import threading
 import time
 from contextlib import contextmanager
 
 import pytest
+from sqlalchemy import select
 
 from s3t.errors import StorageError
 from s3t.ledger import Ledger
+from s3t.ledger import schema as tables
 from s3t.ledger.presence import Presence
-from s3t.ledger.sessions import Sessions
+from s3t.ledger.sessions import LEASE_SECONDS, Sessions
+from s3t.ledger.statements import now
 from s3t.stages import Stage
-from tests.ledger.test_sessions import claim, claimed
+from tests.ledger.test_sessions import behind, claim, claimed, unseen_for
+from tests.ledger.world import accept, taking
 
 STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
 PATIENCE = 10.0
@@ -98,3 +103,51 @@ def test_a_claim_on_what_is_being_trained_is_kept(presence, other, monkeypatch):
         assert ours
         assert claimed(other) == {STAGE: presence.session.name}
     assert claimed(other) == {}
+
+
+def test_erasing_for_longer_than_a_lease_stops_no_looking_and_no_beat(ledger, other, monkeypatch):
+    """Another host would take the session for dead, and call a deletion effective that work here does not know of."""
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    erasing, done, at_once, most = threading.Event(), threading.Event(), [], []
+
+    def erase():
+        at_once.append(1)
+        most.append(len(at_once))
+        erasing.set()
+        done.wait(PATIENCE)
+        at_once.pop()
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=erase)
+    try:
+        with presence.working(ledger.snapshot(), lambda later: later.generation == 0) as work:
+            assert erasing.wait(PATIENCE)
+            unseen_for(other, presence.session, LEASE_SECONDS)
+            until(lambda: seen_since(other, presence.session) < LEASE_SECONDS / 2)
+            accept(other, taking(3))
+            until(lambda: work.overtaken)
+        until(lambda: behind(other, 1) == 0)
+        assert most == [1]
+    finally:
+        done.set()
+        presence.close()
+
+
+def seen_since(ledger, session):
+    """How long ago, in seconds."""
+    with ledger.reading() as transaction:
+        table = tables.sessions
+        seen_at = transaction._connection.execute(select(table.c.seen_at).where(table.c.session == session.name))
+        return now(transaction._connection) - seen_at.scalar_one()
+
+
+def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise StorageError("the disk is full")
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    with working(presence):
+        until(lambda: len(calls) > 1)
+    presence.close()

@@ -3,7 +3,7 @@
 Every computation on the run's tensors or records is entered here with a question: may it go on at a newer state of the
 ledger? A thread looks at the ledger several times a second. When a deletion came, computations that may not go on are
 told to stop at their next batch; once they have, the ledger is told that this session has moved. A deletion is
-effective when all sessions have.
+effective when all sessions have. What takes long, such as erasing, is done in a thread beside that one.
 
 What an answer may be made of is decided by no lease and no clock: it leaves only after the ledger was asked once more.
 """
@@ -59,7 +59,8 @@ class Presence:
     Args:
         ledger: the run's.
         moved: told of every newer state of the ledger, to drop what is in memory of records that are gone.
-        meanwhile: called by the thread that looks, several times a second.
+        meanwhile: called several times a second, by a thread of its own: however long it takes, the ledger is looked
+            at and told that this session lives.
     """
 
     def __init__(
@@ -165,9 +166,8 @@ class Presence:
                 self._claims.discard(stage)
                 self._claims_in_doubt = self._claims_in_doubt or in_doubt
 
-    def keep(self) -> None:
-        """What the thread does, several times a second."""
-        self.look()
+    def do_meanwhile(self) -> None:
+        """What the thread beside the one that looks does, several times a second."""
         self._meanwhile()
 
     def close(self) -> None:
@@ -198,7 +198,9 @@ class Presence:
                     work.look(newest)
             self._generation = generation
             self._beat_at = time.monotonic() + BEAT_SECONDS
-        threading.Thread(target=_watch, args=(weakref.ref(self), self._closed), daemon=True, name="s3t-watch").start()
+        for name, act in (("s3t-watch", Presence.look), ("s3t-meanwhile", Presence.do_meanwhile)):
+            arguments = (weakref.ref(self), self._closed, act)
+            threading.Thread(target=_repeat, args=arguments, daemon=True, name=name).start()
 
     def _tell(self, generation: int, *, moved: bool) -> None:
         """Tell the ledger that this session lives.
@@ -220,13 +222,14 @@ class Presence:
         self._beat_at = time.monotonic() + BEAT_SECONDS
 
 
-def _watch(presence: weakref.ref[Presence], closed: threading.Event) -> None:
+def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Callable[[Presence], None]) -> None:
+    """What a thread does until the session is closed."""
     while not closed.wait(POLL_SECONDS):
         watched = presence()
         if watched is None:
             return
         try:
-            watched.keep()
+            act(watched)
         except FsyncError:
             return
         except S3TError:
