@@ -133,9 +133,10 @@ def test_a_writer_waits_for_one_that_hangs_only_so_long(address, monkeypatch):
 
 def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, tmp_path):
     """Erasing gigabytes takes longer than any transaction; nor is it idle in one."""
+    make_ledger_of_many(address).close()
     monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 0.2)
-    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 0.2)
-    ledger, other = make_ledger_of_many(address), Ledger.open(address)
+    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
+    ledger, other = Ledger.open(address), Ledger.open(address)
     taken_at = []
 
     def wait_for_it():
@@ -145,7 +146,7 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
     with ThreadPoolExecutor(1) as pool:
         with held(ledger.lock(tmp_path / "lock")):
             waiting = pool.submit(wait_for_it)
-            time.sleep(1)
+            time.sleep(2)
             let_go = time.monotonic()
         waiting.result(timeout=30)
     assert taken_at[0] >= let_go
@@ -156,10 +157,9 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
 @pytest.mark.parametrize("late", ["at its end", "before"])
 def test_a_writer_that_hangs_is_thrown_out_and_knows_it(late, schema_of_its_own, monkeypatch):
     """By PostgreSQL; else it would keep all hosts from deleting for as long as it hangs."""
-    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 0.3)
-    ledger = make_ledger_of_many(schema_of_its_own)
-    monkeypatch.undo()
-    other = Ledger.open(schema_of_its_own)
+    other = make_ledger_of_many(schema_of_its_own)
+    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
+    ledger = Ledger.open(schema_of_its_own)
 
     def hang():
         with ledger.writing() as transaction:
