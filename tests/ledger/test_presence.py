@@ -1,5 +1,7 @@
 """An open run as others see it: what it computes stops when a deletion came, and nothing of it stays behind."""
 
+import gc
+import logging
 import threading
 import time
 from contextlib import contextmanager
@@ -7,14 +9,14 @@ from contextlib import contextmanager
 import pytest
 from sqlalchemy import select
 
-from s3t.errors import StorageError
+from s3t.errors import ClosedError, StorageError
 from s3t.ledger import Ledger
 from s3t.ledger import schema as tables
-from s3t.ledger.presence import Presence
+from s3t.ledger.presence import Overtaken, Presence
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
 from s3t.ledger.statements import now
 from s3t.stages import Stage
-from tests.ledger.test_sessions import behind, claim, claimed, unseen_for
+from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
 from tests.ledger.world import accept, taking
 
 STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
@@ -151,3 +153,112 @@ def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
     with working(presence):
         until(lambda: len(calls) > 1)
     presence.close()
+
+
+def sessions(ledger):
+    """Names of those that the ledger knows, alive or not: as another process would wait for them."""
+    with ledger.reading() as transaction:
+        return set(transaction._connection.execute(select(tables.sessions.c.session)).scalars())
+
+
+def test_one_that_is_dropped_without_being_closed_is_waited_for_no_more(ledger, other, monkeypatch):
+    """A notebook's, say. Its process lives on, and others can see no more than that."""
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence), refused(monkeypatch, "seen"):
+        accept(other, taking(3))
+        assert sessions(other) == {presence.session.name}
+        del presence  # what is under way keeps it
+        gc.collect()
+        time.sleep(0.5)
+        assert state(other) == "accepted"
+        assert len(sessions(other)) == 1
+    gc.collect()
+    until(lambda: sessions(other) == set())
+    assert state(other) == "effective"
+    until(lambda: ledger._closed)
+
+
+def test_one_that_is_dropped_while_the_ledger_does_not_answer_is_ended_later(ledger, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence):
+        pass
+    with refused(monkeypatch, "end"):
+        del presence
+        gc.collect()
+        time.sleep(0.5)
+        assert len(sessions(other)) == 1
+    until(lambda: sessions(other) == set())
+
+
+def test_one_that_is_closed_while_the_ledger_does_not_answer_is_ended_later(ledger, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence):
+        pass
+    with refused(monkeypatch, "end"):
+        presence.close()
+        ledger.close()
+        assert len(sessions(other)) == 1
+    until(lambda: sessions(other) == set())
+
+
+def test_one_that_is_closed_begins_nothing_and_is_not_known_again(presence, ledger, other):
+    snapshot = ledger.snapshot()
+    with working(presence):
+        pass
+    presence.close()
+    presence.close()
+    with pytest.raises(ClosedError, match="open it again"):
+        presence.working(snapshot, lambda later: True).__enter__()
+    with pytest.raises(ClosedError, match="open it again"):
+        presence.claimed(STAGE).__enter__()
+    presence.look()
+    assert sessions(other) == set()
+    assert claimed(other) == {}
+
+
+def test_what_is_under_way_when_it_is_closed_stops(presence, other):
+    """In another thread: no deletion waits for it any more."""
+    with working(presence) as work:
+        presence.close()
+        assert sessions(other) == set()
+        with pytest.raises(Overtaken):
+            work.check()
+        presence.look()
+    assert sessions(other) == set()
+
+
+def test_looking_goes_on_after_any_error_and_does_not_say_that_it_moved(ledger, other, caplog):
+    """Memory may run out just then. Others wait for the session for as long as this process lives."""
+    fails, calls = [True], []
+
+    def let_go(_snapshot):
+        calls.append(1)
+        if fails:
+            raise MemoryError
+
+    presence = Presence(ledger, moved=let_go)
+    with working(presence), caplog.at_level(logging.WARNING):
+        accept(other, taking(3))
+        calls.clear()
+        until(lambda: len(calls) > 3)
+        assert behind(other, 1) == 1  # what it has in memory is not let go of
+        fails.clear()
+        until(lambda: behind(other, 1) == 0)
+    presence.close()
+    assert [record.exc_info[0] for record in caplog.records] == [MemoryError]
+
+
+def test_what_is_done_meanwhile_goes_on_after_any_error(ledger, caplog):
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise AttributeError("forget")
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    with working(presence), caplog.at_level(logging.WARNING):
+        until(lambda: len(calls) > 2)
+    presence.close()
+    assert len(caplog.records) == 1

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Engine, insert, select, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ForkedError, FsyncError, IntegrityError, StorageError
+from s3t.errors import ClosedError, ForkedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
@@ -40,6 +40,7 @@ class Ledger:
         self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
         self._known: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
+        self._closed = False
 
     @classmethod
     def create(
@@ -130,10 +131,14 @@ class Ledger:
         return cls(address, engine_at(address))
 
     def close(self) -> None:
-        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone."""
+        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone.
+
+        Who uses it afterwards is told so. May be called twice.
+        """
         if os.getpid() != self._process:
             self._engine.dispose(close=False)
             return
+        self._closed = True
         if isinstance(self._address, Path) and self._address.is_file():
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
@@ -142,6 +147,14 @@ class Ledger:
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
+
+    def again(self) -> Ledger:
+        """Another handle on it, also if this one is closed.
+
+        Raises:
+            IntegrityError: it is gone.
+        """
+        return self._at(self._address)
 
     def drop(self) -> None:
         """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""
@@ -175,6 +188,7 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused; unless the message says that nobody can know, nothing of the
                 transaction happened.
+            ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
             yield Transaction(connection, known=self._known)
@@ -231,6 +245,7 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused.
         """
+        self._refuse_if_closed()
         if isinstance(self._address, Path):
             return self._checkpoint("TRUNCATE")
         with self._refusals(), self._engine.connect() as connection:
@@ -259,6 +274,7 @@ class Ledger:
         self._refuse_after_fork()
         ending = False
         with self._turn if writing else nullcontext():
+            self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
                 with self._engine.connect().execution_options(s3t_writing=writing) as connection:
@@ -281,6 +297,10 @@ class Ledger:
                 f"the run was opened in process {self._process}, and this is {os.getpid()}, forked off from it; open "
                 "the run again here (`s3t.Run.open`), after the fork"
             )
+
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ClosedError
 
     @contextmanager
     def _refusals(self) -> Iterator[None]:
