@@ -20,6 +20,7 @@ from s3t.version import __version__
 
 if TYPE_CHECKING:
     from s3t.errors import (
+        ClosedError,
         DataError,
         ForkedError,
         FsyncError,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "s3t.errors": (
+        "ClosedError",
         "DataError",
         "ForkedError",
         "FsyncError",
@@ -96,6 +98,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AuditReport",
+    "ClosedError",
     "DataError",
     "DeletionReport",
     "Evaluation",

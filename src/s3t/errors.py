@@ -13,6 +13,7 @@ S3TError
 │   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
+├── ClosedError           a run that was closed, used afterwards                      (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
     └── FsyncError            nobody knows what is on the disk; this process must end
@@ -85,6 +86,15 @@ class TrainingError(S3TError):
 
 class StorageError(S3TError):
     """The disk or the database refused to read or write."""
+
+
+class ClosedError(S3TError):
+    """A run that was closed: its session has ended, so no deletion waits for what it would still use."""
+
+    def __init__(
+        self, message: str = "the run was closed; open it again (`s3t.Run.open`), which finishes what was begun"
+    ) -> None:
+        super().__init__(message)
 
 
 class ForkedError(S3TError):

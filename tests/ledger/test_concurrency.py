@@ -1,13 +1,16 @@
 """Writers come one after the other, whoever they are; nothing that was said to be durable is lost."""
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from s3t.errors import StorageError
 from s3t.ledger import Ledger
+from s3t.ledger.locks import held
 from tests.ledger import another_process
 from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, tokens_since
 
@@ -109,3 +112,65 @@ def test_a_writer_waits_for_another_process(handles, address):
         another_process.finish(process)
         assert waiting.result(timeout=30) == [2]
     assert_nothing_is_lost(address, gone=[0, 5])
+
+
+def test_a_writer_waits_for_one_that_hangs_only_so_long(address, monkeypatch):
+    """It may be stopped, and nobody may come to look at it."""
+    monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 1)
+    ledger = make_ledger_of_many(address)
+    process = another_process.start("die within a transaction", address)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(accept, ledger, [5])
+        done, _ = wait([waiting], timeout=20)
+        another_process.kill(process)  # in any case: else this test would wait as long
+    assert done
+    with pytest.raises(StorageError, match="Another process holds it; run the same command again later"):
+        waiting.result()
+    assert accept(ledger, [5]) == [1]
+    ledger.close()
+    assert_nothing_is_lost(address, gone=[5])
+
+
+def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, tmp_path):
+    """Erasing gigabytes takes longer than any transaction; nor is it idle in one."""
+    make_ledger_of_many(address).close()
+    monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 0.2)
+    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
+    ledger, other = Ledger.open(address), Ledger.open(address)
+    taken_at = []
+
+    def wait_for_it():
+        with held(other.lock(tmp_path / "lock")):
+            taken_at.append(time.monotonic())
+
+    with ThreadPoolExecutor(1) as pool:
+        with held(ledger.lock(tmp_path / "lock")):
+            waiting = pool.submit(wait_for_it)
+            time.sleep(2)
+            let_go = time.monotonic()
+        waiting.result(timeout=30)
+    assert taken_at[0] >= let_go
+    for opened in (ledger, other):
+        opened.close()
+
+
+@pytest.mark.parametrize("late", ["at its end", "before"])
+def test_a_writer_that_hangs_is_thrown_out_and_knows_it(late, schema_of_its_own, monkeypatch):
+    """By PostgreSQL; else it would keep all hosts from deleting for as long as it hangs."""
+    other = make_ledger_of_many(schema_of_its_own)
+    monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
+    ledger = Ledger.open(schema_of_its_own)
+
+    def hang():
+        with ledger.writing() as transaction:
+            transaction.accept([one_of_many(0)])
+            assert accept(other, [5]) == [1]  # it waits for its turn, and gets that
+            if late == "before":
+                transaction.snapshot()
+
+    with pytest.raises(StorageError, match=r"idle-in-transaction timeout.*nothing was changed"):
+        hang()
+    assert accept(ledger, [7]) == [2]  # it may go on
+    for opened in (ledger, other):
+        opened.close()
+    assert_nothing_is_lost(schema_of_its_own, gone=[5, 7])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import create_engine, text
 
-from s3t.errors import IntegrityError, RunFolderError, StorageError
+from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.schema import metadata
 from s3t.ledger.statements import note
@@ -50,6 +50,27 @@ def test_it_is_found_again_as_it_was_left(ledger, address):
     ledger.close()
     again = Ledger.open(address)
     assert again.snapshot() == left
+    again.close()
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda ledger: ledger.snapshot(),
+        lambda ledger: ledger.confirm(),
+        lambda ledger: ledger.key_destroyed_at(),
+        lambda ledger: ledger.wipe(),
+        lambda ledger: accept(ledger, taking(3)),
+    ],
+    ids=["snapshot", "confirm", "key", "wipe", "accept"],
+)
+def test_one_that_was_closed_is_used_no_more(use, ledger):
+    ledger.close()
+    ledger.close()
+    with pytest.raises(ClosedError, match="was closed; open it again"):
+        use(ledger)
+    again = ledger.again()
+    assert again.snapshot().generation == 0
     again.close()
 
 

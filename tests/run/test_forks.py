@@ -36,8 +36,9 @@ def in_child(act):
         lambda run: run.delete(records=["r3"]),
         lambda run: run.train(),
         lambda run: run.audit(),
+        lambda run: run.extend(budget=4),
     ],
-    ids=["status", "predict", "delete", "train", "audit"],
+    ids=["status", "predict", "delete", "train", "audit", "extend"],
 )
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_it_is_told_to_open_the_run_itself(trained, act):

@@ -12,6 +12,13 @@ from sqlalchemy.engine import URL
 from s3t.ledger.address import Address, PostgresAddress
 
 BUSY_TIMEOUT_SECONDS = 60
+"""How long a writer waits for another before it gives up."""
+IDLE_TIMEOUT_SECONDS = 600
+"""How long PostgreSQL waits for the next word of a transaction before it throws that out.
+
+A writer may write an artifact or rename a file meanwhile, which takes seconds; one that hangs must not keep all others,
+on all hosts, from deleting.
+"""
 # SQLite's log is written back by us (`Ledger.checkpoint`), because SQLite itself hides a failed fsync of that.
 _SQLITE = (
     "journal_mode=WAL",
@@ -77,7 +84,7 @@ def postgres_engine(address: PostgresAddress) -> Engine:
         max_overflow=-1,
         pool_pre_ping=True,
         connect_args={
-            "options": " ".join(f"-c {setting}" for setting in (f"search_path={address.schema}", *_POSTGRES)),
+            "options": " ".join(f"-c {setting}" for setting in _settings(address)),
             "connect_timeout": BUSY_TIMEOUT_SECONDS,
             # A host or a server that is gone without a word holds no lock, and nobody up, for longer than this.
             "keepalives_idle": 10,
@@ -93,13 +100,24 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _is_writing(connection):
-            # Held until the end of the transaction; what it reads is newer than the lock, as read committed is.
+            # Held until the end of the transaction; what it reads is newer than the lock, as read committed is. The
+            # limit is the transaction's alone: the run's lock, on the same connections, is waited for without one.
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+            connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS}, hashtext('{address.schema}'))")
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 
     return engine
+
+
+def _settings(address: PostgresAddress) -> tuple[str, ...]:
+    limit = f"idle_in_transaction_session_timeout={_milliseconds(IDLE_TIMEOUT_SECONDS)}"
+    return f"search_path={address.schema}", limit, *_POSTGRES
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(1000 * seconds)
 
 
 def _is_writing(connection: Connection) -> bool:

@@ -11,18 +11,18 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, insert, select, text
+from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ForkedError, FsyncError, IntegrityError, StorageError
+from s3t.errors import ClosedError, ForkedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
+from s3t.ledger.filling import fill
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
 from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
-from s3t.ledger.statements import chunks, now
 from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
 
@@ -40,6 +40,7 @@ class Ledger:
         self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
         self._known: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
+        self._closed = False
 
     @classmethod
     def create(
@@ -69,7 +70,7 @@ class Ledger:
             with ledger._transaction(writing=True) as connection:
                 create_tables(connection, address)
                 made = True
-                _fill(connection, slices, records, copies)
+                fill(connection, slices, records, copies)
         except BaseException:
             with suppress(StorageError):
                 if made:  # a lost connection does not tell whether the end was reached
@@ -130,10 +131,14 @@ class Ledger:
         return cls(address, engine_at(address))
 
     def close(self) -> None:
-        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone."""
+        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone.
+
+        Who uses it afterwards is told so. May be called twice.
+        """
         if os.getpid() != self._process:
             self._engine.dispose(close=False)
             return
+        self._closed = True
         if isinstance(self._address, Path) and self._address.is_file():
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
@@ -142,6 +147,14 @@ class Ledger:
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
+
+    def again(self) -> Ledger:
+        """Another handle on it, also if this one is closed.
+
+        Raises:
+            IntegrityError: it is gone.
+        """
+        return self._at(self._address)
 
     def drop(self) -> None:
         """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""
@@ -175,6 +188,7 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused; unless the message says that nobody can know, nothing of the
                 transaction happened.
+            ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
             yield Transaction(connection, known=self._known)
@@ -231,6 +245,7 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused.
         """
+        self._refuse_if_closed()
         if isinstance(self._address, Path):
             return self._checkpoint("TRUNCATE")
         with self._refusals(), self._engine.connect() as connection:
@@ -264,6 +279,7 @@ class Ledger:
         self._refuse_after_fork()
         ending = False
         with self._turn if writing else nullcontext():
+            self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
                 with self._engine.connect().execution_options(s3t_writing=writing) as connection:
@@ -287,6 +303,10 @@ class Ledger:
                 "the run again here (`s3t.Run.open`), after the fork"
             )
 
+    def _refuse_if_closed(self) -> None:
+        if self._closed:
+            raise ClosedError
+
     @contextmanager
     def _refusals(self) -> Iterator[None]:
         refuse_after_failed_fsync()
@@ -300,57 +320,18 @@ class Ledger:
         reason = getattr(error, "orig", None) or error
         if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
             return note_failed_fsync(f"the ledger ({reason})")
-        if ending and not isinstance(self._address, Path):
+        state = getattr(reason, "sqlstate", None)
+        if ending and state != _THROWN_OUT and not isinstance(self._address, Path):
             return StorageError(
                 f"the ledger's database failed while it committed ({reason}); whether the change was made nobody can "
                 "know. Run the same command again: what was deleted already is reported as such"
             )
         remedy = "Free space or mend the disk, then run the same command again"
-        if not isinstance(self._address, Path):
-            remedy = f"See that the database answers ({self._address}), then run the same command again"
-        elif "locked" in str(reason):
+        if state == _LOCK_TIMEOUT or (isinstance(self._address, Path) and "locked" in str(reason)):
             remedy = "Another process holds it; run the same command again later"
+        elif not isinstance(self._address, Path):
+            remedy = f"See that the database answers ({self._address}), then run the same command again"
         return StorageError(f"the ledger refused ({reason}); nothing was changed. {remedy}")
-
-
-def _fill(
-    connection: Connection,
-    slices: Mapping[Place, SliceState],
-    records: Iterable[RecordRow],
-    copies: Sequence[Copy],
-) -> None:
-    time = now(connection)
-    first = {"generation": 0, "accepted_at": time, "effective_at": time, "erased_at": time, "records": 0}
-    connection.execute(insert(schema.generations), [first])
-    rows = [
-        {
-            "shard": place.shard,
-            "slice": place.slice,
-            "records": state.records,
-            "losses": state.losses,
-            "digest": state.digest,
-        }
-        for place, state in slices.items()
-    ]
-    connection.execute(insert(schema.slices), rows)
-    # In the index's order: it then grows at its end, and a million records take no longer each than a thousand.
-    for chunk in chunks(sorted(records, key=lambda row: row.token)):
-        connection.execute(
-            insert(schema.records),
-            [
-                {
-                    "token": row.token,
-                    "subject": row.subject,
-                    "shard": row.place.shard,
-                    "slice": row.place.slice,
-                    "copies": row.copies,
-                }
-                for row in chunk
-            ],
-        )
-    if copies:
-        found = [{"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies]
-        connection.execute(insert(schema.copies), found)
 
 
 def _vacuum(connection: Connection) -> bool:
@@ -368,6 +349,8 @@ def _size_of_log(database: Path) -> int:
         return 0
 
 
+_LOCK_TIMEOUT = "55P03"
+_THROWN_OUT = "25P03"  # PostgreSQL's word that it ended a transaction that was idle for too long: before any commit
 _BUSY_MILLISECONDS = 1000 * BUSY_TIMEOUT_SECONDS
 _VACUUMED = (
     schema.records,

@@ -112,6 +112,12 @@ class Sessions:
         mine = (*of_stage(table, stage), table.c.session == session.name)
         return self._connection.execute(delete(table).where(*mine)).rowcount == 1
 
+    def release_all_but(self, stages: Collection[Stage], session: Session) -> None:
+        """Give back every claim of a session but those on some stages."""
+        mine = {stage for stage, name in self.claimed().items() if name == session.name}
+        for stage in mine.difference(stages):
+            self.release(stage, session)
+
 
 def _is_dead(row: Any, oldest: float) -> bool:
     """Whether a session has ended without a word. On this machine that can be seen; one that sleeps is waited for."""

@@ -143,6 +143,16 @@ class Parts:
         self.presence.close()
         self.ledger.close()
 
+    def check_trainable(self) -> None:
+        """Look, before anything is done for stages to come, whether they can be trained.
+
+        Raises:
+            KeyDestroyedError: the run's secret was destroyed, perhaps by another process.
+            ClosedError: the run was closed.
+        """
+        if self.ledger.key_destroyed_at() is not None:
+            Secret.destroyed().reveal()
+
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
         return snapshot.inventory(self.orders.now()).keeping(self.store.present())

@@ -257,7 +257,7 @@ class Reconciliation:
     records: int
     """Records that were deleted again."""
     slices: tuple[Place, ...]
-    """Slices whose files were rewritten, or whose files were newer than the ledger."""
+    """Slices whose files were rewritten, or were newer than the ledger; without the run's secret: were removed."""
     stages_lost: int
     status: Status
 

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 class Run:
     """One trained system in a folder. Use `Run.create` or `Run.open`.
 
-    May be used as a context manager, which closes the ledger. Opening finishes deletions that a crash interrupted.
-    Safe to share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open.
-    A process that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
+    May be used as a context manager, which closes it. Opening finishes deletions that a crash interrupted. Safe to share
+    among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process that is
+    forked off opens the run itself: what its parent has open raises `ForkedError` there.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class Run:
         self._loading = threading.Lock()
         self._parts = Parts.open(
             path,
-            forget=lambda places: self._loaded.forget(places) if self._loaded else None,
+            forget=lambda places: loaded.forget(places) if (loaded := self._loaded) else None,
             moved=self._forget_stale,
             meanwhile=lambda: self._latest.keep_the_time(),
         )
@@ -121,7 +121,7 @@ class Run:
             run.close()
 
     def close(self) -> None:
-        """Release the ledger and the model."""
+        """Release the ledger and the model; no deletion waits for them any more. Later use raises `ClosedError`."""
         self._parts.close()
         self._loaded = None
 
@@ -195,7 +195,7 @@ class Run:
             InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
             StorageError: the disk refused.
         """
-        self._parts.secret.reveal()  # destroyed, it would leave orders that nobody can train
+        self._parts.check_trainable()  # else orders would be left that nobody can train
         self._orders.extend(self._recipe, budget=budget, lock=self._deleter.holding_off)
         return self.train(progress=progress)
 
@@ -286,6 +286,7 @@ class Run:
                 changed.
             StorageError: the disk refused. If the message says that the records are out of use, the deletion is
                 accepted and opening the run again finishes it; otherwise nothing has changed.
+            IntegrityError: a slice's file is not one that the ledger knows (records are out of use); or as `open`.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
         self._latest.as_it_is()
@@ -355,8 +356,8 @@ class Run:
         return self._latest.snapshot(everything=everything)
 
     def _forget_stale(self, snapshot: Snapshot) -> None:
-        if self._loaded is not None:
-            self._loaded.forget_stale(snapshot)
+        if (loaded := self._loaded) is not None:  # read once: another thread may close the run
+            loaded.forget_stale(snapshot)
 
     def _members(self, snapshot: Snapshot, prefixes: Mapping[int, Order] | None) -> list[Stage]:
         return choose_members(self._inventory(snapshot), prefixes, run=str(self.path))

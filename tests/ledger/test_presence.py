@@ -1,0 +1,264 @@
+"""An open run as others see it: what it computes stops when a deletion came, and nothing of it stays behind."""
+
+import gc
+import logging
+import threading
+import time
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import select
+
+from s3t.errors import ClosedError, StorageError
+from s3t.ledger import Ledger
+from s3t.ledger import schema as tables
+from s3t.ledger.presence import Overtaken, Presence
+from s3t.ledger.sessions import LEASE_SECONDS, Sessions
+from s3t.ledger.statements import now
+from s3t.stages import Stage
+from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
+from tests.ledger.world import accept, taking
+
+STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
+PATIENCE = 10.0
+"""Seconds for what takes a tenth of one."""
+
+
+@pytest.fixture
+def presence(ledger):
+    """Of a run that nobody else has open; its next beat is far away."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.ledger.presence.BEAT_SECONDS", 1000.0)
+        presence = Presence(ledger, moved=lambda snapshot: None)
+        yield presence
+        presence.close()
+
+
+def working(presence):
+    """A computation that no deletion stops."""
+    return presence.working(presence._ledger.snapshot(), lambda later: True)
+
+
+def until(condition):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@contextmanager
+def refused(monkeypatch, method):
+    """While within, the ledger refuses something."""
+
+    def refuse(*_args, **_named):
+        raise StorageError("the connection is gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Sessions, method, refuse)
+        yield
+
+
+def test_a_claim_that_could_not_be_given_back_is_given_back_later(presence, other, monkeypatch):
+    """The session lives on as a server: nobody would bury it, and others would wait for the stage for ever."""
+    with working(presence):
+        with refused(monkeypatch, "release"), refused(monkeypatch, "release_all_but"):
+            with presence.claimed(STAGE) as ours:
+                assert ours
+            assert claimed(other) == {STAGE: presence.session.name}
+            time.sleep(0.3)  # the thread is refused, too, and tries again
+        until(lambda: claimed(other) == {})
+    assert claim(other, STAGE, presence.session)
+
+
+def test_a_claim_whose_commit_was_made_and_reported_as_failed_is_given_back(presence, other, monkeypatch):
+    """The connection broke in just that moment."""
+    writing = Ledger.writing
+
+    @contextmanager
+    def made_and_lost(self):
+        with writing(self) as transaction:
+            yield transaction
+        raise StorageError("nobody can know")
+
+    with working(presence):
+        with monkeypatch.context() as patch:
+            patch.setattr(Ledger, "writing", made_and_lost)
+            with pytest.raises(StorageError, match="nobody"):
+                presence.claimed(STAGE).__enter__()
+        until(lambda: claimed(other) == {})
+
+
+def test_a_claim_that_was_left_for_another_reason_is_given_back_with_the_next_beat(presence, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.2)
+    with working(presence):
+        assert claim(other, STAGE, presence.session)
+        until(lambda: claimed(other) == {})
+
+
+def test_a_claim_on_what_is_being_trained_is_kept(presence, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.05)
+    with working(presence), presence.claimed(STAGE) as ours:
+        with refused(monkeypatch, "release"), presence.claimed(CHILD):
+            pass
+        until(lambda: CHILD not in claimed(other))
+        time.sleep(0.5)
+        assert ours
+        assert claimed(other) == {STAGE: presence.session.name}
+    assert claimed(other) == {}
+
+
+def test_erasing_for_longer_than_a_lease_stops_no_looking_and_no_beat(ledger, other, monkeypatch):
+    """Another host would take the session for dead, and call a deletion effective that work here does not know of."""
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    erasing, done, at_once, most = threading.Event(), threading.Event(), [], []
+
+    def erase():
+        at_once.append(1)
+        most.append(len(at_once))
+        erasing.set()
+        done.wait(PATIENCE)
+        at_once.pop()
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=erase)
+    try:
+        with presence.working(ledger.snapshot(), lambda later: later.generation == 0) as work:
+            assert erasing.wait(PATIENCE)
+            unseen_for(other, presence.session, LEASE_SECONDS)
+            until(lambda: seen_since(other, presence.session) < LEASE_SECONDS / 2)
+            accept(other, taking(3))
+            until(lambda: work.overtaken)
+        until(lambda: behind(other, 1) == 0)
+        assert most == [1]
+    finally:
+        done.set()
+        presence.close()
+
+
+def seen_since(ledger, session):
+    """How long ago, in seconds."""
+    with ledger.reading() as transaction:
+        table = tables.sessions
+        seen_at = transaction._connection.execute(select(table.c.seen_at).where(table.c.session == session.name))
+        return now(transaction._connection) - seen_at.scalar_one()
+
+
+def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise StorageError("the disk is full")
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    with working(presence):
+        until(lambda: len(calls) > 1)
+    presence.close()
+
+
+def sessions(ledger):
+    """Names of those that the ledger knows, alive or not: as another process would wait for them."""
+    with ledger.reading() as transaction:
+        return set(transaction._connection.execute(select(tables.sessions.c.session)).scalars())
+
+
+def test_one_that_is_dropped_without_being_closed_is_waited_for_no_more(ledger, other, monkeypatch):
+    """A notebook's, say. Its process lives on, and others can see no more than that."""
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence), refused(monkeypatch, "seen"):
+        accept(other, taking(3))
+        assert sessions(other) == {presence.session.name}
+        del presence  # what is under way keeps it
+        gc.collect()
+        time.sleep(0.5)
+        assert state(other) == "accepted"
+        assert len(sessions(other)) == 1
+    gc.collect()
+    until(lambda: sessions(other) == set())
+    assert state(other) == "effective"
+    until(lambda: ledger._closed)
+
+
+def test_one_that_is_dropped_while_the_ledger_does_not_answer_is_ended_later(ledger, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence):
+        pass
+    with refused(monkeypatch, "end"):
+        del presence
+        gc.collect()
+        time.sleep(0.5)
+        assert len(sessions(other)) == 1
+    until(lambda: sessions(other) == set())
+
+
+def test_one_that_is_closed_while_the_ledger_does_not_answer_is_ended_later(ledger, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
+    presence = Presence(ledger, moved=lambda snapshot: None)
+    with working(presence):
+        pass
+    with refused(monkeypatch, "end"):
+        presence.close()
+        ledger.close()
+        assert len(sessions(other)) == 1
+    until(lambda: sessions(other) == set())
+
+
+def test_one_that_is_closed_begins_nothing_and_is_not_known_again(presence, ledger, other):
+    snapshot = ledger.snapshot()
+    with working(presence):
+        pass
+    presence.close()
+    presence.close()
+    with pytest.raises(ClosedError, match="open it again"):
+        presence.working(snapshot, lambda later: True).__enter__()
+    with pytest.raises(ClosedError, match="open it again"):
+        presence.claimed(STAGE).__enter__()
+    presence.look()
+    assert sessions(other) == set()
+    assert claimed(other) == {}
+
+
+def test_what_is_under_way_when_it_is_closed_stops(presence, other):
+    """In another thread: no deletion waits for it any more."""
+    with working(presence) as work:
+        presence.close()
+        assert sessions(other) == set()
+        with pytest.raises(Overtaken):
+            work.check()
+        presence.look()
+    assert sessions(other) == set()
+
+
+def test_looking_goes_on_after_any_error_and_does_not_say_that_it_moved(ledger, other, caplog):
+    """Memory may run out just then. Others wait for the session for as long as this process lives."""
+    fails, calls = [True], []
+
+    def let_go(_snapshot):
+        calls.append(1)
+        if fails:
+            raise MemoryError
+
+    presence = Presence(ledger, moved=let_go)
+    with working(presence), caplog.at_level(logging.WARNING):
+        accept(other, taking(3))
+        calls.clear()
+        until(lambda: len(calls) > 3)
+        assert behind(other, 1) == 1  # what it has in memory is not let go of
+        fails.clear()
+        until(lambda: behind(other, 1) == 0)
+    presence.close()
+    assert [record.exc_info[0] for record in caplog.records] == [MemoryError]
+
+
+def test_what_is_done_meanwhile_goes_on_after_any_error(ledger, caplog):
+    calls = []
+
+    def fail():
+        calls.append(1)
+        raise AttributeError("forget")
+
+    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    with working(presence), caplog.at_level(logging.WARNING):
+        until(lambda: len(calls) > 2)
+    presence.close()
+    assert len(caplog.records) == 1

@@ -1,0 +1,75 @@
+"""A run that was closed, or dropped without that: nothing of it is waited for, and it is used no more."""
+
+import gc
+import time
+
+import pytest
+from sqlalchemy import select
+
+import s3t
+from s3t.ledger import schema
+from s3t.partition import Place
+from tests import tiny
+
+
+def sessions(run):
+    """How many the ledger knows, alive or not: as another process would wait for them."""
+    with run._ledger.reading() as transaction:
+        return len(transaction._connection.execute(select(schema.sessions)).all())
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda run: run.status(),
+        lambda run: run.predict(["w1"]),
+        lambda run: run.evaluate(tiny.text_table()),
+        lambda run: run.delete(records=["r3"]),
+        lambda run: run.erase(),
+        lambda run: run.train(),
+        lambda run: run.extend(budget=4),
+        lambda run: run.audit(),
+        lambda run: run.locate(records=["r3"]),
+        lambda run: run.log(),
+        lambda run: run.destroy_key(),
+    ],
+    ids=["status", "predict", "evaluate", "delete", "erase", "train", "extend", "audit", "locate", "log", "destroy"],
+)
+def test_who_uses_it_after_it_was_closed_is_told_to_open_it_again(trained, use):
+    trained.predict(["w1"])
+    trained.close()
+    before = tiny.all_files(trained.path)
+    with pytest.raises(s3t.ClosedError, match=r"s3t\.Run\.open"):
+        use(trained)
+    assert tiny.all_files(trained.path) == before
+    with s3t.Run.open(trained.path) as again:
+        assert sessions(again) == 0
+        assert [entry.state for entry in again.delete(records=["r3"]).entries] == ["erased"]
+
+
+def test_one_that_is_dropped_is_waited_for_no_more(trained):
+    trained.close()
+    run = s3t.Run.open(trained.path)
+    run.predict(["w1"])
+    with s3t.Run.open(trained.path) as other:
+        assert sessions(other) == 1
+        del run
+        end = time.monotonic() + 10
+        while sessions(other):
+            gc.collect()  # again: in just that moment the thread may have had hold of the run
+            assert time.monotonic() < end
+            time.sleep(0.02)
+
+
+def test_a_model_that_is_let_go_of_just_when_a_deletion_comes_is_no_error(trained, monkeypatch):
+    """Another thread closes the run."""
+    snapshot, loaded = trained._ledger.snapshot(), []
+    monkeypatch.setattr(s3t.Run, "_loaded", property(lambda run: loaded.pop(0)), raising=False)
+    workshop = trained.__dict__["_loaded"]
+    for act in (
+        lambda: trained._forget_stale(snapshot),
+        lambda: trained._parts.eraser.forget([Place(0, 0)]),
+    ):
+        loaded[:] = [workshop, None]
+        act()
+    monkeypatch.undo()
