@@ -12,8 +12,8 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
 
     A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What
     was deleted later is known from a memory outside of the run's folder (S3T_STATE), from the ledger, or from the
-    slices, whichever is newest. A slice's file that no deletion explains is refused, and nothing is changed. Does no harm
-    to a run that is as it should be. After `s3t destroy-key`, a slice whose file is too old is removed whole.
+    slices, whichever is newest. A slice's file that no deletion explains is refused, and nothing is changed. Does no
+    harm to a run that is as it should be. After `s3t destroy-key`, a slice whose file is too old is removed whole.
     """
     with failures_reported(as_json):
         import s3t

@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 class Run:
     """One trained system in a folder. Use `Run.create` or `Run.open`.
 
-    May be used as a context manager, which closes it. Opening finishes deletions that a crash interrupted. Safe to share
-    among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process that is
-    forked off opens the run itself: what its parent has open raises `ForkedError` there.
+    May be used as a context manager, which closes it. Opening finishes deletions that a crash interrupted. Safe to
+    share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process
+    that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
     """
 
     def __init__(self, path: Path) -> None:
