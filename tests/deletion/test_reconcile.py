@@ -13,6 +13,8 @@ from s3t.records import slice_path
 from tests import tiny
 from tests.run.worlds import records_by_slice
 
+pytestmark = pytest.mark.integration
+
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
 ONE, OTHER, THIRD = Place(0, 0), Place(0, 1), Place(1, 2)
 

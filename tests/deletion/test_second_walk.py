@@ -17,6 +17,8 @@ from s3t.store import LocalStore
 from tests import tiny
 from tests.run.worlds import records_by_slice
 
+pytestmark = pytest.mark.integration
+
 
 def fails(*_args, **_kwargs):
     raise OSError(28, "No space left on device")

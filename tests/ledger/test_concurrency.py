@@ -10,9 +10,11 @@ from sqlalchemy import text
 
 from s3t.errors import StorageError
 from s3t.ledger import Ledger
-from s3t.ledger.locks import held
+from s3t.ledger.locks import needed
 from tests.ledger import another_process
 from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, tokens_since
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture
@@ -140,11 +142,11 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
     taken_at = []
 
     def wait_for_it():
-        with held(other.lock(tmp_path / "lock")):
+        with needed(other.lock(tmp_path / "lock")):
             taken_at.append(time.monotonic())
 
     with ThreadPoolExecutor(1) as pool:
-        with held(ledger.lock(tmp_path / "lock")):
+        with needed(ledger.lock(tmp_path / "lock")):
             waiting = pool.submit(wait_for_it)
             time.sleep(2)
             let_go = time.monotonic()

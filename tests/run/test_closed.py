@@ -11,6 +11,8 @@ from s3t.ledger import schema
 from s3t.partition import Place
 from tests import tiny
 
+pytestmark = pytest.mark.integration
+
 
 def sessions(run):
     """How many the ledger knows, alive or not: as another process would wait for them."""

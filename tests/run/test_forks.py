@@ -6,7 +6,7 @@ import pytest
 
 import s3t
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")]
 
 
 def in_child(act):

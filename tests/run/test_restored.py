@@ -10,6 +10,8 @@ from s3t.ledger import Transaction
 from s3t.records import slice_path
 from tests import tiny
 
+pytestmark = pytest.mark.integration
+
 GONE = ["r3", "r4"]
 
 
