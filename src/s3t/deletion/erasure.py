@@ -95,9 +95,10 @@ class Eraser:
         All that is written goes through the folder of temporary files, under the run's lock or in a writing
         transaction. Here both are held, so whatever lies there is nobody's, of whichever host.
         """
+        with storage_errors("removing what a killed init left"):
+            self.unfinished()
         with self.ledger.writing() as transaction, storage_errors("sweeping what killed processes left"):
             sweep_tmp(self.tmp)
-            self.unfinished()
             known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
             if orphans := self.store.keys() - known:
                 self.store.erase(orphans)
