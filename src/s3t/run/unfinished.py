@@ -43,7 +43,11 @@ def _prefix(run: Path) -> str:
 def _is_at_work(name: str, left: Path) -> bool:
     """Whether the process that made an unfinished folder may still be at it."""
     machine, _, rest = name.partition("-")
-    process, changed = rest.partition("-")[0], left.stat().st_mtime
+    process = rest.partition("-")[0]
+    try:
+        changed = left.stat().st_mtime
+    except FileNotFoundError:  # removed meanwhile, or renamed: it has become a run
+        return True
     if machine == this_machine() and process.isdecimal():
         return is_running(int(process), seen_at=changed)
     return not was_before(machine) and changed > time.time() - _FORGOTTEN_SECONDS
@@ -57,4 +61,5 @@ def _remove(left: Path) -> None:
     with suppress(S3TError):  # there is no ledger before there is a description
         description = read_description(Layout(left))
         Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
-    shutil.rmtree(left)
+    with suppress(FileNotFoundError):  # another process may be at it, too
+        shutil.rmtree(left)
