@@ -14,6 +14,8 @@ from s3t.records import read_slice
 from tests import tiny
 from tests.run.worlds import records_by_slice
 
+pytestmark = pytest.mark.integration
+
 
 def fails(*_args, **_kwargs):
     raise OSError(28, "No space left on device")

@@ -17,6 +17,8 @@ from tests import tiny
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import records_by_slice
 
+pytestmark = pytest.mark.integration
+
 
 def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_old_file(
     text_model, tmp_path, monkeypatch
