@@ -17,6 +17,7 @@ from s3t.deletion.request import Request
 from s3t.errors import StorageError
 from s3t.ledger import Transaction
 from s3t.partition import Secret
+from s3t.progress import Silent
 from tests import tiny
 from tests.run.worlds import records_by_slice
 
@@ -130,9 +131,21 @@ def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are
     assert [entry.state for entry in trained.log()] == ["erased"] * (len(told) + 2)
 
 
+class Coming(Silent):
+    """Does something after every batch."""
+
+    def __init__(self, act):
+        self.act = act
+
+    def advance(self, amount):
+        self.act()
+
+
 def test_a_long_request_is_accepted_in_batches_and_each_slice_is_rewritten_once(trained, monkeypatch):
+    """Also by the thread that erases meanwhile, which may come between any two batches."""
     monkeypatch.setattr(deleter, "BATCH_NAMES", 4)
-    report = trained.delete(records=[f"r{number}" for number in range(12)])
+    comes = Coming(trained._latest.keep_the_time)
+    report = trained.delete(records=[f"r{number}" for number in range(12)], progress=comes)
     assert [entry.records for entry in report.entries] == [4, 4, 4]
     assert report.deleted == 12
     assert trained._ledger.snapshot().erasures == 1

@@ -12,6 +12,7 @@ be done twice.
 from __future__ import annotations
 
 import sqlite3
+import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -101,6 +102,8 @@ class Deleter:
         self._lock = lock
         self._patience = patience
         self._accept = Grouped(self._accept_group, limit=_GROUP)
+        self._accepting = 0  # requests of which batches may be to come
+        self._counting = threading.Lock()
 
     def delete(self, request: Request, *, dry_run: bool = False, progress: Progress | None = None) -> Outcome:
         """Delete records by id and by subject; names that are gone or unknown change nothing.
@@ -116,10 +119,11 @@ class Deleter:
             for result in self._acceptor.look(batches):
                 total.add(_or_raise(result))
         else:
-            for batch in batches:
-                with self._going_on(total):
-                    total.add(self._accept(batch))
-                (progress or Silent()).advance(len(batch.records) + len(batch.subjects))
+            with self._counted():
+                for batch in batches:
+                    with self._going_on(total):
+                        total.add(self._accept(batch))
+                    (progress or Silent()).advance(len(batch.records) + len(batch.subjects))
             if total.generations:
                 self._after_acceptance(total.generations)
         return _outcome(request, total, [] if dry_run else self._entries(total))
@@ -129,7 +133,8 @@ class Deleter:
 
         Args:
             everything: also rewrite slices for which there is still time.
-            wait: for another process that is at it; else leave it to that.
+            wait: for another that is at it; else leave it to that, or to a request of which batches are to come: it
+                erases them all at once.
 
         Raises:
             StorageError: the disk or the database refused, or another process was at it for minutes; opening the run
@@ -137,6 +142,8 @@ class Deleter:
             IntegrityError: a slice's file is not one that the ledger knows.
         """
         if self._ledger.snapshot().waiting_since is not None and (everything or self._eraser.due()):
+            if self._accepting and not wait:  # looked at last: what is due may be of such a request
+                return
             lock = needed(self._lock) if wait else held(self._lock, wait=0)
             with refusals_after_acceptance("erasing deleted records (they are out of use already)"), lock as mine:
                 if mine:
@@ -159,6 +166,17 @@ class Deleter:
         """While within, nothing is erased, and no orders are added, by any process."""
         with needed(self._lock):
             yield
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        """A request while it is accepted."""
+        with self._counting:
+            self._accepting += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._accepting -= 1
 
     @contextmanager
     def _going_on(self, total: _Sum) -> Iterator[None]:
