@@ -104,7 +104,7 @@ class Trainer:
 
     @contextmanager
     def _all_or_nothing(self, stage: Stage, key: str) -> Iterator[Callable[[bytes, Manifest], None]]:
-        """What stores a stage's artifact. If the commit then fails, it is taken away.
+        """What stores a stage's artifact. If the commit then fails, and did not happen all the same, it is taken away.
 
         With the connection, the lock that kept deletions off may have been lost, and one may have gone through the
         store before the artifact was there.
@@ -119,7 +119,8 @@ class Trainer:
         try:
             yield put
         except BaseException:
-            if begun:
-                with suppress(OSError):
-                    self.store.erase({(stage.shard, key)})
+            if begun:  # where not even this can be done, a sweep takes it away
+                with suppress(OSError, S3TError), self.ledger.writing() as transaction:
+                    if transaction.snapshot().stages.get(stage) != key:
+                        self.store.erase({(stage.shard, key)})
             raise
