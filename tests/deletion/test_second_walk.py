@@ -202,3 +202,16 @@ def test_an_opening_removes_what_a_killed_init_left_beside_the_run(trained, age)
     (left / "slices" / "slice-000.parquet").write_bytes(b"records")
     with s3t.Run.open(trained.path):
         assert not left.exists()
+
+
+def test_a_secret_that_was_half_destroyed_keeps_nobody_from_answering(trained):
+    """The ledger says that it is destroyed; then its overwriting was cut short."""
+    content = (trained.path / "secret").read_bytes()
+    before = trained.predict(["w1 w30"])
+    trained.destroy_key()
+    trained.close()
+    (trained.path / "secret").write_bytes(b"\0" * 8 + content[8:])
+    with s3t.Run.open(trained.path) as run:
+        assert run.predict(["w1 w30"]).label == before.label
+        run.destroy_key()
+        assert not (run.path / "secret").exists()

@@ -17,7 +17,7 @@ from s3t.ledger import Ledger
 from s3t.ledger.locks import FileRunLock, needed
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
-from s3t.run.secret import read_secret, write_secret
+from s3t.run.secret import write_secret
 from s3t.sequences import Order
 
 RUN_FORMAT = 2
@@ -155,12 +155,12 @@ def _name_in_format_1(layout: Layout, content: dict[str, Any]) -> str:
     return sha256(made.encode()).hexdigest()[:16]
 
 
-def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
-    """Read the describing files. A folder of format 1 is brought up to date first.
+def read_layout(layout: Layout) -> tuple[Recipe, Description]:
+    """Read the describing files, but for the secret. A folder of format 1 is brought up to date first.
 
     Raises:
         RunFolderError: the folder is no run, or one of a newer format.
-        IntegrityError: a describing file is damaged, or the secret is missing or another.
+        IntegrityError: a describing file is damaged.
     """
     description = read_description(layout)
     if json.loads(layout.description.read_bytes())["format"] != RUN_FORMAT:
@@ -172,7 +172,7 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description, Secret]:
         recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _damaged(layout, error) from error
-    return recipe, description, read_secret(layout.secret, check=description.secret_check)
+    return recipe, description
 
 
 def read_erasures(layout: Layout) -> int:

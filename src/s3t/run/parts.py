@@ -22,6 +22,7 @@ from s3t.run.layout import Description, Layout, read_erasures, read_layout, writ
 from s3t.run.ledger_address import ledger_address
 from s3t.run.orders import Orders
 from s3t.run.secret import VARIABLE as SECRET_VARIABLE
+from s3t.run.secret import read_secret
 from s3t.run.unfinished import remove_unfinished
 from s3t.stages import KeyInputs, training_part
 from s3t.store import LocalStore
@@ -67,15 +68,17 @@ class Parts:
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
         """
         layout = Layout(path.absolute())  # so that it is found after a change of folder, also in a core dump
-        recipe, description, secret = read_layout(layout)
+        recipe, description = read_layout(layout)
         ledger = Ledger.open(ledger_address(layout, url=description.ledger, run=description.run))
         try:
             if ledger.key_destroyed_at() is not None:
-                secret = Secret.destroyed()  # wherever it may still lie
-            elif secret.salt is None:
-                raise IntegrityError(
-                    f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
-                )
+                secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
+            else:
+                secret = read_secret(layout.secret, check=description.secret_check)
+                if secret.salt is None:
+                    raise IntegrityError(
+                        f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
+                    )
             return cls._wired(
                 layout, recipe, description, secret, ledger, forget=forget, moved=moved, meanwhile=meanwhile
             )
