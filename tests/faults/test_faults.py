@@ -12,6 +12,7 @@ from tests.faults.scenarios import SCENARIOS
 from tests.faults.trial import Trial
 
 SEED = int(os.environ.get("S3T_FAULT_SEED", "20261"))
+PARTS = 8
 
 
 def all_promises_kept(client: Client, trials: list[Trial]) -> None:
@@ -55,9 +56,11 @@ def test_what_only_two_faults_together_show(client, scenario, kind, path, nth, s
 
 
 @pytest.mark.slow
-def test_a_fault_at_every_point_loses_no_deletion_and_brings_nothing_back(client):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_a_fault_at_every_point_loses_no_deletion_and_brings_nothing_back(client, part):
+    """In parts, so that cores can share them (`pytest tests/faults -m slow -n 2`) and a part can be run again."""
     points = {name: client.points(name) for name in SCENARIOS}
     trials = draw(points, trials=7000, seed=SEED, every_point=True, repair_one_in=5)
     met = {(trial.scenario, trial.point) for trial in trials}
     assert met == {(name, point) for name, types in points.items() for point in range(1, len(types) + 1)}
-    all_promises_kept(client, trials)
+    all_promises_kept(client, trials[part::PARTS])
