@@ -125,6 +125,19 @@ def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
     assert trained._parts.witness.newest()[0] == 1
 
 
+def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text_model, tmp_path, monkeypatch):
+    """Its thread, which looks several times a second, may not have looked yet."""
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+        run.train()
+        with s3t.Run.open(run.path) as other:
+            other._deleter._patience = 0.0
+            other.delete(records=["r3"])
+        assert states(run) == ["erased", "accepted"]
+        run.erase()
+        assert states(run) == ["erased", "erased"]
+
+
 def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     """It may be stopped, or hang. The deletion is accepted all the same, and erased later."""
     trained._deleter._patience = 0.3

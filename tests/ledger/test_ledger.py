@@ -365,3 +365,12 @@ def test_a_note_is_no_snapshot(ledger):
         transaction.remember([token(99)], generation=0)
         assert note(transaction._connection, "no such name") == 0
     assert ledger.snapshot() is first
+
+
+def test_what_is_in_use_when_it_is_closed_is_closed_when_it_is_given_back(ledger):
+    """By another thread, say: nobody else would ever close it."""
+    with ledger.reading() as transaction:
+        connection = transaction._connection.connection.dbapi_connection
+        ledger.close()
+    with pytest.raises(Exception, match="closed"):
+        connection.cursor().execute("SELECT 1")

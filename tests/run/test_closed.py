@@ -79,4 +79,5 @@ def test_a_model_that_is_let_go_of_just_when_a_deletion_comes_is_no_error(traine
     ):
         loaded[:] = [workshop, None]
         act()
+        assert loaded == [None]  # it was read once
     monkeypatch.undo()

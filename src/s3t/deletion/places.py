@@ -28,16 +28,18 @@ class StoragePlace:
     """How it goes when the record is deleted; None where there is nothing to erase."""
 
 
+def _elsewhere(name: str, where: str, *, holds: str, erased: str) -> StoragePlace:
+    return StoragePlace(name=name, folder="elsewhere", pattern="", where=where, holds=holds, erased=erased)
+
+
 def _in_run(name: str, pattern: str, *, holds: str, erased: str | None) -> StoragePlace:
     return StoragePlace(name=name, folder="run", pattern=pattern, where=pattern, holds=holds, erased=erased)
 
 
 PLACES = (
-    StoragePlace(
-        name="memory",
-        folder="elsewhere",
-        pattern="",
-        where="memory of processes that have the run open",
+    _elsewhere(
+        "memory",
+        "memory of processes that have the run open",
         holds="encoded records of slices; blocks and heads while they are in use",
         erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
     ),
@@ -59,11 +61,9 @@ PLACES = (
         holds="a slice or an artifact while it is written",
         erased="renamed or removed at once; what a killed process left is removed by the next deletion or opening",
     ),
-    StoragePlace(
-        name="unfinished runs",
-        folder="elsewhere",
-        pattern="",
-        where="beside the run, as .RUN.init-MACHINE-PROCESS-NUMBER",
+    _elsewhere(
+        "unfinished runs",
+        "beside the run, as .RUN.init-MACHINE-PROCESS-NUMBER",
         holds="all records, where an init of that name was killed before the run was made",
         erased="removed by the next init, opening or deletion (if another machine left it, after a day)",
     ),
@@ -73,19 +73,15 @@ PLACES = (
         holds="the record itself",
         erased="the slice's file is rewritten without it, at once or within deletion.erase_within",
     ),
-    StoragePlace(
-        name="data set caches",
-        folder="elsewhere",
-        pattern="",
-        where="the cache of the datasets library, where init was given a data set from it",
+    _elsewhere(
+        "data set caches",
+        "the cache of the datasets library, where init was given a data set from it",
         holds="all records that init read, as Arrow files under the user's home",
         erased="init remembers the files; the first deletion removes them (they are made again from their source)",
     ),
-    StoragePlace(
-        name="core dumps",
-        folder="elsewhere",
-        pattern="",
-        where="the folder where the kernel writes core dumps",
+    _elsewhere(
+        "core dumps",
+        "the folder where the kernel writes core dumps",
         holds="the memory of a process that crashed",
         erased="the program s3t makes none; those of other programs that had the run open are found by its path",
     ),

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
 
 from s3t.ledger.address import Address, PostgresAddress
 
@@ -39,6 +40,21 @@ _POSTGRES = (
 _WRITERS = 0x533354  # "S3T": of the lock that writers of one schema take, beside the schema's own number
 
 
+class _Pool(QueuePool):
+    """A pool that, once it is disposed of, closes also what other threads give back to it later."""
+
+    _disposed = False
+
+    def dispose(self) -> None:
+        self._disposed = True
+        super().dispose()
+
+    def _do_return_conn(self, record: ConnectionPoolEntry) -> None:
+        super()._do_return_conn(record)
+        if self._disposed:
+            super().dispose()
+
+
 def engine_at(address: Address) -> Engine:
     """The engine of a ledger."""
     return postgres_engine(address) if isinstance(address, PostgresAddress) else sqlite_engine(address)
@@ -49,6 +65,7 @@ def sqlite_engine(path: Path) -> Engine:
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
         connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        poolclass=_Pool,
         pool_size=8,
         max_overflow=-1,
         hide_parameters=True,
@@ -80,6 +97,7 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     noticed before it is used again."""
     engine = create_engine(
         address.url,
+        poolclass=_Pool,
         pool_size=8,
         max_overflow=-1,
         pool_pre_ping=True,

@@ -80,6 +80,7 @@ class Latest:
         """
         if copies_are_gone:
             self._parts.eraser.forget_copies()
+        self._parts.presence.look()  # else the deletions would wait for this very session
         self._parts.deleter.finish(everything=True)
         self._parts.deleter.settle()
         self.overdue, self._again_at = None, 0.0

@@ -61,12 +61,8 @@ class Run:
         self._deleter, self._presence = self._parts.deleter, self._parts.presence
         self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
         self._trainer = Trainer(
-            ledger=self._ledger,
-            store=self._store,
-            presence=self._presence,
-            epochs=self._recipe.training.epochs,
+            parts=self._parts,
             snapshot=lambda: self._snapshot(everything=True),
-            inventory=self._inventory,
             overdue=lambda: self._latest.overdue,
             train=self._train_in_workshop,
         )

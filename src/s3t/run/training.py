@@ -15,25 +15,21 @@ from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_stages
 from s3t.errors import IntegrityError, S3TError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, Snapshot
-from s3t.ledger.presence import Overtaken, Presence, Work
+from s3t.ledger import Snapshot
+from s3t.ledger.presence import Overtaken, Work
 from s3t.progress import Progress, telling
+from s3t.run.parts import Parts
 from s3t.stages import Stage
-from s3t.store import ArtifactStore, Manifest
+from s3t.store import Manifest
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trainer:
     """Trains the missing stages of one run."""
 
-    ledger: Ledger
-    store: ArtifactStore
-    presence: Presence
-    epochs: int
+    parts: Parts
     snapshot: Callable[[], Snapshot]
     """The ledger now, after what is accepted for deletion has been erased from every slice."""
-    inventory: Callable[[Snapshot], Inventory]
-    """What is alive at a snapshot, for the orders that there are now."""
     overdue: Callable[[], S3TError | None]
     """Why, at the last snapshot, a deletion that is accepted was not erased."""
     train: Retrain
@@ -41,21 +37,21 @@ class Trainer:
 
     def train_missing(self, progress: Progress) -> EngineReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too."""
-        inventory = self.inventory(self.snapshot())
+        inventory = self.parts.inventory(self.snapshot())
         with telling(progress, "training", self.cost(inventory, inventory.missing())):
             return run_stages(
-                lambda: self.inventory(self.snapshot()).missing(),
+                lambda: self.parts.inventory(self.snapshot()).missing(),
                 lambda stage: self._train_stage(stage, progress),
             )
 
     def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
         """Records to go through, in all epochs, to train stages."""
-        return self.epochs * sum(inventory.records_in(*stage) for stage in stages)
+        return self.parts.recipe.training.epochs * sum(inventory.records_in(*stage) for stage in stages)
 
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
         snapshot, overdue = self.snapshot(), self.overdue()
-        alive, seen = self.inventory(snapshot).alive, snapshot.seen(stage)
+        alive, seen = self.parts.inventory(snapshot).alive, snapshot.seen(stage)
         if overdue is not None and any(state.pending for state in seen.values()):
             raise overdue
         if stage in alive or any(state.pending for state in seen.values()):
@@ -65,8 +61,10 @@ class Trainer:
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
             suppress(Overtaken),
-            self.presence.working(snapshot, lambda later: later.still_as(seen) and later.still_has(parents)) as work,
-            self.presence.claimed(stage) as claimed,
+            self.parts.presence.working(
+                snapshot, lambda later: later.still_as(seen) and later.still_has(parents)
+            ) as work,
+            self.parts.presence.claimed(stage) as claimed,
         ):
             if not claimed:
                 return None
@@ -82,19 +80,22 @@ class Trainer:
         try:
             key, content, manifest = self.train(stage, snapshot, on_step=on_step)
         except IntegrityError:
-            work.look(self.ledger.snapshot())
+            work.look(self.parts.ledger.snapshot())
             work.check()  # a parent or a slice was erased under our hands
             raise
         with (
             self._all_or_nothing(stage, key) as put,
             storage_errors(f"storing {stage}"),
-            self.ledger.writing() as transaction,
+            self.parts.ledger.writing() as transaction,
         ):
-            if stage in self.inventory(transaction.snapshot()).alive:
+            if stage in self.parts.inventory(transaction.snapshot()).alive:
                 return None  # its children may be trained already, on those very bytes
-            if transaction.sessions.claimed().get(stage, self.presence.session.name) != self.presence.session.name:
+            if (
+                transaction.sessions.claimed().get(stage, self.parts.presence.session.name)
+                != self.parts.presence.session.name
+            ):
                 return False  # this process slept for so long that another has taken it over
-            transaction.sessions.release(stage, self.presence.session)
+            transaction.sessions.release(stage, self.parts.presence.session)
             return transaction.commit_stage(
                 stage,
                 key,
@@ -114,13 +115,13 @@ class Trainer:
         def put(content: bytes, manifest: Manifest) -> None:
             nonlocal begun
             begun = True
-            self.store.put(stage.shard, key, content, manifest)
+            self.parts.store.put(stage.shard, key, content, manifest)
 
         try:
             yield put
         except BaseException:
             if begun:  # where not even this can be done, a sweep takes it away
-                with suppress(OSError, S3TError), self.ledger.writing() as transaction:
+                with suppress(OSError, S3TError), self.parts.ledger.writing() as transaction:
                     if transaction.snapshot().stages.get(stage) != key:
-                        self.store.erase({(stage.shard, key)})
+                        self.parts.store.erase({(stage.shard, key)})
             raise
