@@ -5,30 +5,14 @@ import shutil
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, ResNetConfig, ResNetForImageClassification
+from transformers import AutoModelForCausalLM, ResNetConfig, ResNetForImageClassification
 
 import s3t
 from s3t.errors import RecipeError
 from s3t.models.assembly import check_assembly
 from s3t.recipe import recipe_from
 from tests import tiny
-
-SMALL = {"hidden_size": 8, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}
-TEXT = {
-    "roberta": SMALL | {"max_position_embeddings": 26, "pad_token_id": 0},
-    "distilbert": {"dim": 8, "n_layers": 3, "n_heads": 2, "hidden_dim": 16, "max_position_embeddings": 24},
-    "electra": SMALL | {"embedding_size": 8, "max_position_embeddings": 24},
-    "deberta-v2": SMALL | {"max_position_embeddings": 24, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]},
-}
-
-
-def model_of_kind(kind, text_model, folder, auto=AutoModel, **settings):
-    shutil.copytree(text_model, folder)
-    (folder / "model.safetensors").unlink()
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        auto.from_config(AutoConfig.for_model(kind, vocab_size=44, **settings)).save_pretrained(folder)
-    return folder
+from tests.models.kinds import LLAMA, TEXT, model_of_kind
 
 
 @pytest.mark.parametrize("kind", TEXT)
@@ -45,8 +29,7 @@ def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, tex
 
 
 def test_a_decoder_without_a_pad_id_takes_its_tokenizers(text_model, tmp_path):
-    settings = SMALL | {"num_key_value_heads": 2, "max_position_embeddings": 24}
-    model = model_of_kind("llama", text_model, tmp_path / "model", **settings)
+    model = model_of_kind("llama", text_model, tmp_path / "model", **LLAMA)
     check_assembly(model, recipe_from(tiny.recipe(model)))
 
 

@@ -1,0 +1,144 @@
+"""Forward passes through a part of a model's layers: up to a border, or from one on.
+
+A border is the input of a transformer layer, counted from 0 at the embeddings. The model's own forward runs, with the
+layers that a pass leaves out standing aside, so masks, positions and the head are the model's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch import Tensor, nn
+
+from s3t.models.base import Base
+
+Batch = Mapping[str, Tensor]
+
+
+class Passes:
+    """Passes through one base model, whatever blocks are on it.
+
+    The first pass from the inputs learns two things of the architecture: whether layers return their states bare or in
+    a tuple, and which module's output goes into the first layer as it is, and can be left out later.
+    """
+
+    def __init__(self, base: Base) -> None:
+        self._model = base.model
+        self._path = base.layers.path
+        layers = base.model.get_submodule(base.layers.path)
+        self._layers: list[nn.Module] = list(layers.children())
+        self._learned = False
+        self._in_tuple = 0
+        """Members of the tuple that a layer returns, its states first; 0 if it returns them bare."""
+        self._embeddings: nn.Module | None = None
+
+    def logits(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
+        """The model's logits.
+
+        Args:
+            batch: as the encoder collates it; of it, what lies below the border is not looked at.
+            border: where the pass starts, if there are states.
+            states: batch x tokens x width, the input of the layer at the border; None: the pass starts at the inputs.
+        """
+        with self._starting(border, states):
+            logits: Tensor = self._model(**batch).logits
+        return logits
+
+    def states(
+        self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None
+    ) -> dict[int, Tensor]:
+        """The states at some borders; what lies above the highest is not computed.
+
+        Args:
+            batch: as the encoder collates it.
+            borders: not below `border`.
+            border: where the pass starts, if there are states.
+            states: as for `logits`.
+        """
+        found: dict[int, Tensor] = {}
+        last = max(borders)
+        with ExitStack() as stack:
+            for number in borders:
+                stack.enter_context(self._caught(number, found, stop=number == last))
+            if states is None and not self._learned:
+                stack.enter_context(self._learning())
+            stack.enter_context(self._starting(border, states))
+            try:
+                self._model(**batch)
+            except _Stop:
+                pass
+        return found
+
+    @contextmanager
+    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> Iterator[None]:
+        def catch(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            found[border] = args[0] if args else kwargs["hidden_states"]
+            if stop:
+                raise _Stop
+
+        handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    @contextmanager
+    def _starting(self, border: int, states: Tensor | None) -> Iterator[None]:
+        """While within, the layers below a border hand on what they get, and that at the border gets the states."""
+        if states is None:
+            yield
+            return
+
+        def enter(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})
+
+        aside = self._layers[:border] if self._embeddings is None else [*self._layers[:border], self._embeddings]
+        handle = self._layers[border].register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
+        try:
+            for module in aside:
+                module.forward = self._hand_on(states, bare=module is self._embeddings)  # type: ignore[method-assign]
+            yield
+        finally:
+            handle.remove()
+            for module in aside:
+                del module.forward  # the class's own is there again
+
+    def _hand_on(self, states: Tensor, *, bare: bool) -> Any:
+        result = states if bare or not self._in_tuple else (states, *[None] * (self._in_tuple - 1))
+        return lambda *_args, **_kwargs: result
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        outputs: list[tuple[nn.Module, Any]] = []
+
+        def note(module: nn.Module, _args: Any, output: Any) -> None:
+            outputs.append((module, output))
+
+        def first(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            entered = args[0] if args else kwargs["hidden_states"]
+            makers = [module for module, output in outputs if output is entered]
+            self._embeddings = makers[-1] if makers else None  # the outermost ends last
+            outputs.clear()
+
+        def returned(_layer: nn.Module, _args: Any, output: Any) -> None:
+            self._in_tuple = len(output) if isinstance(output, tuple) else 0
+            self._learned = True
+
+        handles = [
+            module.register_forward_hook(note)
+            for name, module in self._model.named_modules()
+            if not f"{name}.".startswith(f"{self._path}.")
+        ]
+        handles.append(self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True))
+        handles.append(self._layers[0].register_forward_hook(returned))
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+class _Stop(Exception):  # noqa: N818
+    """The pass has gone far enough."""
