@@ -7,7 +7,7 @@ layers that a pass leaves out standing aside, so masks, positions and the head a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from torch import Tensor, nn
@@ -65,10 +65,8 @@ class Passes:
             if states is None and not self._learned:
                 stack.enter_context(self._learning())
             stack.enter_context(self._starting(border, states))
-            try:
+            with suppress(_Stop):
                 self._model(**batch)
-            except _Stop:
-                pass
         return found
 
     @contextmanager
@@ -98,7 +96,7 @@ class Passes:
         handle = self._layers[border].register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
         try:
             for module in aside:
-                module.forward = self._hand_on(states, bare=module is self._embeddings)  # type: ignore[method-assign]
+                module.forward = self._hand_on(states, bare=module is self._embeddings)
             yield
         finally:
             handle.remove()
