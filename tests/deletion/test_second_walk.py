@@ -183,11 +183,11 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
     """Its file is rewritten an hour later."""
     with s3t.Run.open(patient.path) as other:
         assert other.delete(records=["r3"]).state == "effective"
-    held = patient._loaded._encoded
+    held = patient._loaded.material.held
     assert held
     pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
     assert pending
-    assert not pending & held.keys()
+    assert not pending & held
 
 
 def test_copies_on_another_host_are_waited_for_until_somebody_says_that_they_are_gone(trained):

@@ -6,7 +6,10 @@ import json
 import sqlite3
 from pathlib import Path
 
+import yaml
 from sqlalchemy import Connection, text
+
+from s3t.stages.key import AS_ONCE
 
 TABLES = (
     "generations (generation INTEGER NOT NULL, accepted_at FLOAT NOT NULL, erased_at FLOAT, records INTEGER NOT NULL, "
@@ -42,7 +45,13 @@ def make_tables(connection: Connection) -> None:
 
 
 def set_back(run: Path) -> None:
-    """Make of a closed run folder what 0.1 would have left in its place."""
+    """Make of a closed run folder, trained as in 0.1, what 0.1 would have left in its place."""
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    training = recipe["training"]
+    assert AS_ONCE.items() <= training.items(), "trained otherwise than in 0.1"
+    for name in (*AS_ONCE, "cache_memory", "cache_disk"):
+        del training[name]
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     path = run / "run.json"
     described = json.loads(path.read_text()) | {"format": 1, "version": "0.1.0"}
     del described["run"], described["ledger"]

@@ -19,6 +19,7 @@ from s3t.ledger.migrating import HEAD, REVISIONS, _config, revision
 from s3t.ledger.schema import metadata
 from s3t.partition import Place
 from s3t.stages import Stage
+from s3t.stages.key import AS_ONCE
 from tests import tiny
 from tests.ledger import another_process
 from tests.ledger.first_release import COLUMNS, make_tables, set_back
@@ -202,7 +203,7 @@ def test_two_processes_may_open_an_old_ledger_at_the_same_time(old):
 def old_run(text_model, tmp_path):
     """A run folder of 0.1: trained, r3 deleted, r5 accepted and not erased."""
     path = tmp_path / "run"
-    with s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+    with s3t.Run.create(path, recipe=tiny.recipe(text_model, training=AS_ONCE), data=tiny.text_table()) as run:
         run.train()
         run.delete(records=["r3"])
         run.repair()
@@ -231,7 +232,9 @@ def test_a_run_of_the_first_release_goes_on(old_run, text_model, tmp_path, state
         assert run.audit(replay=3).ok
     table = tiny.text_table()
     with s3t.Run.create(
-        tmp_path / "never-knew", recipe=tiny.recipe(text_model), data=table[~table.id.isin(["r3", "r5", "r9"])]
+        tmp_path / "never-knew",
+        recipe=tiny.recipe(text_model, training=AS_ONCE),
+        data=table[~table.id.isin(["r3", "r5", "r9"])],
     ) as never_knew:
         never_knew.train()
     assert tiny.artifacts(old_run) == tiny.artifacts(never_knew.path)
@@ -250,7 +253,7 @@ def test_the_first_release_refuses_a_run_that_was_brought_up_to_date(old_run):
 def test_two_old_runs_of_one_salt_remember_each_for_itself(old_run, text_model, tmp_path):
     """A salt may be declared, and more than one run be made with it."""
     path = tmp_path / "other"
-    s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    s3t.Run.create(path, recipe=tiny.recipe(text_model, training=AS_ONCE), data=tiny.text_table()).close()
     set_back(path)
     with s3t.Run.open(old_run) as run:
         run.delete(records=["r9"])

@@ -249,6 +249,6 @@ def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained
 def test_another_handle_forgets_what_it_had_in_memory(trained):
     with s3t.Run.open(trained.path) as other:
         place = other.delete(records=["r3"]).slices[0]
-    assert trained._workshop()._encoded  # it trained
+    assert trained._workshop().material.held  # it trained
     trained.predict(["w1"])
-    assert place not in trained._workshop()._encoded
+    assert place not in trained._workshop().material.held

@@ -444,7 +444,7 @@ def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(text_mod
     words = (b"canaryword", b"canary-id", b"canary-person")
     assert any(word in content for content in tiny.all_files(run.path).values() for word in words)
     place = run.delete(subjects=[person]).slices[0]
-    assert place not in run._workshop()._encoded
+    assert place not in run._workshop().material.held
     for name, content in tiny.all_files(run.path).items():
         assert not any(word in content for word in words), name
     run.repair()

@@ -7,8 +7,11 @@ import pytest
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
 from s3t.stages import KeyInputs, Stage, stage_key, training_part
+from s3t.stages.key import AS_ONCE
 
 DIGESTS = ("d0", "d1")
+
+RESOLVED = {"precision": "float32", "threads": 1, "attention": "sdpa", "trunk_cache": True}
 
 
 def key(
@@ -28,7 +31,7 @@ def key(
         "partition": {"shards": 2, "slices": 3},
         "sequences": {"budget": 2},
     }
-    training = {"precision": "float32", "threads": 1} | recipe.pop("training", {})
+    training = RESOLVED | recipe.pop("training", {})
     fields |= recipe | {"training": training}
     made = recipe_from({name: value for name, value in fields.items() if value is not ...})
     part = training_part(made, labels=made.labels or ())
@@ -41,6 +44,7 @@ SAME = [
     {"partition": {"shards": 9, "slices": 5}},
     {"training": {"device": "cpu"}},
     {"training": {"device": "cuda"}},
+    {"training": {"cache_memory": "1MiB", "cache_disk": 0}},
     {"training": {"precision": "float32"}},
     {"prediction": {"aggregation": "vote", "batch_size": 1}},
     {"columns": {"text": "words", "id": "id", "subject": "person", "label": "answer"}},
@@ -72,6 +76,9 @@ OTHER = [
     {"text": {"max_length": 5}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
+    {"training": {"attention": "eager"}},
+    {"training": {"bucketing": "none"}},
+    {"training": {"trunk_cache": False}},
     {"base": "another base"},
     {"salt": "another salt"},
     {"stage": Stage(0, (0, 2))},
@@ -105,15 +112,20 @@ def made_with(**training):
 
 def test_the_selector_is_not_in_the_key():
     """There is one selector so far, so the training part is looked at instead."""
-    part = training_part(made_with(precision="float32", threads=1), labels=("a", "b"))
+    part = training_part(made_with(**RESOLVED), labels=("a", "b"))
     assert set(part) == {"task", "labels", "adapter", "training", "text"}
     assert "device" not in part["training"]
 
 
-@pytest.mark.parametrize("training", [{}, {"precision": "float32"}, {"threads": 1}], ids=str)
-def test_an_auto_that_decides_bits_never_reaches_a_key(training):
+@pytest.mark.parametrize("auto", RESOLVED)
+def test_an_auto_that_decides_bits_never_reaches_a_key(auto):
     with pytest.raises(ValueError, match="not resolved"):
-        training_part(made_with(**training), labels=("a", "b"))
+        training_part(made_with(**RESOLVED | {auto: "auto"}), labels=("a", "b"))
+
+
+def test_the_procedure_of_the_first_release_keeps_its_keys():
+    """As that release computed them."""
+    assert key(training=AS_ONCE) == "eedcf9e65558fa2972bc7f01dfe74b5ffce293ca19c6fdd8df8025778a1a2249"
 
 
 def test_a_key_is_64_hexadecimal_digits():

@@ -3,20 +3,40 @@
 import pytest
 import torch
 
+from s3t.models.assembly import Abilities
 from s3t.recipe import Training
 from s3t.training import environment, exact_numerics, resolve_device, resolved
+
+ABLE = Abilities(sdpa=True, trunk=True)
 
 
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
     capabilities = torch.cpu.get_capabilities()
     native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    assert resolved(Training(device="cpu")).precision == ("bfloat16" if native else "float32")
-    assert resolved(Training(precision="float32")).precision == "float32"
+    assert resolved(Training(device="cpu"), ABLE).precision == ("bfloat16" if native else "float32")
+    assert resolved(Training(precision="float32"), ABLE).precision == "float32"
 
 
 def test_auto_threads_are_as_many_as_torch_takes():
-    assert resolved(Training()).threads == torch.get_num_threads()
-    assert resolved(Training(threads=3)).threads == 3
+    assert resolved(Training(), ABLE).threads == torch.get_num_threads()
+    assert resolved(Training(threads=3), ABLE).threads == 3
+
+
+@pytest.mark.parametrize(
+    ("precision", "sdpa", "attention"),
+    [("bfloat16", True, "eager"), ("float32", True, "sdpa"), ("float32", False, "eager")],
+)
+def test_auto_attention_is_torchs_where_the_model_has_it_and_it_is_fast(precision, sdpa, attention):
+    training = Training(device="cpu", precision=precision)
+    assert resolved(training, Abilities(sdpa=sdpa, trunk=True)).attention == attention
+    asked = training.model_copy(update={"attention": "model"})
+    assert resolved(asked, ABLE).attention == "model"
+
+
+@pytest.mark.parametrize("trunk", [True, False])
+def test_the_trunk_is_kept_where_the_model_allows_it(trunk):
+    assert resolved(Training(), Abilities(sdpa=True, trunk=trunk)).trunk_cache is trunk
+    assert resolved(Training(trunk_cache=False), ABLE).trunk_cache is False
 
 
 def test_nothing_is_computed_with_an_auto_left():

@@ -60,6 +60,7 @@ class Eraser:
             work = transaction.to_erase(accepted_by=math.inf if everything else time.time() - self.within)
         steps: dict[str, Callable[[ToErase], None]] = {
             "memory": lambda work: self.forget(work.since.keys()),
+            "trunk cache": lambda work: None,  # with memory
             "artifacts": self._remove_artifacts,
             "manifests": lambda work: None,  # with their artifacts
             "temporary files": lambda work: self.sweep(),

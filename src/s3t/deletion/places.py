@@ -40,8 +40,14 @@ PLACES = (
     _elsewhere(
         "memory",
         "memory of processes that have the run open",
-        holds="encoded records of slices; blocks and heads while they are in use",
+        holds="encoded records of slices, the trunk's states of them; blocks and heads while they are in use",
         erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
+    ),
+    _elsewhere(
+        "trunk cache",
+        "the run folder's disk, in files without a name of processes that train",
+        holds="the trunk's states of records, where memory has no room for them",
+        erased="the system takes it back when the process lets go of the slice, with what is in memory, or ends",
     ),
     _in_run(
         "artifacts",

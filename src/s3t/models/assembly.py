@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +13,11 @@ import torch
 from PIL import Image
 
 from s3t.errors import RecipeError
+from s3t.models.alone import ALONE
 from s3t.models.base import check_model, load_base
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoder, TextEncoder, encoder_for
+from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
+from s3t.models.passes import Passes, pack_states, padded_states
 from s3t.recipe import Recipe
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
@@ -35,8 +39,18 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, 
     return BlockModel(base, recipe.adapter), encoder
 
 
-def check_assembly(folder: Path, recipe: Recipe) -> None:
-    """Whether the model can be trained by the recipe: layers, modules, encoder; then all blocks on, and two inputs.
+@dataclass(frozen=True, kw_only=True)
+class Abilities:
+    """What a model can do, found out with public inputs alone."""
+
+    sdpa: bool
+    """It has an attention made of torch's scaled_dot_product_attention."""
+    trunk: bool
+    """A pass that starts at any block's border, with states of each record alone, gives what the whole pass gives."""
+
+
+def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
+    """Whether the model can be trained by the recipe: layers, modules, encoder; then all blocks on, and three inputs.
 
     Raises:
         RecipeError: with every problem found.
@@ -51,33 +65,56 @@ def check_assembly(folder: Path, recipe: Recipe) -> None:
             problems.append(_unfit(folder, recipe, error))
     if not problems:
         try:
-            _try_out(folder, recipe)
+            return _try_out(folder, recipe)
         except RecipeError as error:
             problems += error.problems
         except _UNFIT as error:
             problems.append(_unfit(folder, recipe, error))
-    if problems:
-        raise RecipeError("the recipe", list(dict.fromkeys(problems)))
+    raise RecipeError("the recipe", list(dict.fromkeys(problems)))
 
 
-def _try_out(folder: Path, recipe: Recipe) -> None:
-    """Draw the head, mount every block at its initial values, and pass two inputs of different length."""
+def _try_out(folder: Path, recipe: Recipe) -> Abilities:
+    """Draw the head, mount every block at its initial values, and pass inputs of different length."""
     model, encoder = assemble(folder, recipe, labels=1 if recipe.task.is_regression else 2)
     model.reset_head(seed=0)
-    batch = encoder.collate(encoder.encode(_two_inputs(recipe)))
-    with model.mounted([]) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
+    records = encoder.encode(_inputs(recipe))
+    with ALONE, model.mounted([]) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for _ in range(recipe.partition.slices):
             mount.add_block()
-        mount.base.model(**batch)
+        mount.base.model(**encoder.collate(records))
+        borders = [model.border(block) for block in range(1, recipe.partition.slices + 1)]
+        trunk = _can_start_at(borders, model.passes, encoder, records)
+    if recipe.training.trunk_cache is True and not trunk:
+        problem = "this model gives something else when a pass starts at a block's border; set it to auto"
+        raise RecipeError("the recipe", [f"training.trunk_cache: {problem}"])
+    return Abilities(sdpa=bool(getattr(type(model.base.model), "_supports_sdpa", False)), trunk=trunk)
 
 
-def _two_inputs(recipe: Recipe) -> pa.Table:
+def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:
+    batch = encoder.collate(records)
+    try:
+        whole = passes.logits(batch)
+        for border in borders:
+            alone = (encoder.collate([record]) for record in records)
+            packed = [pack_states(one, passes.states(one, [border])[border]) for one in alone]
+            entered = passes.logits(batch, border=border, states=padded_states(batch, packed))
+            if not torch.allclose(entered, whole, rtol=1e-3, atol=1e-4):
+                return False
+    except _UNFIT:
+        return False
+    return True
+
+
+def _inputs(recipe: Recipe) -> pa.Table:
     if recipe.task.is_text:
         names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
-        return pa.table({name: ["one", "one two three"] for name in names})
-    content = io.BytesIO()
-    Image.new("RGB", (32, 32)).save(content, format="png")
-    return pa.table({"image": pa.array([content.getvalue()] * 2, pa.binary())})
+        return pa.table({name: ["one", "one two three", "three four"] for name in names})
+    images = []
+    for color in ("black", "white", "gray"):
+        content = io.BytesIO()
+        Image.new("RGB", (32, 32), color).save(content, format="png")
+        images.append(content.getvalue())
+    return pa.table({"image": pa.array(images, pa.binary())})
 
 
 def _unfit(folder: Path, recipe: Recipe, error: Exception) -> str:

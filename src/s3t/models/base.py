@@ -78,6 +78,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model, info = _auto_class(recipe).from_pretrained(
             folder,
             config=config,
+            attn_implementation=_attention(recipe),
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -177,6 +178,11 @@ def _positions(model: nn.Module) -> int | None:
             # RoBERTa's positions start after that of padding.
             return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
     return None
+
+
+def _attention(recipe: Recipe) -> str | None:
+    """What transformers is asked for; None leaves it to the model."""
+    return recipe.training.attention if recipe.training.attention in ("eager", "sdpa") else None
 
 
 def _auto_class(recipe: Recipe) -> Any:

@@ -18,8 +18,10 @@ from torch import Tensor, nn
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
+from s3t.stages import block_layers
 
 
 class MountedModel:
@@ -132,6 +134,7 @@ class BlockModel:
 
     def __init__(self, base: Base, adapter: Adapter) -> None:
         self.base = base
+        self.passes = Passes(base)
         self._adapter = adapter
         self._pristine = base_digest(base)
         self._bare_head = {name: base.model.get_parameter(name).detach().clone() for name in base.head}
@@ -168,6 +171,11 @@ class BlockModel:
             for name, value in self._bare_head.items():
                 model.get_parameter(name).data.copy_(value)
             self._mounted = False
+
+    def border(self, block: int) -> int:
+        """The layer at whose input the trunk ends for a stage with this block: the lowest of the block's."""
+        layers_per_slice = self._adapter.layers_per_slice
+        return block_layers(block, layers=self.base.layers.count, layers_per_slice=layers_per_slice)[0]
 
     def reset_head(self, *, seed: int) -> None:
         """Draw the head anew; a first stage starts from it."""

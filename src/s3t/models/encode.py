@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -33,8 +33,16 @@ class Encoder(Protocol):
         """Each row by itself: no row's encoding depends on another's."""
         ...
 
+    def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
+        """The same, but what would take much memory is encoded whenever it is asked for."""
+        ...
+
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """A batch, padded to its longest record."""
+        ...
+
+    def stand_in(self, like: Encoded, count: int) -> dict[str, Tensor] | None:
+        """A batch for a pass that starts at a border, in which the records need not be; None if they must."""
         ...
 
 
@@ -71,9 +79,17 @@ class TextEncoder:
         columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
         return [{name: columns[name][row] for name in columns} for row in range(rows.num_rows)]
 
+    def encode_later(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids take no more memory than texts."""
+        return self.encode(rows)
+
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """Integer tensors, batch x longest."""
         return dict(self._collator([dict(record) for record in records]))
+
+    def stand_in(self, like: Encoded, count: int) -> None:
+        """Masks are made from the tokens."""
+        return
 
 
 class ImageEncoder:
@@ -102,10 +118,32 @@ class ImageEncoder:
         """Float tensors, batch x channels x height x width."""
         return {"pixel_values": torch.stack([record["pixel_values"] for record in records])}
 
+    def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
+        """Decoded whenever asked for: pixels take a hundred times the memory of the file."""
+        return _Decoding(rows["image"].to_pylist(), self._pixels)
+
+    def stand_in(self, like: Encoded, count: int) -> dict[str, Tensor]:
+        """One number in the place of all pixels."""
+        return {"pixel_values": torch.zeros(()).expand(count, *like["pixel_values"].shape)}
+
     def _pixels(self, content: bytes) -> Tensor:
         with PilImage.open(io.BytesIO(content)) as image:
             pixels: Tensor = self._processor(image.convert(self._mode), return_tensors="pt")["pixel_values"][0]
         return pixels
+
+
+class _Decoding(Sequence[Encoded]):
+    """Images that are decoded when they are asked for."""
+
+    def __init__(self, contents: Sequence[bytes], decode: Callable[[bytes], Tensor]) -> None:
+        self._contents = contents
+        self._decode = decode
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    def __getitem__(self, number: Any) -> Any:
+        return {"pixel_values": self._decode(self._contents[number])}
 
 
 def encoder_for(folder: Path, recipe: Recipe) -> Encoder:

@@ -6,10 +6,11 @@ layers that a pass leaves out standing aside, so masks, positions and the head a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from s3t.models.base import Base
@@ -33,6 +34,11 @@ class Passes:
         self._in_tuple = 0
         """Members of the tuple that a layer returns, its states first; 0 if it returns them bare."""
         self._embeddings: nn.Module | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model is."""
+        return next(self._model.parameters()).device
 
     def logits(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """The model's logits.
@@ -140,3 +146,32 @@ class Passes:
 
 class _Stop(Exception):  # noqa: N818
     """The pass has gone far enough."""
+
+
+def token_counts(batch: Batch, states: Tensor) -> list[int]:
+    """Tokens of each record of a batch, without padding."""
+    mask = batch.get("attention_mask")
+    return [states.shape[1]] * len(states) if mask is None else mask.sum(dim=1).tolist()
+
+
+def pack_states(batch: Batch, states: Tensor) -> Tensor:
+    """The states of a batch without those of padding, record after record: tokens x width."""
+    mask = batch.get("attention_mask")
+    return states.flatten(0, 1) if mask is None else states[mask.bool()]
+
+
+def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
+    """States as a batch takes them, batch x tokens x width; those of padding, which nothing looks at, are zero.
+
+    Args:
+        batch: as collated.
+        packed: of each record of the batch.
+    """
+    mask, joined = batch.get("attention_mask"), torch.cat(list(packed))
+    if mask is None:
+        return joined.reshape(len(packed), -1, joined.shape[-1])
+    if len(joined) == mask.numel():
+        return joined.reshape(*mask.shape, -1)
+    states = joined.new_zeros(*mask.shape, joined.shape[-1])
+    states[mask.bool()] = joined
+    return states

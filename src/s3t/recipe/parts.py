@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self, TypeVar
 
 from pydantic import (
     BaseModel,
+    ByteSize,
     ConfigDict,
     Field,
     SecretStr,
@@ -198,6 +199,19 @@ class Training(Part):
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
     """Processor threads of a stage and of a prediction; another number can give other bits. auto: as many as torch
     takes here; resolved at init and kept."""
+    attention: Literal["auto", "eager", "sdpa", "model"] = "auto"
+    """How attention is computed: eager (matrix products one by one), sdpa (torch's scaled_dot_product_attention), or as
+    transformers chooses for the model. auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model
+    has it; resolved at init and kept."""
+    bucketing: Literal["length", "none"] = "length"
+    """length: texts of like length share a batch, so batches are hardly padded. none: batches are drawn from all."""
+    trunk_cache: Literal["auto"] | bool = "auto"
+    """Compute what lies below a block once a slice, not at every step. auto: where a trial at init shows that the model
+    gives the same from there; resolved at init and kept."""
+    cache_memory: Annotated[ByteSize, Field(ge=0)] = ByteSize(2 * 2**30)
+    """Memory for the trunk cache of a process (4GiB)."""
+    cache_disk: Annotated[ByteSize, Field(ge=0)] = ByteSize(32 * 2**30)
+    """Disk, in the run folder, for what of the trunk cache has no place in memory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """Where to train. auto: a GPU if there is one."""
     seed: int = Field(default=0, ge=0, le=MAX_SEED)

@@ -112,8 +112,8 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     from s3t.training.numerics import resolved
 
     folder = model_folder(recipe.base_model, revision=recipe.revision)
-    check_assembly(folder, recipe)
-    return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training)})
+    abilities = check_assembly(folder, recipe)
+    return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training, abilities)})
 
 
 def _checked_url(url: str | None) -> str | None:

@@ -19,9 +19,11 @@ from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
 from s3t.run.secret import write_secret
 from s3t.sequences import Order
+from s3t.stages.key import AS_ONCE
 
-RUN_FORMAT = 2
-"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date. Newer ones are not opened."""
+RUN_FORMAT = 3
+"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. In those two the recipe
+lacks the fields of `stages.key.AS_ONCE`. Newer ones are not opened."""
 
 
 @dataclass(frozen=True)
@@ -133,8 +135,8 @@ def read_description(layout: Layout) -> Description:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error
     found = content.get("format") if isinstance(content, dict) else None
     if found == 1:
-        content |= {"format": RUN_FORMAT, "run": _name_in_format_1(layout, content), "ledger": None}
-    elif found != RUN_FORMAT:
+        content |= {"format": 2, "run": _name_in_format_1(layout, content), "ledger": None}
+    elif found not in (2, RUN_FORMAT):
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
@@ -163,13 +165,16 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description]:
         IntegrityError: a describing file is damaged.
     """
     description = read_description(layout)
-    if json.loads(layout.description.read_bytes())["format"] != RUN_FORMAT:
+    if json.loads(layout.description.read_bytes())["format"] == 1:
         # Older versions then refuse it, as they must. Under the lock (in this format always a file), for who has that
         # sweeps temporary files.
         with needed(FileRunLock(layout.lock)), storage_errors("bringing the run up to date"):
             write_description(layout, description)
     try:
-        recipe = recipe_from(yaml.safe_load(layout.recipe.read_text(encoding="utf-8")), where=str(layout.recipe))
+        content = yaml.safe_load(layout.recipe.read_text(encoding="utf-8"))
+        if description.format < RUN_FORMAT and isinstance(content, dict) and isinstance(content["training"], dict):
+            content["training"] = AS_ONCE | content["training"]
+        recipe = recipe_from(content, where=str(layout.recipe))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise _damaged(layout, error) from error
     return recipe, description

@@ -379,6 +379,7 @@ class Run:
 
                 self._loaded = Workshop(
                     slices=self._layout.slices,
+                    tmp=self._layout.tmp,
                     recipe=self._recipe,
                     labels=self.labels,
                     inputs=self._parts.key_inputs,

@@ -24,19 +24,20 @@ from s3t.partition import Place
 from s3t.prediction.aggregate import Scores
 from s3t.prediction.member import member_logits
 from s3t.recipe import Recipe
-from s3t.records import read_slice
+from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, stage_key, stage_seed
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
-from s3t.training import Examples, environment, resolve_device, train_stage
+from s3t.training import environment, resolve_device, train_stage
 
 
 class Workshop:
-    """One base model in memory, and the encoded slices that training has gone through."""
+    """One base model in memory, and what it is trained on."""
 
     def __init__(
         self,
         *,
         slices: Path,
+        tmp: Path,
         recipe: Recipe,
         labels: Sequence[str],
         inputs: KeyInputs,
@@ -48,16 +49,21 @@ class Workshop:
                 f"the base model in {folder} has changed since the run was made; put the old one back, or make a new "
                 "run"
             )
-        self._slices = slices
         self._recipe = recipe
-        self._labels = labels
         self._inputs = inputs
         self._store = store
         self._model, self._encoder = assemble(folder, recipe, labels=max(1, len(labels)))
         self._model.base.model.to(resolve_device(recipe.training.device))
-        # Encoded slices with their digest: one that lost a record has another, and forget() drops the old.
-        self._remembering = threading.RLock()
-        self._encoded: dict[Place, tuple[str, Sequence[Encoded], torch.Tensor]] = {}
+        self._turn = threading.Lock()
+        self.material = Material(
+            slices=slices,
+            tmp=tmp,
+            recipe=recipe,
+            labels=labels,
+            secret=inputs.secret,
+            model=self._model,
+            encoder=self._encoder,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -70,19 +76,11 @@ class Workshop:
 
     def forget(self, places: Collection[Place]) -> None:
         """Drop what is in memory of slices that lost a record."""
-        with self._remembering:
-            for place in places:
-                self._encoded.pop(place, None)
+        self.material.forget(places)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of slices that have lost a record, or are losing one, by whosever hand."""
-        self.forget(
-            [
-                place
-                for place, known in list(self._encoded.items())
-                if known[0] != snapshot.slices[place].digest or snapshot.slices[place].pending
-            ]
-        )
+        self.material.forget_stale(snapshot)
 
     def train(
         self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None] = lambda records: None
@@ -96,15 +94,15 @@ class Workshop:
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
-        trained = train_stage(
-            self._model,
-            parents=[unpack(artifact.content) for artifact in parents],
-            examples=self._examples(stage, digests),
-            encoder=self._encoder,
-            training=self._recipe.training,
-            seed=partial(stage_seed, self._recipe.training.seed, stage),
-            on_step=on_step,
-        )
+        with self._turn:  # one stage's states at a time
+            trained = train_stage(
+                self._model,
+                parents=[unpack(artifact.content) for artifact in parents],
+                examples=self.material.examples(stage, digests, on_batch=lambda: on_step(0)),
+                training=self._recipe.training,
+                seed=partial(stage_seed, self._recipe.training.seed, stage),
+                on_step=on_step,
+            )
         content = pack(trained.tensors)
         manifest = Manifest(
             key=key,
@@ -157,35 +155,3 @@ class Workshop:
 
     def _artifacts(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return read_chain(self._store, stage, keys=snapshot.stages, slice_digests=snapshot.digests(stage))
-
-    def _examples(self, stage: Stage, digests: Sequence[str]) -> Examples:
-        """The prefix's records, slice after slice, from files that are what the ledger says they are."""
-        records: list[Encoded] = []
-        targets: list[torch.Tensor] = []
-        for index, digest in zip(stage.prefix, digests, strict=True):
-            encoded, labels = self._slice(Place(stage.shard, index), digest)
-            records += encoded
-            targets.append(labels)
-        return Examples(records=records, targets=torch.cat(targets))
-
-    def _slice(self, place: Place, digest: str) -> tuple[Sequence[Encoded], torch.Tensor]:
-        known = self._encoded.get(place)
-        if known is None or known[0] != digest:
-            content = read_slice(self._slices, place, self._inputs.secret)
-            if content.digest != digest:
-                raise IntegrityError(
-                    f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; "
-                    "restore the run from a backup"
-                )
-            known = digest, self._encoder.encode(content.rows), self._targets(content.rows)
-            with self._remembering:  # the ledger's watcher forgets meanwhile
-                self.forget([other for other in self._encoded if other.shard != place.shard])  # one shard in memory
-                self._encoded[place] = known
-        return known[1], known[2]
-
-    def _targets(self, rows: pa.Table) -> torch.Tensor:
-        labels = rows["label"].to_pylist()
-        if self._recipe.task.is_regression:
-            return torch.tensor(labels, dtype=torch.float32)
-        index = {label: number for number, label in enumerate(self._labels)}
-        return torch.tensor([index[label] for label in labels], dtype=torch.int64)

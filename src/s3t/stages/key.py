@@ -23,6 +23,10 @@ KEY_FORMAT = 1
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 
+AS_ONCE = {"attention": "model", "bucketing": "none", "trunk_cache": False}
+"""What fields that came later mean in runs that were made before: the procedure of that time."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeyInputs:
     """What all stages of a run have in common."""
@@ -44,9 +48,12 @@ def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
     Raises:
         ValueError: an `auto` is left; the key would not say what was computed.
     """
-    training = recipe.training.model_dump(mode="json", exclude={"device"})
+    training = recipe.training.model_dump(mode="json", exclude={"device", "cache_memory", "cache_disk"})
     if "auto" in training.values():
         raise ValueError("an `auto` of the recipe's training part is not resolved")
+    for name, value in AS_ONCE.items():
+        if training[name] == value:
+            del training[name]  # so that stages of that time keep their keys
     features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
     if not recipe.task.is_text:
         features = {"image": recipe.image.model_dump(mode="json")}

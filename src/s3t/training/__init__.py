@@ -1,13 +1,18 @@
 """Training one stage: a pure function of its records, its parents and declared numbers."""
 
+from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
-from s3t.training.stage import Examples, Trained, train_stage
+from s3t.training.stage import Trained, train_stage
+from s3t.training.trunk import TrunkCache, fill
 
 __all__ = [
+    "EncodedSlice",
     "Examples",
     "Trained",
+    "TrunkCache",
     "environment",
     "exact_numerics",
+    "fill",
     "resolve_device",
     "resolved",
     "train_stage",

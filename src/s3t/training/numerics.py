@@ -17,6 +17,7 @@ from importlib.metadata import version
 import torch
 
 from s3t.models.alone import ALONE
+from s3t.models.assembly import Abilities
 from s3t.recipe import Training
 
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
@@ -32,18 +33,29 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def resolved(training: Training) -> Training:
+def resolved(training: Training, abilities: Abilities) -> Training:
     """The same with every `auto` that decides bits replaced by what it means here.
 
     Precision: bfloat16 where the processor multiplies it natively, else float32. Threads: as many as torch takes.
-    The device stays `auto`: it is noted in the manifests, and a run may move to another.
+    Attention: that of torch where the model has it; but on a CPU the backward pass of that is slow in bfloat16. The
+    device stays `auto`: it is noted in the manifests, and a run may move to another.
+
+    Args:
+        training: as declared.
+        abilities: of the model.
     """
-    precision, threads = training.precision, training.threads
+    device = resolve_device(training.device)
+    precision, threads, attention = training.precision, training.threads, training.attention
     if precision == "auto":
-        precision = "bfloat16" if _has_bfloat16(resolve_device(training.device)) else "float32"
+        precision = "bfloat16" if _has_bfloat16(device) else "float32"
     if threads == "auto":
         threads = torch.get_num_threads()
-    return training.model_copy(update={"precision": precision, "threads": threads})
+    if attention == "auto":
+        slow = device.type == "cpu" and precision == "bfloat16"
+        attention = "sdpa" if abilities.sdpa and not slow else "eager"
+    cached = abilities.trunk if training.trunk_cache == "auto" else training.trunk_cache
+    settled = {"precision": precision, "threads": threads, "attention": attention, "trunk_cache": cached}
+    return training.model_copy(update=settled)
 
 
 def _has_bfloat16(device: torch.device) -> bool:

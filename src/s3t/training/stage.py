@@ -9,7 +9,7 @@ stage leaves, for a shallower prefix must not serve with a head that has seen de
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -18,20 +18,12 @@ from transformers import get_scheduler
 
 from s3t.errors import TrainingError
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder
+from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
 from s3t.training.batches import epoch_batches
+from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
-
-
-@dataclass(frozen=True, kw_only=True)
-class Examples:
-    """The records of a prefix, slice after slice, encoded one by one."""
-
-    records: Sequence[Encoded]
-    targets: Tensor
-    """Label indices (int64) or numbers (float32), one a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +40,6 @@ def train_stage(
     *,
     parents: Sequence[StageTensors],
     examples: Examples,
-    encoder: Encoder,
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None] = lambda records: None,
@@ -59,7 +50,6 @@ def train_stage(
         model: the base model; left as it was.
         parents: the stages above, top block first; empty for a first stage.
         examples: the records of the whole prefix.
-        encoder: pads batches.
         training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
         on_step: told the number of records of each step.
@@ -78,7 +68,7 @@ def train_stage(
             mount.add_block()
             own = mount.thaw()
             torch.manual_seed(seed("dropout"))
-            steps = _fit(mount.base.model, own, examples, encoder, training, seed, on_step)
+            steps = _fit(model.passes, own, examples, training, seed, on_step)
             if not all(bool(parameter.isfinite().all()) for parameter in own):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -90,16 +80,14 @@ def train_stage(
 
 
 def _fit(
-    module: nn.Module,
+    passes: Passes,
     own: Sequence[nn.Parameter],
     examples: Examples,
-    encoder: Encoder,
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None],
 ) -> int:
-    device = own[0].device
-    count = len(examples.records)
+    count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
     matrices = [parameter for parameter in own if parameter.ndim > 1]
     vectors = [parameter for parameter in own if parameter.ndim <= 1]
@@ -115,11 +103,11 @@ def _fit(
     warmup = math.floor(training.warmup * total)
     scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
     steps = 0
+    lengths = examples.lengths if training.bucketing == "length" else None
     for epoch in range(training.epochs):
-        for chosen in epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}")):
-            batch = encoder.collate([examples.records[index] for index in chosen])
-            outputs = module(**{name: tensor.to(device) for name, tensor in batch.items()})
-            loss = _loss(outputs.logits, examples.targets[chosen].to(device))
+        order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
+        for batch, states, targets in _on_device(examples, order, passes.device):
+            loss = _loss(passes.logits(batch, border=examples.border, states=states), targets)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(own, training.max_grad_norm)
@@ -127,8 +115,38 @@ def _fit(
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
             steps += 1
-            on_step(len(chosen))
+            on_step(len(targets))
     return steps
+
+
+def _on_device(
+    examples: Examples, order: Sequence[Sequence[int]], device: torch.device
+) -> Iterator[tuple[Batch, Tensor | None, Tensor]]:
+    """Each batch with its states and targets. For a GPU the next one is on its way while one is computed on."""
+    waiting = None
+    for chosen in order:
+        batch, states = examples.batch(chosen)
+        ready = (
+            {name: _moved(tensor, device) for name, tensor in batch.items()},
+            None if states is None else _moved(states, device),
+            _moved(examples.targets[chosen], device),
+        )
+        if device.type != "cuda":
+            yield ready
+            continue
+        if waiting is not None:
+            yield waiting
+        waiting = ready
+    if waiting is not None:
+        yield waiting
+
+
+def _moved(tensor: Tensor, device: torch.device) -> Tensor:
+    if device.type != "cuda":
+        return tensor.to(device)
+    if 0 in tensor.stride():  # stands in for another; to pin it would fill memory
+        return torch.zeros((), dtype=tensor.dtype, device=device).expand(tensor.shape)
+    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def _loss(logits: Tensor, targets: Tensor) -> Tensor:

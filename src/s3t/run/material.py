@@ -1,0 +1,160 @@
+"""What stages are trained on: slices, read and checked, encoded, with the trunk's states of them. Imports torch.
+
+It lies in memory, so that it is made once for all stages of a shard, for as long as it is what the ledger knows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import torch
+
+from s3t.errors import IntegrityError
+from s3t.ledger import Snapshot
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoder
+from s3t.partition import Place, Secret
+from s3t.recipe import Recipe
+from s3t.records import read_slice
+from s3t.stages import Stage
+from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill
+from s3t.training.examples import SliceStates
+
+EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
+
+
+class Material:
+    """One run's.
+
+    Args:
+        slices: the folder of slice files.
+        tmp: where what has no room in memory goes, in files without a name.
+        recipe: the run's.
+        labels: in the head's order.
+        secret: the run's.
+        model: the bare base model.
+        encoder: the model's.
+    """
+
+    def __init__(
+        self,
+        *,
+        slices: Path,
+        tmp: Path,
+        recipe: Recipe,
+        labels: Sequence[str],
+        secret: Secret,
+        model: BlockModel,
+        encoder: Encoder,
+    ) -> None:
+        self._slices = slices
+        self._recipe = recipe
+        self._labels = labels
+        self._secret = secret
+        self._model = model
+        self._encoder = encoder
+        self._remembering = threading.RLock()
+        self._encoded: dict[Place, EncodedSlice] = {}
+        training = recipe.training
+        self._trunk = TrunkCache(memory=training.cache_memory, disk=training.cache_disk, folder=tmp)
+
+    @property
+    def held(self) -> frozenset[Place]:
+        """Slices of which something is in memory."""
+        with self._remembering:
+            return frozenset(self._encoded) | self._trunk.places
+
+    def forget(self, places: Collection[Place]) -> None:
+        """Let go of slices that lost a record."""
+        with self._remembering:
+            for place in places:
+                self._encoded.pop(place, None)
+            self._trunk.forget(lambda place, digest: place in places)
+
+    def forget_stale(self, snapshot: Snapshot) -> None:
+        """Let go of slices that have lost a record, or are losing one, by whosever hand."""
+
+        def stale(place: Place, digest: str) -> bool:
+            return snapshot.slices[place].pending or snapshot.slices[place].digest != digest
+
+        with self._remembering:
+            self.forget([place for place, encoded in self._encoded.items() if stale(place, encoded.digest)])
+            self._trunk.forget(stale)
+
+    def examples(self, stage: Stage, digests: Sequence[str], *, on_batch: Callable[[], None]) -> Examples:
+        """The records of a stage's prefix, from files that are what the ledger says they are.
+
+        Args:
+            stage: the stage.
+            digests: of the prefix's slices, in its order.
+            on_batch: called at every batch of states that have to be computed.
+
+        Raises:
+            IntegrityError: a file is not what it should be.
+            StorageError: the trunk cache has no room.
+        """
+        parts = [
+            self._slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
+        ]
+        if not self._recipe.training.trunk_cache:
+            return Examples(parts, self._encoder)
+        border = self._model.border(stage.depth)
+        needed = {(part.place, border) for part in parts}
+        states = [self._states(part, stage.depth, needed, on_batch) for part in parts]
+        return Examples(parts, self._encoder, border=border, states=states)
+
+    def _states(
+        self, part: EncodedSlice, depth: int, needed: Collection[tuple[Place, int]], on_batch: Callable[[], None]
+    ) -> SliceStates:
+        border = self._model.border(depth)
+        found = self._trunk.find(part.place, border, part.digest)
+        if found is not None or not part.records:
+            return found or EMPTY
+        # In the same go at the borders of the deeper blocks, which other stages will start at.
+        deeper = (self._model.border(block) for block in range(depth + 1, self._recipe.partition.slices + 1))
+        wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]
+        with exact_numerics(self._model.passes.device, self._recipe.training):
+            return fill(
+                self._trunk,
+                self._model.passes,
+                part,
+                self._encoder,
+                borders=wanted,
+                batch_size=self._recipe.training.batch_size,
+                needed=needed,
+                on_batch=on_batch,
+            )[border]
+
+    def _slice(self, place: Place, digest: str) -> EncodedSlice:
+        with self._remembering:
+            known = self._encoded.get(place)
+        if known is None or known.digest != digest:
+            content = read_slice(self._slices, place, self._secret)
+            if content.digest != digest:
+                raise IntegrityError(
+                    f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; "
+                    "restore the run from a backup"
+                )
+            known = self._encode(place, digest, content.rows)
+            with self._remembering:  # the ledger's watcher forgets meanwhile
+                others = [other for other in self._encoded if other.shard != place.shard]  # one shard in memory
+                for other in others:
+                    del self._encoded[other]
+                self._encoded[place] = known
+        return known
+
+    def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
+        encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
+        records = encode(rows)
+        lengths = [len(record["input_ids"]) for record in records] if self._recipe.task.is_text else None
+        return EncodedSlice(place=place, digest=digest, records=records, targets=self._targets(rows), lengths=lengths)
+
+    def _targets(self, rows: pa.Table) -> torch.Tensor:
+        labels = rows["label"].to_pylist()
+        if self._recipe.task.is_regression:
+            return torch.tensor(labels, dtype=torch.float32)
+        index = {label: number for number, label in enumerate(self._labels)}
+        return torch.tensor([index[label] for label in labels], dtype=torch.int64)

@@ -1,0 +1,104 @@
+"""What a stage is trained on: the encoded records of its prefix, and perhaps the trunk's states of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from s3t.models.encode import Encoded, Encoder
+from s3t.models.passes import Batch, padded_states
+from s3t.partition import Place
+
+Name = tuple[Place, int]
+"""A slice, and the border of a block."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncodedSlice:
+    """A slice as the model takes it."""
+
+    place: Place
+    digest: str
+    """Of the slice's file."""
+    records: Sequence[Encoded]
+    """Each encoded by itself; perhaps as it is asked for."""
+    targets: Tensor
+    """Label indices (int64) or numbers (float32), one a record."""
+    lengths: Sequence[int] | None
+    """Tokens of each record; None where all records are of one size."""
+
+    def of(self, chosen: Sequence[int]) -> list[Encoded]:
+        """Some of the records."""
+        return [self.records[number] for number in chosen]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceStates:
+    """The hidden states of a slice at one border."""
+
+    packed: Tensor
+    """Tokens x width, record after record in the order in which they were computed, without padding."""
+    starts: Sequence[int]
+    """For each record, as they lie in the slice, its first row."""
+    lengths: Sequence[int]
+    """For each record its tokens."""
+
+    def of(self, record: int) -> Tensor:
+        """One record's states, tokens x width."""
+        start = self.starts[record]
+        return self.packed[start : start + self.lengths[record]]
+
+
+class Examples:
+    """The records of a prefix, slice after slice.
+
+    Args:
+        slices: the prefix's.
+        encoder: collates batches.
+        border: the layer at which a pass starts.
+        states: of each slice, the states there; without them a pass starts at the inputs.
+    """
+
+    def __init__(
+        self,
+        slices: Sequence[EncodedSlice],
+        encoder: Encoder,
+        *,
+        border: int = 0,
+        states: Sequence[SliceStates] | None = None,
+    ) -> None:
+        self.border = border
+        self._slices = slices
+        self._encoder = encoder
+        self._states = states
+        self._at = [(index, record) for index, part in enumerate(slices) for record in range(len(part.records))]
+        self.targets = torch.cat([part.targets for part in slices])
+        """Label indices (int64) or numbers (float32), one a record."""
+        self.lengths: list[int] | None = None
+        """Tokens of each record; None where all records are of one size."""
+        if all(part.lengths is not None for part in slices):
+            self.lengths = [length for part in slices for length in part.lengths or ()]
+
+    def __len__(self) -> int:
+        """Records."""
+        return len(self._at)
+
+    def batch(self, chosen: Sequence[int]) -> tuple[Batch, Tensor | None]:
+        """Some records collated, and their states, padded alike, if a pass starts at a border."""
+        at = [self._at[number] for number in chosen]
+        if self._states is None:
+            return self._collated(at), None
+        batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at)
+        return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
+
+    def _collated(self, at: Sequence[tuple[int, int]]) -> Batch:
+        return self._encoder.collate([self._slices[index].records[record] for index, record in at])
+
+    @cached_property
+    def _first(self) -> Encoded:
+        index, record = self._at[0]
+        return self._slices[index].records[record]

@@ -1,0 +1,229 @@
+"""The trunk cache: hidden states of slices at the borders of blocks, computed once, in batches of the slice alone.
+
+So they are a function of the slice, whatever has room in memory. They live in this process, and die with the slice or
+with the process: what has no room in memory lies in files without a name, which the system takes back by itself.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from s3t.disk import storage_errors
+from s3t.errors import StorageError
+from s3t.models.encode import Encoder
+from s3t.models.passes import Passes, pack_states, token_counts
+from s3t.partition import Place
+from s3t.training.batches import cut
+from s3t.training.examples import EncodedSlice, Name, SliceStates
+
+
+@dataclass(kw_only=True)
+class _Held:
+    digest: str
+    states: SliceStates
+    on_disk: bool
+
+    @property
+    def size(self) -> int:
+        return self.states.packed.nbytes
+
+
+class TrunkCache:
+    """States within a budget of memory and one of disk. What was used least recently moves to the disk, or goes.
+
+    Safe to share among threads.
+
+    Args:
+        memory: bytes.
+        disk: bytes.
+        folder: where files without a name are made.
+    """
+
+    def __init__(self, *, memory: int, disk: int, folder: Path) -> None:
+        self._memory = memory
+        self._disk = disk
+        self._folder = folder
+        self._changing = threading.RLock()
+        self._held: dict[Name, _Held] = {}  # least recently used first
+
+    def find(self, place: Place, border: int, digest: str) -> SliceStates | None:
+        """What is held of a slice with a digest."""
+        with self._changing:
+            held = self._held.get((place, border))
+            if held is None or held.digest != digest:
+                return None
+            self._held[place, border] = self._held.pop((place, border))
+            return held.states
+
+    def room(self, tokens: int, like: Tensor, *, needed: Collection[Name]) -> tuple[Tensor, bool]:
+        """Room for states that are about to be computed, and whether it is on the disk.
+
+        Args:
+            tokens: rows.
+            like: some of them, for their width and type.
+            needed: what may not go, because the stage that is trained takes all of it at once.
+
+        Raises:
+            StorageError: neither budget has room beside what is needed, or the disk refused.
+        """
+        size = _size(tokens, like)
+        with self._changing:
+            for on_disk in (False, True):
+                if self._make_room(size, on_disk=on_disk, needed=needed):
+                    return self._made(tokens, like, on_disk=on_disk), on_disk
+            taken = sum(held.size for name, held in self._held.items() if name in needed)
+        raise StorageError(
+            f"the trunk cache has no room: this stage needs {_gib(taken + size)} and more of it at once, and "
+            f"training.cache_memory is {_gib(self._memory)}, training.cache_disk {_gib(self._disk)}. Raise one of them "
+            "in the run's recipe.yaml (they change no bits), or make a run with trunk_cache: false"
+        )
+
+    def free_room(self, tokens: int, like: Tensor) -> tuple[Tensor, bool] | None:
+        """As `room`, where nothing has to go for it; else None."""
+        size = _size(tokens, like)
+        with self._changing:
+            for on_disk, budget in ((False, self._memory), (True, self._disk)):
+                if self.used(on_disk=on_disk) + size <= budget:
+                    return self._made(tokens, like, on_disk=on_disk), on_disk
+        return None
+
+    def put(self, name: Name, digest: str, states: SliceStates, *, on_disk: bool) -> None:
+        """Hold states in the room that was made for them."""
+        with self._changing:
+            self._held[name] = _Held(digest=digest, states=states, on_disk=on_disk)
+
+    def forget(self, stale: Callable[[Place, str], bool]) -> None:
+        """Let go of slices, by place and digest."""
+        with self._changing:
+            for name, held in list(self._held.items()):
+                if stale(name[0], held.digest):
+                    del self._held[name]
+
+    @property
+    def places(self) -> frozenset[Place]:
+        """Slices of which something is held."""
+        with self._changing:
+            return frozenset(place for place, _ in self._held)
+
+    def used(self, *, on_disk: bool) -> int:
+        """Bytes in memory, or on the disk."""
+        with self._changing:
+            return sum(held.size for held in self._held.values() if held.on_disk is on_disk)
+
+    def _make_room(self, size: int, *, on_disk: bool, needed: Collection[Name]) -> bool:
+        """Whether there is room now; what is not needed moves to the disk, or goes."""
+        budget = self._disk if on_disk else self._memory
+        others = [name for name, held in self._held.items() if held.on_disk is on_disk and name not in needed]
+        movable = sum(self._held[name].size for name in others)
+        if size > budget - self.used(on_disk=on_disk) + movable:
+            return False
+        for name in others:
+            if self.used(on_disk=on_disk) + size <= budget:
+                break
+            held = self._held.pop(name)
+            if not on_disk and self._make_room(held.size, on_disk=True, needed=needed):
+                self._held[name] = self._moved(held)
+        return True
+
+    def _moved(self, held: _Held) -> _Held:
+        mapped = self._made(len(held.states.packed), held.states.packed, on_disk=True)
+        mapped.copy_(held.states.packed)
+        states = SliceStates(packed=mapped, starts=held.states.starts, lengths=held.states.lengths)
+        return _Held(digest=held.digest, states=states, on_disk=True)
+
+    def _made(self, tokens: int, like: Tensor, *, on_disk: bool) -> Tensor:
+        shape, size = (tokens, like.shape[-1]), _size(tokens, like)
+        if not on_disk or size == 0:
+            return torch.empty(shape, dtype=like.dtype)
+        with storage_errors("making room for the trunk cache"):
+            self._folder.mkdir(exist_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder) as file:
+                os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here; later it would kill us
+                mapped = mmap.mmap(file.fileno(), size)
+        return torch.frombuffer(mapped, dtype=like.dtype).reshape(shape)
+
+
+def fill(
+    cache: TrunkCache,
+    passes: Passes,
+    contents: EncodedSlice,
+    encoder: Encoder,
+    *,
+    borders: Collection[int],
+    batch_size: int,
+    needed: Collection[Name],
+    on_batch: Callable[[], None],
+) -> dict[int, SliceStates]:
+    """Compute a slice's states in one go through its records, and hold them.
+
+    Args:
+        cache: where.
+        passes: through the bare base model; within `exact_numerics`.
+        contents: the slice.
+        encoder: collates batches.
+        borders: where states are wanted. Those that no stage needs now are left out where there is no free room.
+        batch_size: records a pass.
+        needed: what the stage that is trained needs at once.
+        on_batch: called after each pass.
+
+    Returns:
+        The states at the borders for which there was room: at least at those that are needed.
+
+    Raises:
+        StorageError: there is no room, or the disk refused.
+    """
+    order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
+    batches = cut(order or list(range(len(contents.records))), batch_size)
+    device = passes.device
+    rooms: dict[int, tuple[Tensor, bool]] | None = None
+    starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
+    for chosen in batches:
+        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(chosen)).items()}
+        with torch.no_grad():
+            found = passes.states(batch, borders)
+        packed = {border: pack_states(batch, states) for border, states in found.items()}
+        tokens = token_counts(batch, next(iter(found.values())))
+        if rooms is None:
+            total = sum(contents.lengths) if contents.lengths else tokens[0] * len(contents.records)
+            rooms = _rooms(cache, contents.place, packed, total, needed=needed)
+        for border, (room, _) in rooms.items():
+            room[row : row + len(packed[border])] = packed[border]
+        for record, count in zip(chosen, tokens, strict=True):
+            starts[record], lengths[record] = row, count
+            row += count
+        on_batch()
+    states = {}
+    for border, (room, on_disk) in (rooms or {}).items():
+        states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)
+        cache.put((contents.place, border), contents.digest, states[border], on_disk=on_disk)
+    return states
+
+
+def _rooms(
+    cache: TrunkCache, place: Place, packed: Mapping[int, Tensor], tokens: int, *, needed: Collection[Name]
+) -> dict[int, tuple[Tensor, bool]]:
+    """Room at every border that is needed, and at the others that there is free room for. The needed ones first."""
+    rooms = {}
+    for border in sorted(packed, key=lambda border: (place, border) not in needed):
+        if (place, border) in needed:
+            rooms[border] = cache.room(tokens, packed[border], needed=needed)
+        elif (free := cache.free_room(tokens, packed[border])) is not None:
+            rooms[border] = free
+    return rooms
+
+
+def _size(tokens: int, like: Tensor) -> int:
+    return tokens * like.shape[-1] * like.element_size()
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"

@@ -1,0 +1,136 @@
+"""What makes training fast changes nothing that it should not: no bit with the budget, hardly a number otherwise."""
+
+import gc
+import weakref
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from pydantic import ByteSize
+
+import s3t
+from s3t.models.assembly import assemble
+from s3t.partition import Place
+from s3t.recipe import recipe_from
+from s3t.records import ingest
+from s3t.stages import Stage, stage_seed
+from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
+from tests import tiny
+
+PLAIN = {"attention": "model", "bucketing": "none", "trunk_cache": False}
+TABLES = {"text": tiny.text_table, "image": tiny.image_table}
+
+
+@pytest.fixture
+def models(text_model, image_model):
+    return {"text": text_model, "image": image_model}
+
+
+def trained(folder, model, kind, **training):
+    with s3t.Run.create(folder, recipe=tiny.recipe(model, kind=kind, training=training), data=TABLES[kind]()) as run:
+        run.train()
+        return tiny.artifacts(folder), run
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
+def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
+    """All in memory; all on the disk; hardly room for one stage, so that states come and go."""
+    budgets = {"memory": (1 << 30, 0), "disk": (0, 1 << 30), "scarce": (6000, 12_000)}
+    results = {
+        name: trained(tmp_path / name, models[kind], kind, precision=precision, cache_memory=memory, cache_disk=disk)[0]
+        for name, (memory, disk) in budgets.items()
+    }
+    assert results["memory"] == results["disk"] == results["scarce"]
+    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **PLAIN)
+    assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
+
+
+def test_a_budget_without_room_for_a_stage_says_what_to_do_and_a_larger_one_goes_on(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, training={"cache_memory": 1000, "cache_disk": 1000})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        with pytest.raises(s3t.StorageError, match=r"trunk cache has no room.*recipe\.yaml"):
+            run.train()
+        written = (run.path / "recipe.yaml").read_text()
+    (tmp_path / "run" / "recipe.yaml").write_text(written.replace("cache_disk: 1000", "cache_disk: 1MiB"))
+    with s3t.Run.open(tmp_path / "run") as run:
+        run.train()
+        assert run.audit(replay=2).ok
+    assert tiny.artifacts(run.path) == trained(tmp_path / "roomy", text_model, "text")[0]
+
+
+@pytest.mark.parametrize("budget", [{"cache_memory": "1MiB", "cache_disk": 0}, {"cache_memory": 0}], ids=str)
+def test_states_die_with_their_slice(text_model, tmp_path, budget):
+    """In memory, and in files without a name: only the process itself could still read them."""
+    with s3t.Run.create(
+        tmp_path / "run", recipe=tiny.recipe(text_model, training=budget), data=tiny.text_table()
+    ) as run:
+        run.train()
+        material = run._workshop().material
+        place = Place(*run.delete(records=["r3"], dry_run=True).slices[0])
+        held = [weakref.ref(states) for (at, _), states in states_of(material) if at == place]
+        mapped = open_files(tmp_path)
+        assert len(held) == 3  # at the border of every block
+        assert bool(mapped) == (budget["cache_memory"] == 0)
+        run.delete(records=["r3"])
+        gc.collect()
+        assert place not in material.held
+        assert [states() for states in held] == [None] * len(held)
+        assert len(open_files(tmp_path)) == (len(mapped) - len(held) if mapped else 0)
+
+
+def states_of(material):
+    return [(name, kept.states) for name, kept in material._trunk._held.items()]
+
+
+def open_files(folder):
+    """Files without a name below a folder that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return {line.split()[4] for line in lines if str(folder) in line and line.endswith("(deleted)")}
+
+
+def gradients(model, kind, precision, *, fast, depth):
+    """Of the first step of a stage, on the same records."""
+    recipe = recipe_from(tiny.recipe(model, kind=kind, training={"precision": precision, "threads": 1}))
+    assembled, encoder = assemble(model, recipe, labels=3)
+    rows = ingest(TABLES[kind](), recipe).rows.slice(0, 6)
+    records = encoder.encode(rows)
+    lengths = [len(record["input_ids"]) for record in records] if kind == "text" else None
+    targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
+    part = EncodedSlice(place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths)
+    seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
+    training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none"})
+    above, found = [], []
+    for _ in range(1, depth):
+        parent = train_stage(assembled, parents=above, examples=Examples([part], encoder), training=training, seed=seed)
+        above = [*above, parent.tensors]
+    border = assembled.border(depth)
+    if fast:
+        cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
+        with stage.exact_numerics(torch.device("cpu"), training):
+            states = fill(
+                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), on_batch=list
+            )
+        examples = Examples([part], encoder, border=border, states=[states[border]])
+    else:
+        examples = Examples([part], encoder)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
+        train_stage(assembled, parents=above, examples=examples, training=training, seed=seed)
+    return found
+
+
+@pytest.mark.parametrize("kind", TABLES)
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_gradients_are_those_of_the_whole_pass(models, kind, depth):
+    plain = gradients(models[kind], kind, "float32", fast=False, depth=depth)
+    fast = gradients(models[kind], kind, "float32", fast=True, depth=depth)
+    assert any(gradient.abs().max() > 0 for gradient in plain)
+    for one, other in zip(plain, fast, strict=True):
+        assert (one - other).norm() <= 1e-5 * max(one.norm(), 1e-3)
+
+
+def test_sizes_are_read_with_their_units(text_model):
+    training = recipe_from(tiny.recipe(text_model, training={"cache_memory": "1.5GiB", "cache_disk": "2GB"})).training
+    assert (training.cache_memory, training.cache_disk) == (ByteSize(1_610_612_736), ByteSize(2_000_000_000))
