@@ -15,10 +15,10 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
+from s3t.stages.key import AS_ONCE
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
 from tests import tiny
 
-PLAIN = {"attention": "model", "bucketing": "none", "trunk_cache": False}
 TABLES = {"text": tiny.text_table, "image": tiny.image_table}
 
 
@@ -43,7 +43,7 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
         for name, (memory, disk) in budgets.items()
     }
     assert results["memory"] == results["disk"] == results["scarce"]
-    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **PLAIN)
+    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **AS_ONCE)
     assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
 
 
