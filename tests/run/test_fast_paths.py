@@ -17,9 +17,8 @@ from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
 from s3t.stages.key import AS_ONCE
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
-from s3t.training.examples import SliceStates
 from tests import tiny
-from tests.run.worlds import make_worlds, records_by_slice
+from tests.run.worlds import make_worlds
 
 TABLES = {"text": tiny.text_table, "image": tiny.image_table}
 
@@ -95,12 +94,12 @@ def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, m
                 self, place, border, next((held.digest for name, held in self._held.items() if name[0] == place), "")
             ),
         )
-        monkeypatch.setattr(
-            SliceStates, "of", lambda self, record: self.packed[self.starts[record] :][: self.lengths[record]]
-        )
-    table = tiny.text_table(48)
-    gone = records_by_slice(tiny.recipe(text_model), table)[0, 0][-1]  # so that what stays keeps its numbers
-    worlds = make_worlds(tmp_path, tiny.recipe(text_model), table, [[gone]])
+    table = tiny.text_table(12)
+    table["text"] = [
+        " ".join(tiny.WORDS[number : number + 5]) for number in range(12)
+    ]  # else the lengths would not fit
+    recipe = tiny.recipe(text_model, partition={"shards": 1}, sequences={"budget": 1}, training={"epochs": 1})
+    worlds = make_worlds(tmp_path, recipe, table, [["r3"]])
     worlds.forgot.repair()
     assert worlds.identical() is not leak
     worlds.close()
