@@ -95,9 +95,7 @@ def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, m
             ),
         )
     table = tiny.text_table(12)
-    table["text"] = [
-        " ".join(tiny.WORDS[number : number + 5]) for number in range(12)
-    ]  # else the lengths would not fit
+    table["text"] = [" ".join(tiny.WORDS[number : number + 5]) for number in range(12)]  # all of one length
     recipe = tiny.recipe(text_model, partition={"shards": 1}, sequences={"budget": 1}, training={"epochs": 1})
     worlds = make_worlds(tmp_path, recipe, table, [["r3"]])
     worlds.forgot.repair()
