@@ -1,4 +1,4 @@
-"""A process with workers that never come to an end, for a test to stop: python -m tests.engine.parent FOLDER."""
+"""A process with workers that never come to an end, for a test to stop: python -m tests.engine.parent WHAT FOLDER."""
 
 import sys
 
@@ -6,4 +6,4 @@ from s3t.engine import Seat, run_in_workers
 from s3t.progress import Silent
 
 if __name__ == "__main__":
-    run_in_workers("tests.engine.small_worker", ["forever", sys.argv[1]], [Seat()] * 2, progress=Silent())
+    run_in_workers("tests.engine.small_worker", sys.argv[1:], [Seat()] * 2, progress=Silent())

@@ -96,7 +96,7 @@ def test_the_report_adds_up_and_has_parents_first(tmp_path):
         ("ValueError", "it did not work; do something else"),
     ],
 )
-def test_the_error_of_one_is_raised_as_it_is_and_the_others_stop(tmp_path, kind, message):
+def test_the_error_of_one_is_raised_as_it_is_and_the_others_stop(tmp_path, capfd, kind, message):
     with pytest.raises(getattr(errors, kind, ValueError)) as caught:
         run("fail", tmp_path, kind)
     assert type(caught.value).__name__ == kind
@@ -106,6 +106,7 @@ def test_the_error_of_one_is_raised_as_it_is_and_the_others_stop(tmp_path, kind,
         assert (caught.value.where, caught.value.problems) == ("recipe.yaml", ("rank is 0", "epochs is -1"))
     assert left(tmp_path) == []
     assert (tmp_path / "1.tidy").exists()  # it ended as on an error
+    assert capfd.readouterr().err == ""
 
 
 def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path):
@@ -183,10 +184,10 @@ def test_each_has_its_seat_hears_no_keyboard_and_writes_to_stderr(tmp_path, capf
 
 
 @pytest.fixture
-def parent(tmp_path):
+def parent(request, tmp_path):
     """A process of a session of its own, as a terminal would start it, with two workers at work."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.engine.parent", str(tmp_path)],
+        [sys.executable, "-m", "tests.engine.parent", request.param, str(tmp_path)],
         cwd=ROOT,
         stderr=subprocess.PIPE,
         start_new_session=True,
@@ -200,6 +201,7 @@ def parent(tmp_path):
         os.kill(number, signal.SIGKILL)
 
 
+@pytest.mark.parametrize("parent", ["forever"], indirect=True)
 def test_an_interrupt_from_the_keyboard_ends_all_at_once_with_one_word_about_it(parent, tmp_path):
     os.killpg(parent.pid, signal.SIGINT)
     begun = time.monotonic()
@@ -210,8 +212,9 @@ def test_an_interrupt_from_the_keyboard_ends_all_at_once_with_one_word_about_it(
     assert len(list(tmp_path.glob("*.tidy"))) == 2
 
 
+@pytest.mark.parametrize("parent", ["forever", "quiet", "deaf"], indirect=True)
 def test_a_parent_that_is_killed_leaves_no_worker(parent, tmp_path):
     assert len(left(tmp_path)) == 2
     parent.kill()
     parent.wait()
-    wait_until(lambda: not any(map(is_running, numbers(tmp_path))), seconds=10)
+    wait_until(lambda: not any(map(is_running, numbers(tmp_path))), seconds=20)

@@ -40,9 +40,11 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
         except BrokenPipeError:
             raise
         except Exception as error:
-            channel.send(("failed", _portable(error)))
+            last: tuple[str, object] = "failed", _portable(error)
         else:
-            channel.send(("done", report))
+            last = "done", report
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
+        channel.send(last)
     except BrokenPipeError:  # nobody listens any more
         raise SystemExit(1) from None
 

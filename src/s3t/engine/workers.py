@@ -170,12 +170,12 @@ def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[
                 progress.note(content)
             elif kind == "advance":
                 progress.advance(content)
-            elif kind == "failed":
-                raise content
             else:
-                reports.append(content)
                 worker.done = True
                 del busy[worker.channel]
+                if kind == "failed":
+                    raise content
+                reports.append(content)
     return reports
 
 
