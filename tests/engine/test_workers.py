@@ -196,9 +196,11 @@ def parent(request, tmp_path):
     wait_until(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
     yield process
     process.kill()
+    process.wait()
+    for number in numbers(tmp_path):
+        if is_running(number):  # a test has failed
+            os.kill(number, signal.SIGKILL)
     process.communicate()
-    for number in left(tmp_path):  # a test has failed
-        os.kill(number, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("parent", ["forever"], indirect=True)
