@@ -138,6 +138,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "StorageError",
         "TrainReport",
         "TrainingError",
+        "WorkerError",
         "__version__",
         "load_recipe",
         "record_ids",

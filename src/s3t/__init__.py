@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         SettingError,
         StorageError,
         TrainingError,
+        WorkerError,
     )
     from s3t.ledger import LogEntry
     from s3t.planning import Forecast
@@ -75,6 +76,7 @@ _HOMES = {
         "SettingError",
         "StorageError",
         "TrainingError",
+        "WorkerError",
     ),
     "s3t.ledger": ("LogEntry",),
     "s3t.planning": ("Forecast",),
@@ -128,6 +130,7 @@ __all__ = [
     "StorageError",
     "TrainReport",
     "TrainingError",
+    "WorkerError",
     "__version__",
     "load_recipe",
     "record_ids",

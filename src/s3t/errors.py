@@ -12,6 +12,7 @@ S3TError
 │   ├── RestoredError         an older state of the run, brought back: reconcile it
 │   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
+├── WorkerError           a worker process was killed, or could not be started        (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 ├── ClosedError           a run that was closed, used afterwards                      (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
@@ -21,11 +22,17 @@ S3TError
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Iterable
+from typing import Any
 
 
 class S3TError(Exception):
-    """Root of all errors that s3t raises on purpose."""
+    """Root of all errors that s3t raises on purpose. Each can be pickled, so it may come from another process."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it is: its message is not made again, for which some would need what it was made of."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
 class InputError(S3TError):
@@ -82,6 +89,10 @@ class IsolationError(S3TError):
 
 class TrainingError(S3TError):
     """Training gave numbers that are not finite. Nothing of it is stored."""
+
+
+class WorkerError(S3TError):
+    """A worker process that was killed, ended without a word, or could not be started. What is stored is kept."""
 
 
 class StorageError(S3TError):

@@ -330,7 +330,7 @@ def test_orders_are_added_under_the_lock_of_deletions(trained):
 KILL = """
 import os, pathlib, signal, sys
 import s3t
-from s3t.run.run import Run
+from s3t.run.training import Trainer
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -339,7 +339,7 @@ run = s3t.Run.open(sys.argv[2])
 if sys.argv[1] == "before the new file is in place":
     pathlib.Path.replace = kill
 if sys.argv[1] == "before the training":
-    Run.train = kill
+    Trainer.train_missing = kill
 run.extend(budget=6)
 """
 

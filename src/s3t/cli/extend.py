@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s3t.cli.display import counted, print_line, print_status
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
 
@@ -18,6 +18,7 @@ def command(
         int,
         typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False),
     ],
+    workers: WorkersOption = "1",
     as_json: JsonOption = False,
 ) -> None:
     """Add orders to every shard, so that it survives more deletions, and train the stages that are missing.
@@ -28,7 +29,7 @@ def command(
         import s3t
 
         with s3t.Run.open(run) as opened:
-            report = opened.extend(budget=budget, progress=ProgressBar())
+            report = opened.extend(budget=budget, workers=number_of(workers), progress=ProgressBar())
 
         def render() -> None:
             trained = counted(len(report.stages), "stage")

@@ -211,7 +211,7 @@ class Training(Part):
     """Compute what lies below a block once a slice, not at every step. auto: where a trial at init shows that the model
     gives the same from there; resolved at init and kept."""
     cache_memory: Annotated[ByteSize, Field(ge=0)] = ByteSize(2 * 2**30)
-    """Memory for the trunk cache of a process (4GiB)."""
+    """Memory for the trunk cache of a process (4GiB); with several workers, of each."""
     cache_disk: Annotated[ByteSize, Field(ge=0)] = ByteSize(32 * 2**30)
     """Disk, in the run folder, for what of the trunk cache has no place in memory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"

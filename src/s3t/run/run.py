@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -29,6 +28,7 @@ from s3t.run.parts import Parts
 from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Reconciliation, Status, TrainReport
 from s3t.run.serving import Watched, at_one_generation
 from s3t.run.training import Trainer
+from s3t.run.workers import Workers
 from s3t.sequences import Order
 from s3t.stages import Stage
 from s3t.store import Manifest
@@ -65,6 +65,7 @@ class Run:
             snapshot=lambda: self._snapshot(everything=True),
             overdue=lambda: self._latest.overdue,
             train=self._train_in_workshop,
+            status=self.status,
         )
 
     @classmethod
@@ -154,46 +155,45 @@ class Run:
         cannot be computed."""
         return self.status().forecast
 
-    def train(self, *, progress: Progress | None = None) -> TrainReport:
+    def train(self, *, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
         """Train every missing stage. May be killed and run again: what is stored is not trained twice.
 
+        Args:
+            workers: processes that share the work, each with a base model of its own in memory; the bytes are the
+                same. 1: this process. auto: one a GPU, or as many as the cores have room for.
+            progress: hears of training.
+
         Raises:
+            InputError: that is no number of workers.
+            WorkerError: a worker was killed.
             IsolationError: a stage touched tensors that are not its own.
             IntegrityError: the base model, a slice or an artifact is not what it should be.
             StorageError: the disk refused.
         """
-        started = time.monotonic()
-        report = self._trainer.train_missing(progress or Silent())
-        return TrainReport(
-            stages=tuple((stage.shard, stage.prefix) for stage in report.trained),
-            discarded=report.discarded,
-            seconds=time.monotonic() - started,
-            status=self.status(),
-        )
+        return self._trainer.train_missing(progress or Silent(), workers=workers)
 
-    def repair(self, *, progress: Progress | None = None) -> TrainReport:
+    def repair(self, *, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
         """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
         """
-        return self.train(progress=progress)
+        return self.train(workers=workers, progress=progress)
 
-    def extend(self, *, budget: int, progress: Progress | None = None) -> TrainReport:
+    def extend(self, *, budget: int, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
         """Add orders to every shard, behind the old ones, and train every stage that is missing.
 
         The new orders are on the disk before training begins: if that is killed, `train` goes on.
 
         Args:
             budget: B, orders a shard; more than now, at most L!.
+            workers: as for `train`.
             progress: hears of training.
 
         Raises:
-            InputError: the budget is not above the present one, or exceeds L!; nothing has changed.
+            InputError: the budget is not above the present one, or exceeds L!, or `workers`; nothing has changed.
             StorageError: the disk refused.
         """
-        self._parts.check_trainable()  # else orders would be left that nobody can train
-        self._orders.extend(self._recipe, budget=budget, lock=self._deleter.holding_off)
-        return self.train(progress=progress)
+        return self._trainer.extend(budget, progress or Silent(), workers=workers)
 
     def predict(
         self,

@@ -1,24 +1,27 @@
 """Training what is missing: each stage from a snapshot of the ledger, committed only if no deletion came between.
 
 Several trainers may work on one run, in threads, processes and hosts: each claims a stage in the ledger before it
-begins, so they share the work. No lock is held while one trains.
+begins, so they share the work. No lock is held while one trains. Worker processes are such trainers, too.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
 from s3t.audit.audit import Retrain
 from s3t.disk import storage_errors
-from s3t.engine import EngineReport, run_stages
+from s3t.engine import EngineReport, run_in_workers, run_stages
 from s3t.errors import IntegrityError, S3TError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
 from s3t.ledger.presence import Overtaken, Work
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
+from s3t.run.results import Status, TrainReport
+from s3t.run.workers import Workers, check_workers, seats_for
 from s3t.stages import Stage
 from s3t.store import Manifest
 
@@ -34,15 +37,50 @@ class Trainer:
     """Why, at the last snapshot, a deletion that is accepted was not erased."""
     train: Retrain
     """Trains one stage; stores nothing."""
+    status: Callable[[], Status]
+    """Of the run, for the report."""
 
-    def train_missing(self, progress: Progress) -> EngineReport:
-        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too."""
+    def train_missing(self, progress: Progress, *, workers: Workers) -> TrainReport:
+        """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
+
+        Args:
+            progress: hears of it.
+            workers: processes that share the work; 1: this one.
+
+        Raises:
+            InputError: that is no number of workers.
+        """
+        check_workers(workers)
+        started = time.monotonic()
         inventory = self.parts.inventory(self.snapshot())
-        with telling(progress, "training", self.cost(inventory, inventory.missing())):
-            return run_stages(
-                lambda: self.parts.inventory(self.snapshot()).missing(),
-                lambda stage: self._train_stage(stage, progress),
-            )
+        missing = inventory.missing()
+        seats = seats_for(workers, missing, self.parts.recipe.training)
+        with telling(progress, "training", self.cost(inventory, missing)):
+            if len(seats) > 1:
+                run = str(self.parts.layout.root)
+                meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
+                report = run_in_workers("s3t.run.worker", [run], seats, progress=progress, meanwhile=meanwhile)
+            else:
+                report = self._train_here(progress)
+        return TrainReport(
+            stages=tuple((stage.shard, stage.prefix) for stage in report.trained),
+            discarded=report.discarded,
+            seconds=time.monotonic() - started,
+            status=self.status(),
+        )
+
+    def extend(self, budget: int, progress: Progress, *, workers: Workers) -> TrainReport:
+        """Add orders to every shard until it has `budget`, and train what is missing."""
+        check_workers(workers)
+        self.parts.check_trainable()  # else orders would be left that nobody can train
+        self.parts.orders.extend(self.parts.recipe, budget=budget, lock=self.parts.deleter.holding_off)
+        return self.train_missing(progress, workers=workers)
+
+    def _train_here(self, progress: Progress) -> EngineReport:
+        return run_stages(
+            lambda: self.parts.inventory(self.snapshot()).missing(),
+            lambda stage: self._train_stage(stage, progress),
+        )
 
     def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
         """Records to go through, in all epochs, to train stages."""

@@ -1,0 +1,94 @@
+"""What a worker process is to the process that started it: it tells of its progress, and ends when that does.
+
+Its stdout and stderr are the parent's stderr, and an interrupt from the keyboard is the parent's alone to hear.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from multiprocessing.connection import Connection
+from typing import Any
+
+from s3t.engine.local import EngineReport
+from s3t.progress import Progress
+
+LOOK_SECONDS = 0.5
+"""Between two looks whether the parent still lives."""
+GRACE_SECONDS = 5.0
+"""What a worker has to end by itself once it is told to; then it is killed, which is no worse than a power cut."""
+
+
+def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
+    """Do `work`, with the parent's arguments, and tell the parent what came of it: a report or an error.
+
+    Told to stop (SIGTERM), it ends as on an error: what is half written is taken away on the way out.
+    """
+    channel, parent = Connection(int(sys.argv[1]), readable=False), int(sys.argv[2])
+    os.set_inheritable(channel.fileno(), False)
+    signal.signal(signal.SIGTERM, _stop)
+    threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
+    try:
+        try:
+            report = work(sys.argv[3:], _Telling(channel))
+        except BrokenPipeError:
+            raise
+        except Exception as error:
+            last: tuple[str, object] = "failed", _portable(error)
+        else:
+            last = "done", report
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
+        channel.send(last)
+    except BrokenPipeError:  # nobody listens any more
+        raise SystemExit(1) from None
+
+
+class _Telling:
+    """Progress that the parent hears of; it knows itself where the work begins and ends."""
+
+    def __init__(self, channel: Connection[Any, Any]) -> None:
+        self._channel = channel
+
+    def start(self, what: str, total: int) -> None:
+        """Nothing."""
+
+    def note(self, what: str) -> None:
+        """Hand on."""
+        self._channel.send(("note", what))
+
+    def advance(self, count: int) -> None:
+        """Hand on."""
+        self._channel.send(("advance", count))
+
+    def finish(self) -> None:
+        """Nothing."""
+
+
+def _portable(error: Exception) -> Exception:
+    """An error that the parent can raise, with a note of where it came up."""
+    where = f"in worker process {os.getpid()}:\n{traceback.format_exc()}"
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301
+    except Exception:
+        error = RuntimeError(f"{type(error).__name__}: {error}")
+    error.add_note(where)
+    return error
+
+
+def _stop(_number: int, _frame: object) -> None:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _end_with(parent: int) -> None:
+    """Stop this process when its parent is gone, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(LOOK_SECONDS)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)  # it hangs; its claims are free once it is gone

@@ -1,0 +1,196 @@
+"""Worker processes: several work through what is missing, and this one starts them, listens, and sees to their end.
+
+They are spawned, never forked: threads, torch and SQLite do not survive a fork. They begin in a module of their own, so
+a script that trains is not run again in each of them. What is whose work they settle among themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from s3t.disk import note_failed_fsync
+from s3t.engine.local import EngineReport
+from s3t.engine.worker import GRACE_SECONDS
+from s3t.errors import FsyncError, WorkerError
+from s3t.progress import Progress
+
+LOOK_SECONDS = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seat:
+    """Where one worker works."""
+
+    cores: tuple[int, ...] = ()
+    """Numbers of the processor cores that it keeps to; none: the system decides."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables of its own, beside those of this process."""
+
+
+def run_in_workers(
+    module: str,
+    arguments: Sequence[str],
+    seats: Sequence[Seat],
+    *,
+    progress: Progress,
+    meanwhile: Callable[[], object] = lambda: None,
+) -> EngineReport:
+    """Start a worker a seat, and listen until each has found that nothing is missing.
+
+    If one fails, the others are stopped at once, and so they are if this process is interrupted: what is stored is
+    kept, and each loses no more than the stage that it is at. To let them end that stage could take hours, and what
+    stops one (a full disk, no memory, a recipe that diverges) seldom spares the others. None is left in any case.
+
+    Args:
+        module: what a worker runs; it calls `s3t.engine.worker.serve`.
+        arguments: told to each.
+        seats: of the workers.
+        progress: hears of all of them, in this thread.
+        meanwhile: called now and then; if it raises, the workers are stopped.
+
+    Raises:
+        WorkerError: one was killed, or could not be started.
+        Exception: the error that a worker met.
+    """
+    workers: list[_Worker] = []
+    try:
+        for number, seat in enumerate(seats, start=1):
+            workers.append(_Worker(f"worker {number} of {len(seats)}", module, arguments, seat))
+        reports = _listen(workers, progress, meanwhile)
+    except FsyncError:
+        note_failed_fsync("by a worker process")  # as if it were our own: nobody knows what is on the disk
+        raise
+    finally:
+        _end(workers)
+    trained = [stage for report in reports for stage in report.trained]
+    return EngineReport(
+        trained=tuple(sorted(trained, key=lambda stage: (stage.depth, stage.shard, stage.prefix))),
+        discarded=sum(report.discarded for report in reports),
+    )
+
+
+class _Worker:
+    """One process, and the end of the pipe at which it is heard."""
+
+    def __init__(self, name: str, module: str, arguments: Sequence[str], seat: Seat) -> None:
+        self.name = name
+        self.done = False
+        self.channel, theirs = Pipe(duplex=False)
+        self._at = ""
+        command = [sys.executable, "-P", "-m", module, str(theirs.fileno()), str(os.getpid()), *arguments]
+        path = {"PYTHONPATH": os.pathsep.join(sys.path)}  # it finds what we find
+        try:
+            with theirs, _no_interrupts():
+                self.process = subprocess.Popen(  # noqa: S603
+                    command,
+                    env={**os.environ, **path, **seat.environment},
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # our stdout may be one JSON document
+                )
+        except OSError as error:
+            self.channel.close()
+            raise WorkerError(
+                f"{name} could not be started: {error.strerror or error}; use fewer workers, then run the same "
+                "command again"
+            ) from error
+        if seat.cores:
+            with suppress(OSError):  # it has ended, which will be heard; or a core was taken from us
+                os.sched_setaffinity(self.process.pid, seat.cores)
+
+    def hear(self) -> tuple[str, Any]:
+        """The next message.
+
+        Raises:
+            WorkerError: there will be none.
+        """
+        try:
+            kind, content = self.channel.recv()
+        except (EOFError, OSError):  # the second: within a message
+            raise self._lost() from None
+        if kind == "note":
+            self._at = f", at {content}"
+        return kind, content
+
+    def _lost(self) -> WorkerError:
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(GRACE_SECONDS)
+        which = f"{self.name} (process {self.process.pid}{self._at})"
+        remedy = "run the same command again: what is stored is not trained twice"
+        code = self.process.poll()
+        if code is None or code >= 0:
+            status = "without a word" if code is None else f"with exit status {code}"
+            return WorkerError(f"{which} ended {status}; see what it said on stderr, then {remedy}")
+        return WorkerError(
+            f"{which} was killed by {_signal_name(-code)}, exit code {code}; if that was for want of memory, as the "
+            f"system's log would tell, use fewer workers; then {remedy}"
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:  # one of real time
+        return f"signal {number}"
+
+
+@contextmanager
+def _no_interrupts() -> Iterator[None]:
+    """What is started within hears no interrupt from the keyboard: the terminal sends it to all of us, and one is
+    enough."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[[], object]) -> list[EngineReport]:
+    reports: list[EngineReport] = []
+    busy: dict[Connection[Any, Any], _Worker] = {worker.channel: worker for worker in workers}
+    look_at = 0.0
+    while busy:
+        if time.monotonic() >= look_at:
+            meanwhile()
+            look_at = time.monotonic() + LOOK_SECONDS
+        for channel in wait(list(busy), timeout=LOOK_SECONDS):
+            worker = busy[channel]  # type: ignore[index]
+            kind, content = worker.hear()
+            if kind == "note":
+                progress.note(content)
+            elif kind == "advance":
+                progress.advance(content)
+            else:
+                worker.done = True
+                del busy[worker.channel]
+                if kind == "failed":
+                    raise content
+                reports.append(content)
+    return reports
+
+
+def _end(workers: Sequence[_Worker]) -> None:
+    """Stop those that are not done. None runs any more when this returns, and be it by a second interrupt."""
+    for worker in workers:
+        if not worker.done:
+            worker.process.terminate()
+    until = time.monotonic() + GRACE_SECONDS
+    try:
+        for worker in workers:
+            with suppress(subprocess.TimeoutExpired):
+                worker.process.wait(max(0.0, until - time.monotonic()))
+    finally:
+        for worker in workers:
+            worker.process.kill()
+            worker.process.wait()
+            worker.channel.close()

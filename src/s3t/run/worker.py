@@ -1,0 +1,23 @@
+"""What a worker process does: `python -m s3t.run.worker`, as `run_in_workers` starts it. It opens the run itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from s3t.engine import EngineReport
+from s3t.engine.worker import serve
+from s3t.progress import Progress
+from s3t.run import Run
+from s3t.stages import Stage
+
+
+def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
+    """Train with others what is missing in the run whose folder is the only argument."""
+    (folder,) = arguments
+    with Run.open(folder) as run:
+        report = run.train(progress=progress)
+    return EngineReport(trained=tuple(Stage(*stage) for stage in report.stages), discarded=report.discarded)
+
+
+if __name__ == "__main__":
+    serve(train)

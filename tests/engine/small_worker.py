@@ -1,0 +1,130 @@
+"""A worker without a model: it does what its first argument names, in the folder of its second."""
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+from s3t import errors
+from s3t.engine import EngineReport, run_stages
+from s3t.engine.worker import serve
+from s3t.stages import Stage, stages_of
+
+STAGES = stages_of([[(0, 1, 2), (1, 2, 0)], [(2, 1, 0), (2, 0, 1)]])
+NOTHING = EngineReport(trained=(), discarded=0)
+
+
+class PeculiarError(Exception):
+    """One that cannot be made again from its message."""
+
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+def number_in(folder):
+    """Which of the workers this one is, from 0."""
+    for number in range(100):
+        try:
+            (folder / f"{number}.pid").open("x").write(str(os.getpid()))
+            return number
+        except FileExistsError:
+            continue
+    raise AssertionError
+
+
+def share(folder, progress, number):
+    """Stages as files: whoever makes one has it."""
+
+    def work(stage):
+        if stage.parent is not None and not (folder / f"{stage.parent}.done").exists():
+            return None
+        try:
+            (folder / f"{stage}.claim").open("x").close()
+        except FileExistsError:
+            return None
+        progress.note(str(stage))
+        time.sleep(0.05)
+        progress.advance(stage.depth)
+        (folder / f"{stage}.done").touch()
+        return True
+
+    return run_stages(lambda: [stage for stage in STAGES if not (folder / f"{stage}.done").exists()], work)
+
+
+def forever(folder, progress, number):
+    try:
+        while True:
+            progress.advance(1)
+            (folder / f"{number}.begun").touch()
+            time.sleep(0.02)
+    finally:
+        (folder / f"{number}.tidy").touch()
+
+
+def quiet(folder, progress, number):
+    """It says nothing, so it does not notice that nobody listens."""
+    (folder / f"{number}.begun").touch()
+    while True:
+        time.sleep(1)
+
+
+def others_first(folder):
+    """Wait until another is at work."""
+    while not (folder / "1.begun").exists():
+        time.sleep(0.02)
+
+
+def fail(folder, progress, number, kind):
+    """The first fails; the others would go on for ever."""
+    if number > 0:
+        return forever(folder, progress, number)
+    others_first(folder)
+    if kind == "RecipeError":
+        raise errors.RecipeError("recipe.yaml", ["rank is 0", "epochs is -1"])
+    if kind == "SettingError":
+        raise errors.SettingError("no slices")
+    if kind == "Peculiar":
+        raise PeculiarError(1, 2)
+    raise getattr(errors, kind, ValueError)("it did not work; do something else")
+
+
+def die(folder, progress, number, how):
+    """The first ends without a word."""
+    if number > 0:
+        return forever(folder, progress, number)
+    others_first(folder)
+    progress.note("stage (0) of shard 1")
+    os._exit(3) if how == "exit" else os.kill(os.getpid(), signal.SIGKILL)
+    return None
+
+
+def deaf(folder, progress, number):
+    """It does not stop when it is told to."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    (folder / f"{number}.begun").touch()
+    while True:
+        time.sleep(1)
+
+
+def tell(folder, progress, number):
+    print("on stdout")
+    cores = sorted(os.sched_getaffinity(0))
+    blocked = signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    progress.note(repr((cores, os.environ.get("OWN"), blocked)))
+    return NOTHING
+
+
+def nothing(folder, progress, number):
+    return EngineReport(trained=(Stage(1, (0,)), Stage(0, (number, 5)), Stage(0, (0,))), discarded=number)
+
+
+def work(arguments, progress):
+    what, place, *more = arguments
+    folder = Path(place)
+    return globals()[what](folder, progress, number_in(folder), *more)
+
+
+if __name__ == "__main__":
+    sys.modules["tests.engine.small_worker"] = sys.modules["__main__"]  # so that the parent knows what it sends
+    serve(work)

@@ -1,0 +1,222 @@
+"""Worker processes, with real ones that have no model: what they share, how they fail, and that none is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from s3t import disk, errors
+from s3t.engine import Seat, run_in_workers, workers
+from s3t.processes import is_running
+from s3t.progress import Silent
+from tests.engine.small_worker import STAGES
+
+pytestmark = pytest.mark.integration
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Heard:
+    """What a listener was told."""
+
+    def __init__(self, action=lambda: None):
+        self.notes, self.count, self.action = [], 0, action
+
+    def start(self, what, total): ...
+
+    def finish(self): ...
+
+    def note(self, what):
+        self.notes.append(what)
+
+    def advance(self, count):
+        self.count += count
+        self.action()
+
+
+def run(what, folder, *more, seats=None, progress=None, **how):
+    arguments = [what, str(folder), *more]
+    return run_in_workers(
+        "tests.engine.small_worker", arguments, seats or [Seat()] * 2, progress=progress or Silent(), **how
+    )
+
+
+def left(folder):
+    """Processes of workers that still run."""
+    return [number for number in numbers(folder) if psutil.pid_exists(number)]
+
+
+def numbers(folder):
+    return [int(path.read_text()) for path in folder.glob("*.pid")]
+
+
+def wait_until(true, seconds=30):
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+def test_they_share_what_is_missing_and_one_report_and_one_listener_has_it_all(tmp_path):
+    heard = Heard()
+    report = run("share", tmp_path, seats=[Seat()] * 3, progress=heard)
+    assert report.trained == STAGES
+    assert report.discarded == 0
+    assert sorted(heard.notes) == sorted(map(str, STAGES))
+    assert heard.count == sum(stage.depth for stage in STAGES)
+    assert len(list(tmp_path.glob("*.pid"))) == 3
+    assert left(tmp_path) == []
+
+
+def test_the_report_adds_up_and_has_parents_first(tmp_path):
+    report = run("nothing", tmp_path)
+    assert [(stage.shard, stage.prefix) for stage in report.trained] == [
+        (0, (0,)),
+        (0, (0,)),
+        (1, (0,)),
+        (1, (0,)),
+        (0, (0, 5)),
+        (0, (1, 5)),
+    ]
+    assert report.discarded == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("TrainingError", "it did not work; do something else"),
+        ("StorageError", "it did not work; do something else"),
+        ("IsolationError", "it did not work; do something else"),
+        ("RecipeError", "2 problems in recipe.yaml:\n  - rank is 0\n  - epochs is -1"),
+        ("SettingError", "1 problem in what the sequences are chosen from:\n  - no slices"),
+        ("ValueError", "it did not work; do something else"),
+    ],
+)
+def test_the_error_of_one_is_raised_as_it_is_and_the_others_stop(tmp_path, capfd, kind, message):
+    with pytest.raises(getattr(errors, kind, ValueError)) as caught:
+        run("fail", tmp_path, kind)
+    assert type(caught.value).__name__ == kind
+    assert str(caught.value) == message
+    assert any("small_worker.py" in note for note in caught.value.__notes__)  # where it came up
+    if kind == "RecipeError":
+        assert (caught.value.where, caught.value.problems) == ("recipe.yaml", ("rank is 0", "epochs is -1"))
+    assert left(tmp_path) == []
+    assert (tmp_path / "1.tidy").exists()  # it ended as on an error
+    assert capfd.readouterr().err == ""
+
+
+def test_an_error_that_cannot_be_sent_is_told_in_words(tmp_path):
+    with pytest.raises(RuntimeError, match="PeculiarError: 1 and 2"):
+        run("fail", tmp_path, "Peculiar")
+    assert left(tmp_path) == []
+
+
+def test_after_a_failed_fsync_of_a_worker_this_process_does_nothing_more(tmp_path):
+    with pytest.raises(errors.FsyncError, match="it did not work"):
+        run("fail", tmp_path, "FsyncError")
+    with pytest.raises(errors.FsyncError, match="by a worker process"):
+        disk.refuse_after_failed_fsync()
+
+
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (
+            "kill",
+            r"worker \d of 2 \(process \d+, at stage \(0\) of shard 1\) was killed by SIGKILL, exit code -9; .*fewer",
+        ),
+        ("exit", r"worker \d of 2 \(process \d+, at stage \(0\) of shard 1\) ended with exit status 3; .*stderr"),
+    ],
+)
+def test_one_that_ends_without_a_word_is_named_with_what_to_do_and_the_others_stop(tmp_path, how, words):
+    with pytest.raises(errors.WorkerError, match=words + ".*run the same command again"):
+        run("die", tmp_path, how)
+    assert left(tmp_path) == []
+
+
+def test_one_that_cannot_be_started_is_an_error_and_leaves_none(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "no python"))
+    with pytest.raises(errors.WorkerError, match="worker 1 of 2 could not be started: No such file"):
+        run("nothing", tmp_path)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
+def test_whatever_stops_the_parent_stops_them(tmp_path, error):
+    def stop():
+        raise error
+
+    begun = time.monotonic()
+    with pytest.raises(error):
+        run("forever", tmp_path, progress=Heard(stop))
+    assert left(tmp_path) == []
+    assert time.monotonic() - begun < 60
+
+    with pytest.raises(error):
+        run("forever", tmp_path, meanwhile=lambda: stop() if (tmp_path / "2.begun").exists() else None)
+    assert left(tmp_path) == []
+
+
+def test_one_that_does_not_stop_is_killed(tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "GRACE_SECONDS", 0.5)
+
+    def stop():
+        if len(list(tmp_path.glob("*.begun"))) == 2:
+            raise ValueError("enough")
+
+    with pytest.raises(ValueError, match="enough"):
+        run("deaf", tmp_path, meanwhile=stop)
+    assert left(tmp_path) == []
+
+
+def test_each_has_its_seat_hears_no_keyboard_and_writes_to_stderr(tmp_path, capfd):
+    first, *_, last = sorted(os.sched_getaffinity(0))
+    heard = Heard()
+    seats = [Seat(cores=(first,), environment={"OWN": "a"}), Seat(cores=(last,), environment={"OWN": "b"})]
+    run("tell", tmp_path, seats=seats, progress=heard)
+    assert sorted(heard.notes) == [repr(([first], "a", True)), repr(([last], "b", True))]
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    written = capfd.readouterr()
+    assert (written.out, written.err) == ("", "on stdout\n" * 2)
+
+
+@pytest.fixture
+def parent(request, tmp_path):
+    """A process of a session of its own, as a terminal would start it, with two workers at work."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.engine.parent", request.param, str(tmp_path)],
+        cwd=ROOT,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        text=True,
+    )
+    wait_until(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
+    yield process
+    process.kill()
+    process.wait()
+    for number in numbers(tmp_path):
+        if is_running(number):  # a test has failed
+            os.kill(number, signal.SIGKILL)
+    process.communicate()
+
+
+@pytest.mark.parametrize("parent", ["forever"], indirect=True)
+def test_an_interrupt_from_the_keyboard_ends_all_at_once_with_one_word_about_it(parent, tmp_path):
+    os.killpg(parent.pid, signal.SIGINT)
+    begun = time.monotonic()
+    said = parent.communicate(timeout=30)[1]
+    assert time.monotonic() - begun < workers.GRACE_SECONDS
+    assert said.count("KeyboardInterrupt") == 1
+    assert left(tmp_path) == []
+    assert len(list(tmp_path.glob("*.tidy"))) == 2
+
+
+@pytest.mark.parametrize("parent", ["forever", "quiet", "deaf"], indirect=True)
+def test_a_parent_that_is_killed_leaves_no_worker(parent, tmp_path):
+    assert len(left(tmp_path)) == 2
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(map(is_running, numbers(tmp_path))), seconds=20)
