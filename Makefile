@@ -47,6 +47,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.deletion
 	$(BIN)/python -m benchmarks.ledger
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sequences
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 
 experiments: $(VENV)/demo.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all

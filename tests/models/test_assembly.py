@@ -12,7 +12,7 @@ from s3t.errors import RecipeError
 from s3t.models.assembly import check_assembly
 from s3t.recipe import recipe_from
 from tests import tiny
-from tests.models.kinds import LLAMA, TEXT, model_of_kind
+from tests.models.kinds import LLAMA, TEXT, model_of_kind, without_projection
 
 
 @pytest.mark.parametrize("kind", TEXT)
@@ -70,3 +70,34 @@ def test_a_text_as_long_as_the_positions_allow_passes_and_a_longer_one_is_refuse
     model = model_of_kind("roberta", text_model, tmp_path / "model", **TEXT["roberta"])
     check_assembly(model, recipe_from(tiny.recipe(model, text={"max_length": 25})))
     assert "exceeds the model's 25 positions" in problems_of(model, text={"max_length": 26})
+
+
+@pytest.mark.parametrize("kind", [*TEXT, "llama"])
+def test_the_trunk_of_every_kind_can_be_kept(kind, text_model, tmp_path):
+    model = model_of_kind(kind, text_model, tmp_path / "model", **(TEXT | {"llama": LLAMA})[kind])
+    found = check_assembly(model, recipe_from(tiny.recipe(model)))
+    assert found.trunk
+    assert found.sdpa is (kind != "deberta-v2")
+
+
+def test_a_trunk_that_holds_a_part_of_the_head_is_not_kept(text_model, tmp_path):
+    """It is trained, so what comes out of it changes at every step."""
+    model = without_projection(text_model, tmp_path)
+    assert not check_assembly(model, recipe_from(tiny.recipe(model))).trunk
+    assert "trunk_cache" in problems_of(model, training={"trunk_cache": True})
+
+
+def test_a_model_that_looks_below_the_border_again_keeps_no_trunk(text_model, monkeypatch):
+    """One whose last layer is given what the embeddings were, say."""
+    from transformers.models.bert import modeling_bert
+
+    forward = modeling_bert.BertEncoder.forward
+
+    def looking_back(self, hidden_states, *args, **named):
+        outputs = forward(self, hidden_states, *args, **named)
+        outputs.last_hidden_state = outputs.last_hidden_state + hidden_states
+        return outputs
+
+    assert check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk
+    monkeypatch.setattr(modeling_bert.BertEncoder, "forward", looking_back)
+    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).trunk

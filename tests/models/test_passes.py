@@ -42,11 +42,11 @@ def test_from_every_border_on_the_logits_are_those_of_the_whole_pass(assembled):
     base, encoder, records = assembled
     passes, batch = Passes(base), encoder.collate(records)
     whole = passes.logits(batch)
-    found = passes.states(batch, [0, 1, 2])
+    found = passes.states(batch, [0, 1, 2, 3])
     for border, states in found.items():
         assert torch.equal(passes.logits(batch, border=border, states=states), whole), border
-        later = passes.states(batch, [2], border=border, states=states)
-        assert torch.equal(later[2], found[2])
+        for later in range(border, 4):
+            assert torch.equal(passes.states(batch, [later], border=border, states=states)[later], found[later])
     assert torch.equal(passes.logits(batch), whole)  # nothing stays behind
 
 
@@ -55,7 +55,7 @@ def test_states_of_each_record_alone_serve_as_well(assembled):
     base, encoder, records = assembled
     passes, batch = Passes(base), encoder.collate(records)
     whole = passes.logits(batch)
-    for border in (0, 1, 2):
+    for border in (0, 1, 2, 3):
         alone = [passes.states(encoder.collate([record]), [border])[border][0] for record in records]
         states = torch.nn.utils.rnn.pad_sequence(alone, batch_first=True)
         torch.testing.assert_close(passes.logits(batch, border=border, states=states), whole, rtol=1e-5, atol=1e-6)

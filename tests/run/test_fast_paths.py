@@ -11,6 +11,7 @@ from pydantic import ByteSize
 
 import s3t
 from s3t.models.assembly import assemble
+from s3t.models.encode import tokens
 from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.records import ingest
@@ -119,7 +120,7 @@ def gradients(model, kind, precision, *, fast, depth):
     assembled, encoder = assemble(model, recipe, labels=3)
     rows = ingest(TABLES[kind](), recipe).rows.slice(0, 6)
     records = encoder.encode(rows)
-    lengths = [len(record["input_ids"]) for record in records] if kind == "text" else None
+    lengths = [tokens(record) for record in records] if kind == "text" else None
     targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
     part = EncodedSlice(place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths)
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))

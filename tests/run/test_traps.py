@@ -51,7 +51,7 @@ def test_a_head_that_has_seen_deeper_slices_is_caught(text_model, tmp_path, monk
 
     def with_the_last_head(self, stage, snapshot):
         links = chain(self, stage, snapshot)
-        return [*links[:-1], StageTensors(block=links[-1].block, head=last_heads[stage.shard])]
+        return [*links[:-1], dataclasses.replace(links[-1], head=last_heads[stage.shard])]
 
     worlds = make(tmp_path, text_model)
     assert worlds.predictions_agree()

@@ -40,7 +40,8 @@ PLACES = (
     _elsewhere(
         "memory",
         "memory of processes that have the run open",
-        holds="encoded records of slices, the trunk's states of them; blocks and heads while they are in use",
+        holds="encoded records of slices, the trunk's states of them; blocks and heads of stages that have answered "
+        "(prediction.adapter_memory)",
         erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
     ),
     _elsewhere(

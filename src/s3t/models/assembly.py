@@ -18,6 +18,7 @@ from s3t.models.base import check_model, load_base
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
 from s3t.models.passes import Passes, pack_states, padded_states
+from s3t.models.sharing import find_sharing
 from s3t.recipe import Recipe
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
@@ -46,7 +47,8 @@ class Abilities:
     sdpa: bool
     """It has an attention made of torch's scaled_dot_product_attention."""
     trunk: bool
-    """A pass that starts at any block's border, with states of each record alone, gives what the whole pass gives."""
+    """No part of the head lies below the layers; a pass that starts at any block's border, with states of each record
+    alone, gives what the whole pass gives."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
@@ -78,12 +80,13 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     model, encoder = assemble(folder, recipe, labels=1 if recipe.task.is_regression else 2)
     model.reset_head(seed=0)
     records = encoder.encode(_inputs(recipe))
+    frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
     with ALONE, model.mounted([]) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for _ in range(recipe.partition.slices):
             mount.add_block()
         mount.base.model(**encoder.collate(records))
         borders = [model.border(block) for block in range(1, recipe.partition.slices + 1)]
-        trunk = _can_start_at(borders, model.passes, encoder, records)
+        trunk = frozen and _can_start_at(borders, model.passes, encoder, records)
     if recipe.training.trunk_cache is True and not trunk:
         problem = "this model gives something else when a pass starts at a block's border; set it to auto"
         raise RecipeError("the recipe", [f"training.trunk_cache: {problem}"])

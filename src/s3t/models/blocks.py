@@ -38,6 +38,11 @@ class MountedModel:
         """Blocks that are on."""
         return len(self._targets)
 
+    @property
+    def layers_per_slice(self) -> int:
+        """Transformer layers of a block."""
+        return self._adapter.layers_per_slice
+
     def add_block(self) -> None:
         """Wrap the modules of the next block, at PEFT's initial values drawn from the global generator.
 
@@ -135,7 +140,7 @@ class BlockModel:
     def __init__(self, base: Base, adapter: Adapter) -> None:
         self.base = base
         self.passes = Passes(base)
-        self._adapter = adapter
+        self.adapter = adapter
         self._pristine = base_digest(base)
         self._bare_head = {name: base.model.get_parameter(name).detach().clone() for name in base.head}
         self._mounted = False
@@ -153,7 +158,7 @@ class BlockModel:
         modules = dict(model.named_modules())
         self._mounted = True
         try:
-            mount = MountedModel(self.base, self._adapter, pristine=self._pristine)
+            mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
             with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
                 for number, tensors in enumerate(chain, start=1):
                     mount.add_block()
@@ -174,7 +179,7 @@ class BlockModel:
 
     def border(self, block: int) -> int:
         """The layer at whose input the trunk ends for a stage with this block: the lowest of the block's."""
-        layers_per_slice = self._adapter.layers_per_slice
+        layers_per_slice = self.adapter.layers_per_slice
         return block_layers(block, layers=self.base.layers.count, layers_per_slice=layers_per_slice)[0]
 
     def reset_head(self, *, seed: int) -> None:
@@ -201,15 +206,24 @@ def _peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
     )
 
 
-def _copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    wrong = sorted(set(parameters) ^ set(tensors)) or [
-        name for name, parameter in parameters.items() if parameter.shape != tensors[name].shape
+def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    """Whether tensors of an artifact are just those that the model asks for.
+
+    Raises:
+        IntegrityError: a name or a shape is another.
+    """
+    wrong = sorted(set(shapes) ^ set(tensors)) or [
+        name for name, shape in shapes.items() if shape != tensors[name].shape
     ]
     if wrong:
         raise IntegrityError(
             f"{what} of an artifact does not fit the model: {', '.join(wrong[:5])}; the base model or PEFT has "
             "changed since it was trained"
         )
+
+
+def _copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    check_fit({name: parameter.shape for name, parameter in parameters.items()}, tensors, what=what)
     with torch.no_grad():
         for name, parameter in parameters.items():
             parameter.copy_(tensors[name])

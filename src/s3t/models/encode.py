@@ -46,6 +46,11 @@ class Encoder(Protocol):
         ...
 
 
+def tokens(record: Encoded) -> int:
+    """How long an encoded record is: the tokens of a text; 0 for an image, since all are of one size."""
+    return len(record.get("input_ids", ()))
+
+
 class TextEncoder:
     """Tokenises texts or pairs of texts."""
 

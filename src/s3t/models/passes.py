@@ -1,7 +1,8 @@
 """Forward passes through a part of a model's layers: up to a border, or from one on.
 
-A border is the input of a transformer layer, counted from 0 at the embeddings. The model's own forward runs, with the
-layers that a pass leaves out standing aside, so masks, positions and the head are the model's.
+A border is the input of a transformer layer, counted from 0 at the embeddings; the last border is the output of the
+last layer, where the head begins. The model's own forward runs, with the layers that a pass leaves out standing aside,
+so masks, positions and the head are the model's.
 """
 
 from __future__ import annotations
@@ -40,13 +41,19 @@ class Passes:
         """Where the model is."""
         return next(self._model.parameters()).device
 
+    @property
+    def top(self) -> int:
+        """The border between the last layer and the head."""
+        return len(self._layers)
+
     def logits(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """The model's logits.
 
         Args:
             batch: as the encoder collates it; of it, what lies below the border is not looked at.
             border: where the pass starts, if there are states.
-            states: batch x tokens x width, the input of the layer at the border; None: the pass starts at the inputs.
+            states: batch x tokens x width, the input of the layer at the border (of the head, at the last one); None:
+                the pass starts at the inputs.
         """
         with self._starting(border, states):
             logits: Tensor = self._model(**batch).logits
@@ -82,7 +89,14 @@ class Passes:
             if stop:
                 raise _Stop
 
-        handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
+        def catch_last(_layer: nn.Module, _args: Any, output: Any) -> None:
+            found[border] = output[0] if isinstance(output, tuple) else output
+            raise _Stop  # no border is higher
+
+        if border == self.top:
+            handle = self._layers[-1].register_forward_hook(catch_last)
+        else:
+            handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
         try:
             yield
         finally:
@@ -99,13 +113,15 @@ class Passes:
             return ((states, *args[1:]), kwargs) if args else (args, kwargs | {"hidden_states": states})
 
         aside = self._layers[:border] if self._embeddings is None else [*self._layers[:border], self._embeddings]
-        handle = self._layers[border].register_forward_pre_hook(enter, with_kwargs=True, prepend=True)
+        entered = self._layers[border : border + 1]  # none at the last border: what the last layer hands on goes there
+        handles = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
         try:
             for module in aside:
                 module.forward = self._hand_on(states, bare=module is self._embeddings)
             yield
         finally:
-            handle.remove()
+            for handle in handles:
+                handle.remove()
             for module in aside:
                 del module.forward  # the class's own is there again
 

@@ -226,7 +226,9 @@ class Prediction(Part):
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     batch_size: int = Field(default=64, ge=1)
-    """Inputs a forward pass."""
+    """Rows a forward pass: inputs, and above the layers that members share, inputs times members."""
+    adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0)
+    """Bytes of blocks and heads that are kept in memory from one answer to the next; also as text, like 512MiB."""
 
 
 class Deletion(Part):

@@ -8,11 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 
 from s3t.ledger import Snapshot
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.progress import Progress, telling
 from s3t.run.results import Evaluation, Predictions
@@ -37,11 +35,8 @@ def predict(
     Raises:
         IntegrityError: an artifact is not what its manifest, or its child's, says.
     """
-    inputs = workshop.encode(features)
-    with telling(progress, "predicting", len(inputs) * len(members)):
-        logits_MNC = np.stack(  # noqa: N806
-            [workshop.logits(workshop.chain(stage, snapshot), inputs, on_batch=progress.advance) for stage in members]
-        )
+    with telling(progress, "predicting", features.num_rows * len(members)):
+        logits_MNC = workshop.logits(members, snapshot, features, on_batch=progress.advance)  # noqa: N806
     label, probabilities = answers.answer(logits_MNC)
     return Predictions(
         generation=snapshot.generation,
@@ -70,12 +65,9 @@ def evaluate(
     Raises:
         IntegrityError: as `predict`.
     """
-    inputs = workshop.encode(rows)
-    wanted = {link for stage in members for link in (stage.chain if per_depth else (stage,))}
-    logits: dict[Stage, Scores] = {}
-    with telling(progress, "evaluating", len(inputs) * len(wanted)):
-        for stage in sorted(wanted):
-            logits[stage] = workshop.logits(workshop.chain(stage, snapshot), inputs, on_batch=progress.advance)
+    wanted = sorted({link for stage in members for link in (stage.chain if per_depth else (stage,))})
+    with telling(progress, "evaluating", rows.num_rows * len(wanted)):
+        logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, on_batch=progress.advance), strict=True))
     expected = rows["label"].to_pylist()
     depths = range(1, max(stage.depth for stage in members) + 1) if per_depth else ()
     cut = {depth: [stage.chain[min(depth, stage.depth) - 1] for stage in members] for depth in depths}

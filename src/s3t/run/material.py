@@ -15,7 +15,7 @@ import torch
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoder
+from s3t.models.encode import Encoder, tokens
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import read_slice
@@ -149,7 +149,7 @@ class Material:
     def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
         encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
         records = encode(rows)
-        lengths = [len(record["input_ids"]) for record in records] if self._recipe.task.is_text else None
+        lengths = [tokens(record) for record in records] if self._recipe.task.is_text else None
         return EncodedSlice(place=place, digest=digest, records=records, targets=self._targets(rows), lengths=lengths)
 
     def _targets(self, rows: pa.Table) -> torch.Tensor:

@@ -17,21 +17,26 @@ import torch
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
-from s3t.models.encode import Encoded
 from s3t.models.source import model_digest, model_folder
-from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.models.stacked import Link, prepare
+from s3t.models.tensors import pack, unpack
 from s3t.partition import Place
 from s3t.prediction.aggregate import Scores
-from s3t.prediction.member import member_logits
+from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.resident import Resident
 from s3t.recipe import Recipe
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, stage_key, stage_seed
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
-from s3t.training import environment, resolve_device, train_stage
+from s3t.training import environment, exact_numerics, resolve_device, train_stage
+
+WINDOW_BATCHES = 64
+"""Of texts that are encoded at a time for an answer. Images, which are large, and all of one size, are encoded batch by
+batch."""
 
 
 class Workshop:
-    """One base model in memory, and what it is trained on."""
+    """One base model in memory, what it is trained on, and the links that have answered."""
 
     def __init__(
         self,
@@ -64,6 +69,14 @@ class Workshop:
             model=self._model,
             encoder=self._encoder,
         )
+        self._resident = Resident(recipe.prediction.adapter_memory)
+        self._ensemble = Ensemble(
+            self._model,
+            self._encoder,
+            training=recipe.training,
+            batch_size=recipe.prediction.batch_size,
+            window_batches=WINDOW_BATCHES if recipe.task.is_text else 1,
+        )
 
     @property
     def device(self) -> torch.device:
@@ -79,7 +92,10 @@ class Workshop:
         self.material.forget(places)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
-        """Drop what is in memory of slices that have lost a record, or are losing one, by whosever hand."""
+        """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
+        any more, by whosever hand.
+        """
+        self._resident.keep(snapshot.stages.values())
         self.material.forget_stale(snapshot)
 
     def train(
@@ -120,35 +136,37 @@ class Workshop:
         )
         return key, content, manifest
 
-    def chain(self, stage: Stage, snapshot: Snapshot) -> list[StageTensors]:
-        """The tensors of a live prefix, each artifact checked against its manifest and its parent.
+    def chain(self, stage: Stage, snapshot: Snapshot) -> list[Link]:
+        """The links of a live prefix, ready to answer; each artifact was checked against its manifest and its parent.
 
         Raises:
             IntegrityError: one of them is not what it should be.
         """
-        return [unpack(artifact.content) for artifact in self._artifacts(stage, snapshot)]
 
-    def encode(self, inputs: pa.Table) -> Sequence[Encoded]:
-        """Inputs as the model takes them."""
-        return self._encoder.encode(inputs)
+        def prepared(block: int, artifact: Artifact) -> Link:
+            return prepare(self._model.base, self._model.adapter, block, unpack(artifact.content))
+
+        with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
+            return self._resident.chain(
+                [snapshot.stages[link] for link in stage.chain],
+                read=lambda: self._artifacts(stage, snapshot),
+                prepare=prepared,
+            )
 
     def logits(
         self,
-        chain: Sequence[StageTensors],
-        inputs: Sequence[Encoded],
+        stages: Sequence[Stage],
+        snapshot: Snapshot,
+        inputs: pa.Table,
         *,
         on_batch: Callable[[int], None] = lambda count: None,
     ) -> Scores:
-        """The logits of a prefix, N x C."""
-        return member_logits(
-            self._model,
-            chain,
-            inputs,
-            encoder=self._encoder,
-            batch_size=self._recipe.prediction.batch_size,
-            training=self._recipe.training,
-            on_batch=on_batch,
-        )
+        """The logits of live prefixes, M x N x C.
+
+        Raises:
+            IntegrityError: as `chain`.
+        """
+        return self._ensemble.logits([self.chain(stage, snapshot) for stage in stages], inputs, on_batch=on_batch)
 
     def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)

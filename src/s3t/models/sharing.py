@@ -1,0 +1,77 @@
+"""What of one base model several members can have in common, found out by trying: architectures say it nowhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from s3t.models.base import Base
+from s3t.models.passes import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharing:
+    """What members can share.
+
+    Attributes:
+        rows: a pass. In every linear module of the layers, rows of the batch come first, so that it can be told whose
+            they are. Not so where something that all rows have in common goes through an adapted module (the relative
+            positions of DeBERTa).
+        trunk: the layers below their blocks. Not so where a part of the head lies below the layers, because the
+            checkpoint lacks it.
+    """
+
+    rows: bool
+    trunk: bool
+
+
+def find_sharing(base: Base, one: Batch) -> Sharing:
+    """What members of a model can share; it depends on the architecture and the checkpoint alone.
+
+    Args:
+        base: the model, without blocks.
+        one: a batch of one record. Its content does not matter.
+    """
+    # Twice, for the number of rows may also be that of something else.
+    tries = [_tried(base, tiled(one, count), count) for count in (2, 3)]
+    return Sharing(rows=all(found.rows for found in tries), trunk=all(found.trunk for found in tries))
+
+
+def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
+    """A batch whose rows come several times, all of them and then all of them again."""
+    if times == 1:
+        return dict(batch)
+    return {name: tensor.repeat(times, *[1] * (tensor.dim() - 1)) for name, tensor in batch.items()}
+
+
+def _tried(base: Base, batch: Batch, count: int) -> Sharing:
+    layers = list(base.model.get_submodule(base.layers.path).children())
+    owners = [base.model.get_submodule(name.rpartition(".")[0]) for name in base.head]
+    rows_first: list[bool] = []
+    head_ran: list[bool] = []
+    trunk: list[bool] = []
+
+    def note(_module: nn.Module, args: tuple[Any, ...]) -> None:
+        rows_first.append(bool(args) and args[0].dim() > 2 and args[0].shape[0] == count)
+
+    def end(*_: Any) -> None:
+        trunk.append(not head_ran)
+
+    handles = [
+        module.register_forward_pre_hook(note)
+        for layer in layers
+        for module in layer.modules()
+        if isinstance(module, nn.Linear)
+    ]
+    handles += [owner.register_forward_pre_hook(lambda *_: head_ran.append(True)) for owner in owners]
+    handles.append(layers[-1].register_forward_hook(end))
+    try:
+        with torch.no_grad():
+            base.model(**batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return Sharing(rows=all(rows_first), trunk=all(trunk))

@@ -1,0 +1,225 @@
+"""Adapters of several members on one base model: the base runs once on the rows of all, and each adds its own update.
+
+One formula holds what PEFT's modules compute, outside training, for every adapter that a recipe may have:
+
+    y = gain * base(input_gain * x) + shift + x down up
+
+    LoRA    down = A^T, up = s B^T, with s = alpha / r, or alpha / sqrt(r) (rsLoRA, arXiv 2312.03732)
+    DoRA    that times gain = magnitude / |W + s B A|, by rows; shift = (1 - gain) bias (arXiv 2402.09353, 4.3)
+    IA3     gain, or input_gain of feedforward modules (arXiv 2205.05638)
+
+Shapes: G groups, one a member; R rows of each; I and O features that a linear module takes and gives; r the rank.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from s3t.models.base import Base
+from s3t.models.blocks import check_fit
+from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.tensors import StageTensors
+from s3t.recipe import Adapter
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update:
+    """What adapters make of a linear module: one member's, or several members' with a leading dimension G."""
+
+    down: Tensor | None = None
+    """I x r."""
+    up: Tensor | None = None
+    """r x O."""
+    gain: Tensor | None = None
+    """O."""
+    shift: Tensor | None = None
+    """O."""
+    input_gain: Tensor | None = None
+    """I."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Those that the kind of adapter has, by name."""
+        named = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """A stage of a member's chain, ready to be stacked: in float32, on the model's device."""
+
+    updates: Mapping[str, Update]
+    """Of its block, by full name of the linear module."""
+    head: Mapping[str, Tensor]
+    """The head as it was after the stage, by full name."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        tensors = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
+        return sum(tensor.nbytes for tensor in (*tensors, *self.head.values()))
+
+
+def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors) -> Link:
+    """A stage's tensors as the formula takes them.
+
+    Args:
+        base: bare; what a DoRA block needs of it is looked at here, once.
+        adapter: what the block is made of.
+        block: 1 for the top block.
+        tensors: the stage's, as stored.
+
+    Raises:
+        IntegrityError: names or shapes are not those of the block or the head.
+    """
+    model = base.model
+    linears: dict[str, Any] = {
+        name: model.get_submodule(name) for name in block_modules(model, base.layers, adapter, block)
+    }
+    inner = set(feedforward_modules(list(linears), adapter))
+    shapes = {
+        f"{target}/{name}": torch.Size(shape)
+        for target, linear in linears.items()
+        for name, shape in _shapes(linear, adapter, feedforward=target in inner).items()
+    }
+    check_fit(shapes, tensors.block, what=f"block {block}")
+    check_fit({name: model.get_parameter(name).shape for name in base.head}, tensors.head, what="the head")
+    device = model.get_parameter(base.head[0]).device
+    updates = {}
+    with torch.no_grad(), torch.autocast(device.type, enabled=False):
+        for target, linear in linears.items():
+            own = {
+                name: tensors.block[f"{target}/{name}"].to(device)
+                for name in _shapes(linear, adapter, feedforward=target in inner)
+            }
+            updates[target] = _update(linear, own, adapter, feedforward=target in inner)
+        # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
+        head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
+    return Link(updates=updates, head=head)
+
+
+def _shapes(linear: nn.Linear, adapter: Adapter, *, feedforward: bool) -> dict[str, tuple[int, ...]]:
+    """Of the tensors that PEFT's module has, by name."""
+    if adapter.kind == "ia3":
+        return {"ia3_l": (1, linear.in_features) if feedforward else (linear.out_features, 1)}
+    shapes: dict[str, tuple[int, ...]] = {
+        "lora_A.weight": (adapter.rank, linear.in_features),
+        "lora_B.weight": (linear.out_features, adapter.rank),
+    }
+    return shapes | ({"lora_magnitude_vector.weight": (linear.out_features,)} if adapter.use_dora else {})
+
+
+def _update(linear: nn.Linear, own: Mapping[str, Tensor], adapter: Adapter, *, feedforward: bool) -> Update:
+    if adapter.kind == "ia3":
+        vector = own["ia3_l"].flatten().clone()
+        return Update(input_gain=vector) if feedforward else Update(gain=vector)
+    scale = adapter.alpha / (math.sqrt(adapter.rank) if adapter.use_rslora else adapter.rank)
+    low, high = own["lora_A.weight"], own["lora_B.weight"] * scale
+    down = low.t().clone(memory_format=torch.contiguous_format)
+    if not adapter.use_dora:
+        return Update(down=down, up=high.t().contiguous())
+    gain = own["lora_magnitude_vector.weight"] / torch.linalg.norm(linear.weight + high @ low, dim=1)
+    shift = None if linear.bias is None else (1 - gain) * linear.bias
+    return Update(down=down, up=high.t() * gain, gain=gain, shift=shift)
+
+
+class Stack:
+    """The adapters of several members, block by block. Nothing of it is on the model but within `on`."""
+
+    def __init__(self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype) -> None:
+        """Copy the members' adapters together.
+
+        Args:
+            base: the model that they belong on.
+            chains: the members', the deepest first, so that those that have a block are always the first ones.
+            dtype: of matrix products.
+
+        Raises:
+            ValueError: a member is deeper than the one before it.
+        """
+        if any(len(later) > len(earlier) for earlier, later in pairwise(chains)):
+            raise ValueError("the deepest members come first")
+        self._model = base.model
+        deepest = len(chains[0]) if chains else 0
+        self._blocks = {
+            block: self._stacked([chain[block - 1].updates for chain in chains if len(chain) >= block], dtype)
+            for block in range(1, deepest + 1)
+        }
+
+    @staticmethod
+    def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
+        stacked = {}
+        for target, first in members[0].items():
+            together = {
+                name: torch.stack([getattr(member[target], name) for member in members]) for name in first.tensors()
+            }
+            for name in ("down", "up"):
+                if name in together:
+                    together[name] = together[name].to(dtype)
+            stacked[target] = Update(**together)
+        return stacked
+
+    @contextmanager
+    def on(self, block: int, members: slice) -> Iterator[None]:
+        """While within, the modules of a block compute what they give for some members.
+
+        Their rows are the model's rows: as many for each member, member after member. For one member alone, it does not
+        matter where in a module's input the rows are.
+
+        Args:
+            block: 1 for the top block.
+            members: positions in the chains; each of them has the block.
+        """
+        handles: list[RemovableHandle] = []
+        try:
+            for target, update in self._blocks[block].items():
+                module = self._model.get_submodule(target)
+                chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
+                if chosen.input_gain is not None:
+                    handles.append(module.register_forward_pre_hook(_scaling(chosen.input_gain)))
+                else:
+                    handles.append(module.register_forward_hook(_updating(chosen)))
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+
+def _scaling(gain_GI: Tensor) -> Any:  # noqa: N803
+    groups = gain_GI.shape[0]
+
+    def scale(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        (x,) = args
+        x_GRI = x.reshape(groups, -1, x.shape[-1])  # noqa: N806
+        return ((x_GRI * gain_GI[:, None]).to(x.dtype).view(x.shape),)
+
+    return scale
+
+
+def _updating(update: Update) -> Any:
+    """A hook that changes in place what a linear module has just made."""
+
+    def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+        (x,) = args
+        output = output.contiguous()
+        groups = next(iter(update.tensors().values())).shape[0]
+        y_GRO = output.view(groups, -1, output.shape[-1])  # noqa: N806
+        if update.gain is not None:
+            y_GRO.mul_(update.gain[:, None])
+        if update.shift is not None:
+            y_GRO.add_(update.shift[:, None])
+        if update.down is not None and update.up is not None:
+            x_GRI = x.reshape(groups, -1, x.shape[-1]).to(y_GRO.dtype)  # noqa: N806
+            low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))  # noqa: N806
+            y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
+        return output
+
+    return add

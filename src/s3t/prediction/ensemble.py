@@ -1,0 +1,161 @@
+"""The logits of many members in one pass: what they have in common is computed once.
+
+The trunk runs up to the border of the shallowest member, bare, once for all. From the border of its deepest block
+upwards a member goes its own way: members are put side by side as rows of one batch, on which every module of the base
+runs once, with each member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with
+the trunk's states there. Above the last layer each member has its own head.
+
+Batches are a function of the inputs and of declared numbers; what is in memory, and what was asked before, changes no
+bit. Shapes: M members, N inputs, C labels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import torch
+from torch import Tensor
+
+from s3t.models.blocks import BlockModel, MountedModel
+from s3t.models.encode import Encoded, Encoder, tokens
+from s3t.models.passes import Batch, Passes
+from s3t.models.sharing import Sharing, find_sharing, tiled
+from s3t.models.stacked import Link, Stack
+from s3t.prediction.aggregate import Scores
+from s3t.recipe import Training
+from s3t.training.numerics import exact_numerics
+
+Member = Sequence[Link]
+"""A member's chain, top block first, at least one link."""
+
+
+class Ensemble:
+    """Passes of many members through one base model."""
+
+    def __init__(
+        self, model: BlockModel, encoder: Encoder, *, training: Training, batch_size: int, window_batches: int
+    ) -> None:
+        """Say how passes are made; nothing is computed.
+
+        Args:
+            model: the base model.
+            encoder: of the inputs.
+            training: precision and threads (resolved), the same as in training.
+            batch_size: inputs of a pass through the trunk, and rows of a pass above it.
+            window_batches: batches that are encoded at a time. Within them, texts are sorted by their length.
+        """
+        self._model = model
+        self._encoder = encoder
+        self._training = training
+        self._batch_size = batch_size
+        self._window = batch_size * window_batches
+        self._passes = model.passes
+        self._sharing: Sharing | None = None
+
+    def logits(
+        self, members: Sequence[Member], inputs: pa.Table, *, on_batch: Callable[[int], None] = lambda count: None
+    ) -> Scores:
+        """Logits of every member on every input, M x N x C (one column for a regression).
+
+        Args:
+            members: their chains, made for this model.
+            inputs: the feature columns, N rows.
+            on_batch: told after each pass how many answers of members it gave; in all M x N.
+        """
+        device = next(self._model.base.model.parameters()).device
+        found: Scores = np.zeros((len(members), inputs.num_rows, 1))
+        with exact_numerics(device, self._training), self._model.mounted([]) as mount, torch.inference_mode():
+            order = sorted(range(len(members)), key=lambda number: -len(members[number]))
+            chains = [members[number] for number in order]
+            dtype = torch.bfloat16 if self._training.precision == "bfloat16" else torch.float32
+            ensemble = _Pass(mount, self._passes, chains, rows=self._batch_size, dtype=dtype)
+            for start in range(0, inputs.num_rows, self._window):
+                encoded = self._encoder.encode(inputs.slice(start, self._window))
+                if self._sharing is None:
+                    self._sharing = find_sharing(self._model.base, self._batch(encoded[:1], device))
+                by_length = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))  # stable
+                for positions in _pieces(len(encoded), self._batch_size, balanced=False):
+                    rows = by_length[positions]
+                    batch = self._batch([encoded[row] for row in rows], device)
+                    answers = ensemble.run(batch, self._sharing, on_batch)
+                    if found.shape[-1] != answers.shape[-1]:
+                        found = np.zeros((*found.shape[:2], answers.shape[-1]))
+                    found[np.ix_(order, [start + row for row in rows])] = answers
+        return found
+
+    def _batch(self, records: Sequence[Encoded], device: torch.device) -> dict[str, Tensor]:
+        return {name: tensor.to(device) for name, tensor in self._encoder.collate(records).items()}
+
+
+class _Pass:
+    """One ensemble on the model: the deepest member first."""
+
+    def __init__(
+        self, mount: MountedModel, passes: Passes, chains: Sequence[Member], *, rows: int, dtype: torch.dtype
+    ) -> None:
+        self._mount = mount
+        self._passes = passes
+        self._chains = chains
+        self._rows = rows
+        self._stack = Stack(mount.base, chains, dtype=dtype)
+
+    def run(self, batch: Batch, sharing: Sharing, on_batch: Callable[[int], None]) -> Scores:
+        """The members' logits on one batch, M x N x C."""
+        count = len(next(iter(batch.values())))
+        largest = self._rows if sharing.rows else 1
+        trunk: dict[int, Tensor] = {}
+        parts: list[Scores] = []
+        for team in _pieces(len(self._chains), largest if sharing.trunk else 1):
+            if not sharing.trunk:
+                self._mount.load_head(self._chains[team.start][-1].head)  # a part of it lies below the trunk
+            if not trunk or not sharing.trunk:
+                trunk = self._passes.states(batch, {self._border(len(chain)) for chain in self._chains})
+            size = team.stop - team.start
+            done = []
+            for rows in _pieces(count, max(1, self._rows // size)):
+                some = {name: tensor[rows] for name, tensor in batch.items()}
+                done.append(self._team(team, some, {border: states[rows] for border, states in trunk.items()}))
+                on_batch(size * (rows.stop - rows.start))
+            parts.append(np.concatenate(done, axis=1))
+        return np.concatenate(parts)
+
+    def _border(self, block: int) -> int:
+        """Where a block begins: the input of its lowest layer."""
+        return self._passes.top - block * self._mount.layers_per_slice
+
+    def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
+        """Logits of some members, side by side through the layers, then each through its own head."""
+        chains = self._chains[team]
+        states: Tensor | None = None
+        for block in range(len(chains[0]), 0, -1):
+            joined = sum(len(chain) >= block for chain in chains)
+            fresh = sum(len(chain) == block for chain in chains)
+            border, top = self._border(block), self._border(block - 1)
+            own = [] if states is None else [states]
+            states = torch.cat([*own, *[trunk[border]] * fresh]) if fresh else states
+            with self._stack.on(block, slice(team.start, team.start + joined)):
+                states = self._passes.states(tiled(batch, joined), [top], border=border, states=states)[top]
+        logits = []
+        for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
+            self._mount.load_head(chain[-1].head)
+            logits.append(self._passes.logits(batch, border=self._passes.top, states=own_states))
+        answers: Scores = torch.stack(logits).float().cpu().numpy().astype(np.float64)
+        return answers
+
+
+def _pieces(count: int, largest: int, *, balanced: bool = True) -> Iterator[slice]:
+    """Consecutive parts of a range, none larger than `largest`; balanced: of sizes that differ by one at most.
+
+    >>> [(part.start, part.stop) for part in _pieces(7, 3)], [part.stop for part in _pieces(7, 3, balanced=False)]
+    ([(0, 2), (2, 4), (4, 7)], [3, 6, 7])
+    """
+    number = math.ceil(count / largest)
+    bounds = [min(part * largest, count) for part in range(number + 1)]
+    if balanced:
+        bounds = [count * part // number for part in range(number + 1)] if number else []
+    for start, stop in pairwise(bounds):
+        yield slice(start, stop)

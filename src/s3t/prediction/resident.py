@@ -1,0 +1,101 @@
+"""Blocks and heads of live stages, kept in memory from one answer to the next, within a budget.
+
+They are trained on records. So they are named by the keys of their artifacts, and `keep` drops what the ledger does not
+name any more: that is what makes a deletion effective for them.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from s3t.models.stacked import Link
+from s3t.store import Artifact, Parent
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    sha256: str
+    parent: Parent | None
+    link: Link
+
+
+class Resident:
+    """The links that were used last, as many as the budget holds. Safe to share among threads.
+
+    Args:
+        budget: bytes; what is being answered with is in memory in any case.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._budget = budget
+        self._lock = threading.RLock()
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the one used last is last
+
+    @property
+    def keys(self) -> set[str]:
+        """Keys of the artifacts whose tensors are in memory."""
+        with self._lock:
+            return set(self._entries)
+
+    @property
+    def nbytes(self) -> int:
+        """Memory in use, in bytes."""
+        with self._lock:
+            return sum(entry.link.nbytes for entry in self._entries.values())
+
+    def chain(
+        self,
+        keys: Sequence[str],
+        *,
+        read: Callable[[], Sequence[Artifact]],
+        prepare: Callable[[int, Artifact], Link],
+    ) -> list[Link]:
+        """A chain of links, from memory if all of it is there.
+
+        Args:
+            keys: of its artifacts, top block first.
+            read: its artifacts, checked.
+            prepare: makes a link of a block's number and its artifact.
+
+        Raises:
+            IntegrityError: as `read` and `prepare`.
+        """
+        with self._lock:
+            held = [self._entries.get(key) for key in keys]
+        entries = [entry for entry in held if entry is not None]
+        if len(entries) < len(keys) or not _is_chain(keys, entries):
+            entries = []
+            for block, artifact in enumerate(read(), start=1):  # not under the lock: `keep` must not wait for a disk
+                manifest, known = artifact.manifest, held[block - 1]
+                if known is None or known.sha256 != manifest.sha256:
+                    link = prepare(block, artifact)
+                    known = _Entry(sha256=manifest.sha256, parent=manifest.parent, link=link)
+                entries.append(known)
+        with self._lock:
+            for key, entry in zip(keys, entries, strict=True):
+                self._entries[key] = entry
+                self._entries.move_to_end(key)
+            total = self.nbytes
+            while total > self._budget:
+                _, oldest = self._entries.popitem(last=False)
+                total -= oldest.link.nbytes
+        return [entry.link for entry in entries]
+
+    def keep(self, alive: Collection[str]) -> None:
+        """Drop all but the links of some artifacts."""
+        with self._lock:
+            for key in self._entries.keys() - set(alive):
+                del self._entries[key]
+
+
+def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
+    """Whether each was trained on the one before it: a key does not say on which bytes."""
+    above: Parent | None = None
+    for key, entry in zip(keys, entries, strict=True):
+        if entry.parent != above:
+            return False
+        above = Parent(key=key, sha256=entry.sha256)
+    return True

@@ -1,0 +1,108 @@
+"""Members side by side give what PEFT's own modules give one by one."""
+
+import dataclasses
+from itertools import pairwise
+
+import pytest
+import torch
+
+from s3t.errors import IntegrityError
+from s3t.models.assembly import assemble
+from s3t.models.sharing import tiled
+from s3t.models.stacked import Stack, prepare
+from s3t.models.tensors import pack, unpack
+from s3t.recipe import recipe_from
+from s3t.records import ingest
+from tests import tiny
+from tests.plain import random_chain
+
+TEXT = {
+    "lora": {"alpha": 3},
+    "rslora": {"use_rslora": True, "alpha": 3},
+    "rank 1": {"rank": 1, "target_modules": ["query", "dense"]},
+    "dropout": {"dropout": 0.5},
+    "dora": {"use_dora": True, "alpha": 3},
+    "rsdora": {"use_dora": True, "use_rslora": True, "rank": 3},
+    "ia3": {"kind": "ia3", "target_modules": ["key", "value"]},
+    "ia3, feedforward": {"kind": "ia3", "feedforward_modules": ["output.dense"], "layers_per_slice": 1},
+}
+KINDS = [("text", adapter) for adapter in TEXT] + [
+    ("image", {"use_dora": True}),
+    ("image", {"kind": "ia3", "feedforward_modules": ["fc2"]}),
+]
+
+
+def made(kind, adapter, folder):
+    settings = TEXT[adapter] if isinstance(adapter, str) else adapter
+    recipe = recipe_from(tiny.recipe(folder, kind=kind, adapter=settings))
+    model, encoder = assemble(folder, recipe, labels=3)
+    rows = ingest(tiny.text_table() if kind == "text" else tiny.image_table(), recipe).rows
+    return model, encoder.collate(encoder.encode(rows)[:5])
+
+
+def prepared(model, chain):
+    return [prepare(model.base, model.adapter, block, stage) for block, stage in enumerate(chain, start=1)]
+
+
+@pytest.mark.parametrize(("kind", "adapter"), KINDS, ids=str)
+@torch.inference_mode()
+def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, text_model, image_model):
+    model, batch = made(kind, adapter, text_model if kind == "text" else image_model)
+    chains = [random_chain(model, 1, seed=seed) for seed in range(3)]
+    members = [prepared(model, chain) for chain in chains]
+    alone = []
+    with model.mounted([]) as mount:
+        for chain in chains:
+            mount.load_head(chain[0].head)
+            alone.append(model.base.model(**batch).logits)
+    wanted = []
+    for chain in chains:
+        with model.mounted(chain):
+            wanted.append(model.base.model(**batch).logits)
+    assert not any(torch.allclose(one, other, rtol=1e-3) for one, other in pairwise([*wanted, alone[-1]]))
+    stack = Stack(model.base, members, dtype=torch.float32)
+    with model.mounted([]) as mount:
+        for chain, expected, number in zip(chains, wanted, range(3), strict=True):
+            mount.load_head(chain[0].head)
+            with stack.on(1, slice(0, 3)):
+                together = model.base.model(**tiled(batch, 3)).logits.chunk(3)[number]
+            with stack.on(1, slice(number, number + 1)):
+                single = model.base.model(**batch).logits
+            torch.testing.assert_close(together, expected, rtol=1e-5, atol=1e-6)
+            torch.testing.assert_close(single, expected, rtol=1e-5, atol=1e-6)
+            assert torch.equal(model.base.model(**batch).logits, alone[number])  # nothing stays on
+
+
+def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_model):
+    model, _ = made("text", "dora", text_model)
+    (stage,) = random_chain(model, 1, seed=0)
+    name = next(iter(stage.block))
+    lacking = {key: value for key, value in stage.block.items() if key != name}
+    for block in (lacking, stage.block | {"other": torch.zeros(1)}, stage.block | {name: torch.zeros(1)}):
+        with pytest.raises(IntegrityError, match="block 1 of an artifact does not fit"):
+            prepare(model.base, model.adapter, 1, dataclasses.replace(stage, block=block))
+    with pytest.raises(IntegrityError, match="the head of an artifact does not fit"):
+        prepare(model.base, model.adapter, 1, dataclasses.replace(stage, head={}))
+    with pytest.raises(IntegrityError, match="block 2"):
+        prepare(model.base, model.adapter, 2, stage)
+
+
+@pytest.mark.parametrize("adapter", ["lora", "rank 1", "dora", "ia3, feedforward"])
+def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
+    """As read it lies anywhere in the file's buffer, and would keep all of that in memory."""
+    model, _ = made("text", adapter, text_model)
+    stage = unpack(pack(random_chain(model, 1, seed=0)[0]))
+    link = prepare(model.base, model.adapter, 1, stage)
+    tensors = [tensor for update in link.updates.values() for tensor in update.tensors().values()]
+    read = {tensor.untyped_storage().data_ptr() for tensor in (*stage.block.values(), *stage.head.values())}
+    for tensor in (*tensors, *link.head.values()):
+        assert tensor.data_ptr() % 64 == 0
+        assert tensor.untyped_storage().data_ptr() not in read
+    assert link.nbytes == sum(tensor.untyped_storage().nbytes() for tensor in (*tensors, *link.head.values()))
+
+
+def test_the_deepest_member_comes_first(text_model):
+    model, _ = made("text", "lora", text_model)
+    members = [prepared(model, random_chain(model, depth, seed=depth)) for depth in (1, 2)]
+    with pytest.raises(ValueError, match="deepest"):
+        Stack(model.base, members, dtype=torch.float32)

@@ -1,0 +1,58 @@
+"""The plain way to an ensemble's logits, to compare with: one pass after another, PEFT's adapters on the model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoded, Encoder
+from s3t.models.tensors import StageTensors
+from s3t.prediction.aggregate import Scores
+from s3t.recipe import Training
+from s3t.training.numerics import exact_numerics
+
+
+def member_logits(
+    model: BlockModel,
+    chain: Sequence[StageTensors],
+    inputs: Sequence[Encoded],
+    *,
+    encoder: Encoder,
+    batch_size: int,
+    training: Training,
+) -> Scores:
+    """One member's logits of every input, N x C; the batches are the inputs in their order."""
+    device = next(model.base.model.parameters()).device
+    parts = []
+    with exact_numerics(device, training), model.mounted(chain) as mount, torch.inference_mode():
+        for start in range(0, len(inputs), batch_size):
+            collated = encoder.collate(inputs[start : start + batch_size])
+            batch = {name: tensor.to(device) for name, tensor in collated.items()}
+            parts.append(mount.base.model(**batch).logits.float().cpu().numpy().astype(np.float64))
+    return np.concatenate(parts)
+
+
+def random_chain(model: BlockModel, depth: int, *, seed: int, spread: float = 0.3) -> list[StageTensors]:
+    """Stages with random values around those of PEFT, as training might leave them, each with a head of its own."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def moved(values: torch.Tensor) -> torch.Tensor:
+        return values + spread * torch.randn(values.shape, generator=generator)
+
+    chain = []
+    model.reset_head(seed=seed)
+    with torch.random.fork_rng(devices=[]), model.mounted([]) as mount:
+        torch.manual_seed(seed)
+        for _ in range(depth):
+            mount.add_block()
+            own = mount.own_tensors()
+            chain.append(
+                StageTensors(
+                    block={name: moved(values) for name, values in own.block.items()},
+                    head={name: moved(values) for name, values in own.head.items()},
+                )
+            )
+    return chain

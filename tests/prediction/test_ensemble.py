@@ -1,0 +1,149 @@
+"""One pass for all members gives what a pass for each gives, whatever the model, the adapters and the depths."""
+
+import numpy as np
+import pytest
+import torch
+
+from s3t.models.assembly import assemble
+from s3t.models.stacked import prepare
+from s3t.prediction.ensemble import Ensemble
+from s3t.recipe import recipe_from
+from s3t.records import ingest
+from tests import tiny
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
+from tests.models.test_sharing import without_projection
+from tests.plain import member_logits, random_chain
+
+ARCHITECTURES = TEXT | {
+    "llama": LLAMA,
+    "deberta-v2-convolution": TEXT["deberta-v2"] | {"conv_kernel_size": 3},
+    "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0},
+}
+DEPTHS = (2, 3, 1, 3, 2)
+
+
+class World:
+    """A model, members with random values, and inputs."""
+
+    def __init__(self, folder, *, kind="text", depths=DEPTHS, precision="float32", adapter=None):
+        recipe = recipe_from(tiny.recipe(folder, kind=kind, adapter=adapter or {}, training={"precision": precision}))
+        self.training = recipe.training.model_copy(update={"threads": 1})
+        self.model, self.encoder = assemble(folder, recipe, labels=3)
+        self.inputs = ingest(tiny.text_table() if kind == "text" else tiny.image_table(), recipe).rows
+        self.chains = [random_chain(self.model, depth, seed=seed) for seed, depth in enumerate(depths)]
+        self.members = [
+            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in enumerate(chain, start=1)]
+            for chain in self.chains
+        ]
+
+    def ensemble(self, *, batch_size=7, window_batches=2):
+        return Ensemble(
+            self.model, self.encoder, training=self.training, batch_size=batch_size, window_batches=window_batches
+        )
+
+    def logits(self, **settings):
+        return self.ensemble(**settings).logits(self.members, self.inputs)
+
+    def plain(self):
+        encoded = self.encoder.encode(self.inputs)
+        return np.stack(
+            [
+                member_logits(self.model, chain, encoded, encoder=self.encoder, batch_size=7, training=self.training)
+                for chain in self.chains
+            ]
+        )
+
+
+def assert_close(found, wanted, *, tolerance=1e-5):
+    assert found.shape == wanted.shape
+    assert np.abs(found - wanted).max() <= tolerance * max(1.0, np.abs(wanted).max())
+    assert wanted.std(axis=0).min() > 0.01  # members differ
+    assert wanted.std(axis=1).min() > 0.001  # and so do inputs
+
+
+@pytest.mark.parametrize("kind", ARCHITECTURES)
+def test_every_architecture_answers_as_member_by_member(kind, text_model, tmp_path):
+    name = kind.removesuffix("-convolution")
+    world = World(model_of_kind(name, text_model, tmp_path / "model", **ARCHITECTURES[kind]))
+    assert_close(world.logits(), world.plain())
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 4, 64])
+def test_members_may_be_more_than_the_rows_of_a_pass_and_inputs_more_than_a_window(batch_size, text_model):
+    world = World(text_model)
+    assert_close(world.logits(batch_size=batch_size, window_batches=3), world.plain())
+
+
+@pytest.mark.parametrize(
+    "adapter", [{"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["fc2"]}, {"dropout": 0.4}], ids=str
+)
+def test_images_answer_as_member_by_member(adapter, image_model):
+    world = World(image_model, kind="image", adapter=adapter)
+    assert_close(world.logits(), world.plain())
+
+
+@pytest.mark.parametrize(
+    "adapter", [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}], ids=str
+)
+def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
+    world = World(text_model, precision="bfloat16", adapter=adapter)
+    assert_close(world.logits(), world.plain(), tolerance=0.02)
+
+
+def test_a_head_that_begins_below_the_layers_is_each_members_own(text_model, tmp_path):
+    world = World(without_projection(text_model, tmp_path))
+    assert any("embeddings_project" in name for name in world.model.base.head)
+    assert_close(world.logits(), world.plain())
+
+
+def rows_through(model, layer):
+    """Rows that went through a layer of the model, pass by pass."""
+    seen = []
+    layers = model.base.model.get_submodule(model.base.layers.path)
+    inner = next(module for module in layers[layer].modules() if isinstance(module, torch.nn.Linear))
+    inner.register_forward_hook(lambda _module, args, _output: seen.append(args[0].shape[0]))
+    return seen
+
+
+def test_the_trunk_runs_once_and_members_above_it_run_side_by_side(text_model):
+    world = World(text_model, depths=(1, 2, 1))
+    ensemble = world.ensemble(batch_size=6, window_batches=64)
+    ensemble.logits(world.members, world.inputs.slice(0, 1))  # has found out what can be shared
+    deep, middle, top = (rows_through(world.model, layer) for layer in range(3))
+    ensemble.logits(world.members, world.inputs)
+    assert deep == [6] * 4
+    assert sorted(middle) == [2] * 12 + [6] * 4  # the shared rows, and the deeper member alone
+    assert top == [6] * 12  # three members with two inputs each
+
+
+def test_progress_adds_up_and_is_heard_of_at_every_pass(text_model):
+    world, heard = World(text_model), []
+    world.ensemble(batch_size=10).logits(world.members, world.inputs, on_batch=heard.append)
+    assert sum(heard) == 24 * len(DEPTHS)
+    assert max(heard) <= 10
+
+
+def test_inputs_are_encoded_window_by_window(text_model, monkeypatch):
+    world, encoded = World(text_model), []
+    encode = world.encoder.encode
+    monkeypatch.setattr(world.encoder, "encode", lambda rows: encoded.append(rows.num_rows) or encode(rows))
+    world.logits(batch_size=5, window_batches=2)
+    assert encoded == [10, 10, 4]
+
+
+def test_no_inputs_have_no_answers(text_model):
+    world = World(text_model)
+    found = world.ensemble().logits(world.members, world.inputs.slice(0, 0))
+    assert found.shape[:2] == (len(DEPTHS), 0)
+
+
+def test_after_an_answer_the_model_is_bare(text_model):
+    world = World(text_model)
+    before = {name: value.clone() for name, value in world.model.base.model.state_dict().items()}
+    world.logits()
+    after = world.model.base.model.state_dict()
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], value) for name, value in after.items())
+    modules = list(world.model.base.model.modules())
+    assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)
+    assert not any("forward" in vars(module) for module in modules)

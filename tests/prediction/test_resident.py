@@ -1,0 +1,89 @@
+"""Links stay in memory within a budget, and no longer than they may."""
+
+import hashlib
+
+import pytest
+import torch
+
+from s3t.models.stacked import Link
+from s3t.prediction.resident import Resident
+from s3t.store import Artifact, Manifest, Parent
+
+
+def artifact(key, *, content=b"", above=None):
+    parent = None if above is None else Parent(key=above.manifest.key, sha256=above.manifest.sha256)
+    manifest = Manifest(
+        key=key,
+        shard=0,
+        prefix=(0,),
+        slice_digests=(),
+        base_digest="",
+        seed=0,
+        precision="float32",
+        threads=1,
+        steps=0,
+        environment={},
+        sha256=hashlib.sha256(content).hexdigest(),
+        parent=parent,
+    )
+    return Artifact(content=content, manifest=manifest)
+
+
+class Store:
+    """What is asked for is noted."""
+
+    def __init__(self):
+        self.prepared = []
+
+    def prepare(self, block, made):
+        self.prepared.append((block, made.manifest.key, made.content))
+        return Link(updates={}, head={"classifier.weight": torch.zeros(25)})
+
+    def chain(self, resident, *artifacts):
+        keys = [made.manifest.key for made in artifacts]
+        return resident.chain(keys, read=lambda: artifacts, prepare=self.prepare)
+
+
+def test_what_is_in_memory_is_neither_read_nor_prepared_again_and_is_shared():
+    resident, store = Resident(10_000), Store()
+    top = artifact("top")
+    left, right = artifact("left", above=top), artifact("right", above=top)
+    first = store.chain(resident, top, left)
+    assert store.chain(resident, top, right)[0] is first[0]
+    assert store.prepared == [(1, "top", b""), (2, "left", b""), (2, "right", b"")]
+    assert store.chain(resident, top, left) == first
+    assert len(store.prepared) == 3
+    assert resident.nbytes == 300
+
+
+@pytest.mark.parametrize(
+    ("budget", "left"), [(0, set()), (99, set()), (100, {"c"}), (250, {"a", "c"}), (300, set("abc"))]
+)
+def test_those_used_longest_ago_go_first(budget, left):
+    resident, store = Resident(budget), Store()
+    for key in "abac":
+        assert len(store.chain(resident, artifact(key))) == 1
+    assert resident.keys == left
+    assert resident.nbytes == 100 * len(left) <= budget
+
+
+def test_what_is_not_alive_any_more_is_dropped():
+    resident, store = Resident(10_000), Store()
+    for key in "abc":
+        store.chain(resident, artifact(key))
+    resident.keep({"b", "d"})
+    assert resident.keys == {"b"}
+    store.chain(resident, artifact("a"))
+    assert [key for _, key, _ in store.prepared] == ["a", "b", "c", "a"]
+
+
+def test_a_link_whose_parent_was_stored_again_with_other_bytes_is_read_anew():
+    """The key does not say on which bytes a stage was trained."""
+    resident, store = Resident(10_000), Store()
+    old, new = artifact("top", content=b"old"), artifact("top", content=b"new")
+    store.chain(resident, old, artifact("left", above=old))
+    store.chain(resident, new, artifact("right", above=new))
+    assert store.prepared[2:] == [(1, "top", b"new"), (2, "right", b"")]
+    again = artifact("left", content=b"trained again", above=new)
+    store.chain(resident, new, again)
+    assert store.prepared[4:] == [(2, "left", b"trained again")]

@@ -1,0 +1,178 @@
+"""The ensemble's bits are a function of inputs and live stages, and nothing of a deleted record stays resident."""
+
+import gc
+import json
+import subprocess
+import sys
+import weakref
+
+import pytest
+
+import s3t
+from s3t.partition import Place
+from s3t.prediction.resident import Resident
+from tests import tiny
+
+WAYS = {
+    "text, lora": ("text", {}),
+    "text, dora, bfloat16": ("text", {"adapter": {"use_dora": True}, "training": {"precision": "bfloat16"}}),
+    "text, ia3": ("text", {"adapter": {"kind": "ia3", "feedforward_modules": ["output.dense"]}}),
+    "image, lora, bfloat16": ("image", {"training": {"precision": "bfloat16"}}),
+    "image, ia3": ("image", {"adapter": {"kind": "ia3", "feedforward_modules": ["fc2"]}}),
+}
+
+
+@pytest.fixture(params=WAYS)
+def made(request, text_model, image_model, tmp_path):
+    """A run of three shards that has lost records, so that its members have several depths; a table, and its recipe."""
+    kind, changes = WAYS[request.param]
+    model, table = (text_model, tiny.text_table(40)) if kind == "text" else (image_model, tiny.image_table(40))
+    shared = {"partition": {"shards": 3}, "sequences": {"budget": 2}, "prediction": {"batch_size": 8}}
+    recipe = tiny.recipe(model, kind=kind, **shared, **changes)
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        yield run, table, recipe
+
+
+def bits(answer):
+    return answer.logits.tobytes()
+
+
+def in_another_process(path, table, folder):
+    """What a process that has only just opened the run answers."""
+    table.to_parquet(folder / "inputs.parquet")
+    code = (
+        "import s3t, sys, hashlib, json\n"
+        f"with s3t.Run.open({str(path)!r}) as run: answer = run.predict({str(folder / 'inputs.parquet')!r})\n"
+        "members = {str(shard): list(prefix) for shard, prefix in answer.members.items()}\n"
+        "print(json.dumps([answer.logits.tobytes().hex(), members]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    content, members = json.loads(done.stdout)
+    return bytes.fromhex(content), {int(shard): tuple(prefix) for shard, prefix in members.items()}
+
+
+def delete_until(run, table, wanted):
+    """Delete record after record until the members' depths are as wanted."""
+    for record in table.id:
+        if wanted(run.status().depths):
+            return
+        run.delete(records=[record])
+    raise AssertionError("the depths never became what the test needs")
+
+
+def test_bits_do_not_depend_on_what_was_answered_deleted_or_kept_before(made, tmp_path):
+    run, table, recipe = made
+    whole = run.predict(table)
+    run.evaluate(table)  # more members, of all depths
+    run.predict(table[:3])
+    assert bits(run.predict(table)) == bits(whole)
+    delete_until(run, table, lambda depths: 0 in depths and len(set(depths)) > 1)
+    cut = run.predict(table)
+    assert len(cut.members) < 3  # a shard is dead
+    fresh, members = in_another_process(run.path, table, tmp_path)
+    assert members == cut.members
+    assert fresh == bits(cut)
+    run.repair()
+    assert in_another_process(run.path, table, tmp_path) == (bits(run.predict(table)), run.predict(table).members)
+    left = table[~table.id.isin(deleted(run, table))]
+    with s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=left) as other:
+        other.train()
+        assert bits(other.predict(table)) == bits(run.predict(table))
+
+
+def deleted(run, table):
+    return {record for record, found in zip(table.id, run.locate(records=list(table.id)), strict=True) if found.deleted}
+
+
+@pytest.mark.parametrize("budget", [0, 3000, "1GiB"])
+def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
+    table = tiny.text_table()
+    answers = []
+    for name, changes in (("default", {}), ("other", {"prediction": {"adapter_memory": budget}})):
+        with s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model, **changes), data=table) as run:
+            run.train()
+            answers += [bits(run.predict(table)), bits(run.predict(table))]
+            resident = run._workshop()._resident
+            assert resident.nbytes <= run.recipe.prediction.adapter_memory
+            assert bool(resident.keys) == (budget != 0 or name == "default")
+            answers.append(str(run.evaluate(table).to_json()))
+    assert answers[:3] == answers[3:]
+
+
+def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(trained, monkeypatch):
+    trained.predict(["w1 w30"])
+    workshop = trained._workshop()
+    monkeypatch.setattr("s3t.store.LocalStore.get", lambda *_: pytest.fail("an artifact was read again"))
+    members = {shard: serving.prefix[:1] for shard, serving in trained.status().inventory.members().items()}
+    shorter = trained.predict(["w1 w30"], prefixes=members)
+    assert trained._workshop() is workshop
+    monkeypatch.undo()
+    with s3t.Run.open(trained.path) as fresh:
+        assert bits(fresh.predict(["w1 w30"], prefixes=members)) == bits(shorter)
+
+
+def tensors_of(run, keys):
+    """Weak references to whatever is resident of artifacts."""
+    entries = run._workshop()._resident._entries
+    return [
+        weakref.ref(tensor)
+        for key in keys
+        for tensor in (
+            *entries[key].link.head.values(),
+            *(tensor for update in entries[key].link.updates.values() for tensor in update.tensors().values()),
+        )
+    ]
+
+
+def alive(run):
+    return set(run._ledger.snapshot().stages.values())
+
+
+@pytest.mark.parametrize("hand", ["its own", "another process's"])
+def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, trained):
+    trained.evaluate(tiny.text_table())
+    before = trained._workshop()._resident.keys
+    held = {key: tensors_of(trained, [key]) for key in before}
+    if hand == "its own":
+        state = trained.delete(records=["r3"]).state
+    else:
+        with s3t.Run.open(trained.path) as other:
+            state = other.delete(records=["r3"]).state
+    assert state in ("effective", "erased")
+    gone = before - alive(trained)
+    assert gone
+    assert trained._workshop()._resident.keys == before - gone
+    gc.collect()
+    assert all(tensor() is None for key in gone for tensor in held[key])
+    assert all(tensor() is not None for key in before - gone for tensor in held[key])
+
+
+def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch):
+    """The leak is planted: the test above would fail."""
+    trained.evaluate(tiny.text_table())
+    monkeypatch.setattr(Resident, "keep", lambda self, keys: None)
+    trained.delete(records=["r3"])
+    assert trained._workshop()._resident.keys - alive(trained)
+
+
+def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatch):
+    """The links are put into memory after the session was told to let go of them."""
+    table = tiny.text_table()
+    first = Place(0, trained.status().inventory.members()[0].prefix[0])
+    record = next(found.name for found in trained.locate(records=list(table.id)) if first in found.places)
+    chain, overtaken = Resident.chain, []
+
+    def overtaken_first(self, keys, *, read, prepare):
+        artifacts = read()
+        if not overtaken:
+            overtaken.extend(keys)
+            with s3t.Run.open(trained.path) as other:
+                other.delete(records=[record])
+        return chain(self, keys, read=lambda: artifacts, prepare=prepare)
+
+    monkeypatch.setattr(Resident, "chain", overtaken_first)
+    assert trained.predict(table).generation == 1
+    trained._presence.look()
+    assert trained._workshop()._resident.keys <= alive(trained)
+    assert not set(overtaken) & alive(trained)
