@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from benchmarks.plain import add_block
+from s3t.models.layers import find_layers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,6 @@ def step_flops(
     *,
     depth: int,
     adapter: Mapping[str, Any],
-    layers: str,
 ) -> StepFlops:
     """Operations of a step of a stage of some depth.
 
@@ -45,18 +45,18 @@ def step_flops(
         inputs: the shape of each input of a batch.
         depth: of the stage; block `depth` is trained, those above are on and frozen.
         adapter: rank, alpha, target_modules, layers_per_slice.
-        layers: full name of the list of layers, such as bert.encoder.layer.
     """
     with torch.device("meta"):
         model = make_model()
         backbone = f"{model.base_model_prefix}."
         head = [name for name, _ in model.named_parameters() if not name.startswith(backbone)]
         for block in range(1, depth + 1):
-            add_block(model, block, adapter, head=head, pattern=layers.rpartition(".")[2])
+            add_block(model, block, adapter, head=head)
         batch = {
             name: torch.empty(shape, dtype=torch.float32 if name == "pixel_values" else torch.int64)
             for name, shape in inputs.items()
         }
+        layers = find_layers(model, model.config.num_hidden_layers).path
         first = model.config.num_hidden_layers - depth * adapter["layers_per_slice"]
         counter = FlopCounterMode(display=False)
         with counter:

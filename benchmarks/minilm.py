@@ -25,6 +25,5 @@ def stage_flops(depth: int, *, tokens: int, cached: bool) -> int:
         {"input_ids": (1, tokens)},  # a mask would have to have values
         depth=depth,
         adapter=SLICED["adapter"],
-        layers="bert.encoder.layer",
     )
     return flops.whole - flops.trunk if cached else flops.whole

@@ -8,6 +8,7 @@ dropout is on, as Trainer has it.
 
 from __future__ import annotations
 
+import io
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import torch
 import transformers
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
+from PIL import Image
 from torch import nn
 from transformers import (
     AutoConfig,
@@ -28,8 +30,12 @@ from transformers import (
     Trainer,
     TrainerCallback,
     TrainingArguments,
+    ViTImageProcessorPil,
+    default_data_collator,
 )
 from transformers.trainer_callback import PrinterCallback, TrainerState
+
+from s3t.models.layers import find_layers
 
 Told = Callable[[int], None]
 
@@ -45,6 +51,7 @@ class Plain:
         training: epochs, batch_size, learning_rate, warmup, seed.
         max_length: tokens a text.
         dropout: whether the base model's own dropout is on.
+        images: whether the features are images.
     """
 
     folder: Path
@@ -53,6 +60,7 @@ class Plain:
     training: Mapping[str, Any]
     max_length: int = 128
     dropout: bool = True
+    images: bool = False
 
 
 def train_orders(
@@ -67,7 +75,7 @@ def train_orders(
 
     Args:
         plain: how.
-        slices: tokenised records, see `tokenised`.
+        slices: records, see `encoded`.
         orders: permutations of the slices.
         on_stage: told each stage when it begins.
         on_step: told the number of records of each step.
@@ -92,14 +100,17 @@ def load(plain: Plain) -> tuple[PreTrainedModel, list[str]]:
     transformers.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
     transformers.set_seed(plain.training["seed"])
-    model, info = transformers.AutoModelForSequenceClassification.from_pretrained(
-        plain.folder, config=config, dtype=torch.float32, output_loading_info=True
+    auto = (
+        transformers.AutoModelForImageClassification
+        if plain.images
+        else transformers.AutoModelForSequenceClassification
     )
+    model, info = auto.from_pretrained(plain.folder, config=config, dtype=torch.float32, output_loading_info=True)
     return model, sorted(info["missing_keys"])
 
 
 def add_block(
-    model: PreTrainedModel, depth: int, adapter: Mapping[str, Any], *, head: Sequence[str], pattern: str = "layer"
+    model: PreTrainedModel, depth: int, adapter: Mapping[str, Any], *, head: Sequence[str]
 ) -> list[nn.Parameter]:
     """Put the next block on and freeze all but it and the head; the parameters that stay trainable.
 
@@ -108,7 +119,6 @@ def add_block(
         depth: which block, 1 at the top.
         adapter: rank, alpha, target_modules, layers_per_slice.
         head: names of the head's parameters.
-        pattern: what the model's list of layers is called.
     """
     width = adapter["layers_per_slice"]
     first = model.config.num_hidden_layers - depth * width
@@ -117,7 +127,7 @@ def add_block(
         lora_alpha=adapter["alpha"],
         target_modules=list(adapter["target_modules"]),
         layers_to_transform=list(range(first, first + width)),
-        layers_pattern=pattern,
+        layers_pattern=find_layers(model, model.config.num_hidden_layers).path.rpartition(".")[2],
     )
     if hasattr(model, "peft_config"):
         del model.peft_config  # or PEFT warns of a second adapter
@@ -158,12 +168,28 @@ def accuracy(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) ->
     return float((found.predictions.argmax(-1) == found.label_ids).mean())
 
 
-def tokenised(plain: Plain, texts: Sequence[str], labels: Sequence[str]) -> datasets.Dataset:
-    """Records as Trainer takes them: token ids without padding, and the label's index."""
-    tokenizer = AutoTokenizer.from_pretrained(plain.folder)
-    columns = dict(tokenizer(list(texts), truncation=True, max_length=plain.max_length))
+def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> datasets.Dataset:
+    """Records as Trainer takes them: token ids without padding, or pixels; and the label's index.
+
+    Args:
+        plain: how.
+        features: texts, or the bytes of images.
+        labels: of the records.
+    """
     index = {label: number for number, label in enumerate(plain.labels)}
-    return datasets.Dataset.from_dict(columns | {"labels": [index[label] for label in labels]})
+    columns: dict[str, Any]
+    if plain.images:
+        config = AutoConfig.from_pretrained(plain.folder)
+        mode, mean = ("L", [0.5]) if config.num_channels == 1 else ("RGB", [0.5] * 3)
+        size = {"height": config.image_size, "width": config.image_size}
+        processor = ViTImageProcessorPil(size=size, image_mean=mean, image_std=mean)
+        images = [Image.open(io.BytesIO(content)).convert(mode) for content in features]
+        columns = {"pixel_values": list(processor(images, return_tensors="np")["pixel_values"])}
+    else:
+        tokenizer = AutoTokenizer.from_pretrained(plain.folder)
+        columns = dict(tokenizer(list(features), truncation=True, max_length=plain.max_length))
+    found = datasets.Dataset.from_dict(columns | {"labels": [index[label] for label in labels]})
+    return found.with_format("torch") if plain.images else found
 
 
 def _trainer(model: PreTrainedModel, plain: Plain, folder: str, **options: Any) -> Trainer:
@@ -185,8 +211,11 @@ def _trainer(model: PreTrainedModel, plain: Plain, folder: str, **options: Any) 
         report_to="none",
         disable_tqdm=True,
     )
-    tokenizer = AutoTokenizer.from_pretrained(plain.folder)
-    trainer = Trainer(model, arguments, data_collator=DataCollatorWithPadding(tokenizer), **options)
+    if plain.images:
+        collator = default_data_collator
+    else:
+        collator = DataCollatorWithPadding(AutoTokenizer.from_pretrained(plain.folder))
+    trainer = Trainer(model, arguments, data_collator=collator, **options)
     trainer.remove_callback(PrinterCallback)  # it prints the time on stdout, which is the JSON document's
     return trainer
 

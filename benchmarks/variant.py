@@ -31,7 +31,7 @@ class Job:
 
     Attributes:
         variant: s3t; plain, the procedure of `benchmarks.plain`; or plain without dropout.
-        recipe: as for `s3t.Run.create`, of one shard; its column of the text is `text`.
+        recipe: as for `s3t.Run.create`, of one shard; its column of features is `text` or `image`.
         records: Parquet file of the records to train on.
         test: Parquet file of the records to evaluate on; None: none.
         peak: also measure the machine's best matrix product at the variant's precision, before and after.
@@ -72,15 +72,15 @@ class Stopwatch:
 
     def note(self, what: str) -> None:
         """A stage begins."""
-        self.stages.append((what, time.perf_counter(), [], []))
+        self.stages.append((what, _settled(), [], []))
 
     def advance(self, count: int) -> None:
         """A step is done; or, of no records, a batch of the trunk cache is filled."""
         _, _, fills, steps = self.stages[-1]
         if count:
-            steps.append((time.perf_counter(), count))
+            steps.append((_settled(), count))
         else:
-            fills.append(time.perf_counter())
+            fills.append(_settled())
 
     def finish(self) -> None:
         """It is done."""
@@ -125,22 +125,24 @@ def matmul_peak(precision: str) -> float:
     for side in PEAK_SIDES if device == "cpu" else (4096, 8192):
         one, other = (torch.randn(side, side, dtype=getattr(torch, precision), device=device) for _ in range(2))
         for _ in range(ROUNDS):
-            seconds = _timed(lambda one=one, other=other: one @ other, device)  # type: ignore[misc]
+            seconds = _timed(lambda one=one, other=other: one @ other)  # type: ignore[misc]
             best = max(best, 2 * side**3 / seconds)
     return best
 
 
-def _timed(action: Callable[[], object], device: str) -> float:
+def _timed(action: Callable[[], object]) -> float:
+    started = _settled()
+    action()
+    return _settled() - started
+
+
+def _settled() -> float:
+    """The time, once a GPU has done what it was asked for."""
     import torch
 
-    def settled() -> float:
-        if device == "cuda":
-            torch.cuda.synchronize()
-        return time.perf_counter()
-
-    started = settled()
-    action()
-    return settled() - started
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def resident_peak() -> int:
@@ -152,11 +154,12 @@ def resident_peak() -> int:
 def main() -> None:
     job = Job(**json.load(sys.stdin))
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
-        result = _do(job, Path(folder))
+        result = measured_here(job, Path(folder))
     print(json.dumps(result))
 
 
-def _do(job: Job, folder: Path) -> dict[str, Any]:
+def measured_here(job: Job, folder: Path) -> dict[str, Any]:
+    """Do a job in this process; its result. Peaks of memory are the process's."""
     import pandas as pd
     import torch
 
@@ -183,6 +186,7 @@ def _do(job: Job, folder: Path) -> dict[str, Any]:
             "accuracy": [] if test is None else done(test),
             "peak_bytes": after,
             "peak_bytes_before": before,
+            "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
             "matmul_flops": max(peaks, default=None),
             "precision": precision,
             "training": training if job.variant == "s3t" else None,
@@ -221,16 +225,17 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Answers:
         adapter=recipe.adapter.model_dump(),
         training=recipe.training.model_dump(),
         max_length=recipe.text.max_length,
+        images=not recipe.task.is_text,
         dropout=variant != "plain without dropout",
     )
-    slices = []
+    feature, slices = "text" if recipe.task.is_text else "image", []
     for path in sorted(run.path.glob("slices/shard-000/*.parquet")):
         rows = pyarrow.parquet.read_table(path)
-        slices.append(plain.tokenised(setting, rows["text"].to_pylist(), rows["label"].to_pylist()))
+        slices.append(plain.encoded(setting, rows[feature].to_pylist(), rows["label"].to_pylist()))
     models = plain.train_orders(setting, slices, _orders(run), on_stage=watch.note, on_step=watch.advance)
 
     def accuracies(test: Any) -> list[float]:
-        records = plain.tokenised(setting, test["text"].tolist(), test[recipe.columns.label].tolist())
+        records = plain.encoded(setting, test[feature].tolist(), test[recipe.columns.label].tolist())
         return [plain.accuracy(model, records, setting) for model in models]
 
     return accuracies

@@ -22,7 +22,7 @@ def setting(text_model):
 def slices_of(setting, count=24):
     table = tiny.text_table(count)
     parts = [table.iloc[number::3] for number in range(3)]
-    return [plain.tokenised(setting, part.text.tolist(), part.label.tolist()) for part in parts]
+    return [plain.encoded(setting, part.text.tolist(), part.label.tolist()) for part in parts]
 
 
 def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
@@ -76,7 +76,7 @@ def test_from_the_same_start_and_without_dropout_it_gives_what_s3t_gives_but_for
     quiet = plain.Plain(**vars(setting) | {"training": training, "dropout": False})
     model, head = plain.load(quiet)
     table = tiny.text_table()
-    records = plain.tokenised(quiet, table.text.tolist(), table.label.tolist())
+    records = plain.encoded(quiet, table.text.tolist(), table.label.tolist())
     own = plain.add_block(model, 1, ADAPTER, head=head)
     with torch.no_grad():
         for name, value in named_as_in_plain(begun):
@@ -130,6 +130,6 @@ def test_operations_of_a_step_are_those_that_a_pencil_finds(text_model):
     # the block is trained, so the inputs of query, key and value need no gradient; nor do key and value themselves.
     no_input = 2 * rows * (3 * width * width + width * rank)
     block = (products + attention + lora) + (products - no_input + attention + 2 * lora)
-    found = step_flops(bare, {"input_ids": (records, tokens)}, depth=1, adapter=ADAPTER, layers="bert.encoder.layer")
+    found = step_flops(bare, {"input_ids": (records, tokens)}, depth=1, adapter=ADAPTER)
     assert found.trunk == 2 * layer
     assert found.whole == 2 * layer + block + 2 * pooler + 3 * classifier

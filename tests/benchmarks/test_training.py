@@ -16,7 +16,7 @@ def test_the_bound_of_the_cache_is_the_layers_passed_without_it_over_those_with_
 
 def test_a_stopwatch_tells_filling_from_steps_and_the_first_epoch_from_the_others(monkeypatch):
     clock = iter([0.0, 4.0, 5.0, 6.0, 7.0, 8.0, 10.0, 12.0])
-    monkeypatch.setattr("benchmarks.variant.time.perf_counter", lambda: next(clock))
+    monkeypatch.setattr("benchmarks.variant._settled", lambda: next(clock))
     watch = Stopwatch()
     watch.note("stage")
     for count in (0, 0, 0, 32, 8, 32, 8):
