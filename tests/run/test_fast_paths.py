@@ -15,10 +15,12 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
+from s3t.stages.key import AS_ONCE
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
+from s3t.training.examples import SliceStates
 from tests import tiny
+from tests.run.worlds import make_worlds, records_by_slice
 
-PLAIN = {"attention": "model", "bucketing": "none", "trunk_cache": False}
 TABLES = {"text": tiny.text_table, "image": tiny.image_table}
 
 
@@ -43,7 +45,7 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
         for name, (memory, disk) in budgets.items()
     }
     assert results["memory"] == results["disk"] == results["scarce"]
-    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **PLAIN)
+    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **AS_ONCE)
     assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
 
 
@@ -78,6 +80,30 @@ def test_states_die_with_their_slice(text_model, tmp_path, budget):
         assert place not in material.held
         assert [states() for states in held] == [None] * len(held)
         assert len(open_files(tmp_path)) == (len(mapped) - len(held) if mapped else 0)
+
+
+@pytest.mark.parametrize("leak", [False, True])
+def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, monkeypatch, leak):
+    """The leak: what is cached is found by its slice's place alone, and nobody lets go of it."""
+    if leak:
+        find = TrunkCache.find
+        monkeypatch.setattr(TrunkCache, "forget", lambda self, stale: None)
+        monkeypatch.setattr(
+            TrunkCache,
+            "find",
+            lambda self, place, border, digest: find(
+                self, place, border, next((held.digest for name, held in self._held.items() if name[0] == place), "")
+            ),
+        )
+        monkeypatch.setattr(
+            SliceStates, "of", lambda self, record: self.packed[self.starts[record] :][: self.lengths[record]]
+        )
+    table = tiny.text_table(48)
+    gone = records_by_slice(tiny.recipe(text_model), table)[0, 0][-1]  # so that what stays keeps its numbers
+    worlds = make_worlds(tmp_path, tiny.recipe(text_model), table, [[gone]])
+    worlds.forgot.repair()
+    assert worlds.identical() is not leak
+    worlds.close()
 
 
 def states_of(material):

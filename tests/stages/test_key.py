@@ -78,6 +78,7 @@ OTHER = [
     {"training": {"threads": 2}},
     {"training": {"attention": "eager"}},
     {"training": {"bucketing": "none"}},
+    {"training": {"fused": False}},
     {"training": {"trunk_cache": False}},
     {"base": "another base"},
     {"salt": "another salt"},

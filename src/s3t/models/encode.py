@@ -11,11 +11,11 @@ import pyarrow as pa
 import torch
 from PIL import Image as PilImage
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
     AutoTokenizer,
-    DataCollatorWithPadding,
     ViTImageProcessorPil,
 )
 
@@ -63,7 +63,8 @@ class TextEncoder:
             problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
             raise RecipeError("the recipe", [problem])
         self._max_length = max_length
-        self._collator = DataCollatorWithPadding(self._tokenizer, return_tensors="pt")
+        # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
+        self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
 
     @property
     def pad_token_id(self) -> int:
@@ -77,7 +78,7 @@ class TextEncoder:
         names = [name for name in ("text", "text_pair") if name in rows.column_names]
         texts = [rows[name].to_pylist() for name in names]
         columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
-        return [{name: columns[name][row] for name in columns} for row in range(rows.num_rows)]
+        return [{name: torch.tensor(columns[name][row]) for name in columns} for row in range(rows.num_rows)]
 
     def encode_later(self, rows: pa.Table) -> list[Encoded]:
         """Token ids take no more memory than texts."""
@@ -85,7 +86,15 @@ class TextEncoder:
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """Integer tensors, batch x longest."""
-        return dict(self._collator([dict(record) for record in records]))
+        return {
+            name: pad_sequence(
+                [record[name] for record in records],
+                batch_first=True,
+                padding_value=self._padding.get(name, 0),
+                padding_side=self._tokenizer.padding_side,
+            )
+            for name in records[0]
+        }
 
     def stand_in(self, like: Encoded, count: int) -> None:
         """Masks are made from the tokens."""

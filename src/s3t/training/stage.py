@@ -97,6 +97,7 @@ def _fit(
             {"params": vectors, "weight_decay": 0.0},
         ],
         lr=training.learning_rate,
+        fused=training.fused,
     )
     name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
     # Rounded down: the first step of a warm-up has rate 0, and a stage of few steps would learn nothing.

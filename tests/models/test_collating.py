@@ -1,0 +1,27 @@
+"""Batches are padded as transformers pads them."""
+
+import pytest
+import torch
+from transformers import DataCollatorWithPadding
+
+from s3t.models.encode import TextEncoder
+from s3t.recipe import recipe_from
+from s3t.records import ingest
+from tests import tiny
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize("pairs", [False, True])
+def test_a_batch_is_what_transformers_makes_of_it(text_model, side, pairs):
+    table = tiny.text_table().assign(other=lambda rows: rows.text)
+    columns = {"text_pair": "other"} if pairs else {}
+    encoder = TextEncoder(text_model, max_length=20)
+    encoder._tokenizer.padding_side = side
+    records = encoder.encode(ingest(table, recipe_from(tiny.recipe(text_model, columns=columns))).rows)
+    theirs = DataCollatorWithPadding(encoder._tokenizer, return_tensors="pt")(
+        [{name: value.tolist() for name, value in record.items()} for record in records]
+    )
+    ours = encoder.collate(records)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    assert ours["input_ids"].dtype == theirs["input_ids"].dtype
