@@ -47,6 +47,8 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.deletion
 	$(BIN)/python -m benchmarks.ledger
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sequences
+	$(BIN)/python -m benchmarks.training
+	$(BIN)/python -m benchmarks.scaling
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 
 experiments: $(VENV)/demo.stamp

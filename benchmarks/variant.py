@@ -1,0 +1,250 @@
+"""One variant of training, measured in a process of its own, so that its peak of memory is its own.
+
+    python -m benchmarks.variant < job.json
+
+`measure` starts such a process. Its result says how long training took, epoch by epoch, how good each order's model is,
+and the peak of resident memory when training ended.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+PEAK_SIDES = (512, 1024, 2048)
+ROUNDS = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """What is measured.
+
+    Attributes:
+        variant: s3t; plain, the procedure of `benchmarks.plain`; or plain without dropout.
+        recipe: as for `s3t.Run.create`, of one shard; its column of features is `text` or `image`.
+        records: Parquet file of the records to train on.
+        test: Parquet file of the records to evaluate on; None: none.
+        peak: also measure the machine's best matrix product at the variant's precision, before and after.
+    """
+
+    variant: str
+    recipe: Mapping[str, Any]
+    records: str
+    test: str | None = None
+    peak: bool = False
+
+
+def measure(job: Job) -> dict[str, Any]:
+    """Do a job in a new process; its result.
+
+    Raises:
+        RuntimeError: the process failed; what it wrote on stderr has been shown.
+    """
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.variant"], input=json.dumps(asdict(job)), stdout=subprocess.PIPE, text=True
+    )
+    if done.returncode != 0:
+        raise RuntimeError(f"the variant {job.variant!r} ended with code {done.returncode}; see its messages above")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+class Stopwatch:
+    """Hears of stages and steps, as `s3t.Progress` does, and notes when."""
+
+    def __init__(self) -> None:
+        self.stages: list[tuple[str, float, list[float], list[tuple[float, int]]]] = []
+        """Name and beginning of each; when each batch of the trunk cache was filled; when each step was done, and on
+        how many records."""
+
+    def start(self, what: str, total: int) -> None:
+        """A piece of work begins."""
+
+    def note(self, what: str) -> None:
+        """A stage begins."""
+        self.stages.append((what, _settled(), [], []))
+
+    def advance(self, count: int) -> None:
+        """A step is done; or, of no records, a batch of the trunk cache is filled."""
+        _, _, fills, steps = self.stages[-1]
+        if count:
+            steps.append((_settled(), count))
+        else:
+            fills.append(_settled())
+
+    def finish(self) -> None:
+        """It is done."""
+
+    def report(self, epochs: int) -> list[dict[str, Any]]:
+        """For each stage: steps and records an epoch, seconds of filling the trunk cache, and of each epoch.
+
+        The first epoch has what comes before it, too: loading, encoding, filling.
+
+        Raises:
+            RuntimeError: the steps are no whole number of epochs.
+        """
+        found = []
+        for stage, began, fills, done in self.stages:
+            steps, rest = divmod(len(done), epochs)
+            if rest or not steps:
+                raise RuntimeError(f"{stage}: {len(done)} steps are not {epochs} epochs")
+            ends = [began, *(end for end, _ in done[steps - 1 :: steps])]
+            records = sum(count for _, count in done) // epochs
+            seconds = [end - begin for begin, end in pairwise(ends)]
+            # Loading and encoding come before the first batch, whose own time is taken to be the others' mean.
+            filling = (fills[-1] - fills[0]) * len(fills) / (len(fills) - 1) if len(fills) > 1 else 0.0
+            found.append({"stage": stage, "steps": steps, "records": records, "fill": filling, "epochs": seconds})
+        return found
+
+
+def steady(stage: Mapping[str, Any]) -> float:
+    """Seconds of an epoch of a stage, once what the first epoch does is done; the median."""
+    return float(statistics.median(stage["epochs"][1:]))
+
+
+def matmul_peak(precision: str) -> float:
+    """Operations a second of the best square matrix product, at a precision and torch's number of threads.
+
+    Args:
+        precision: float32 or bfloat16.
+    """
+    import torch
+
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    best = 0.0
+    for side in PEAK_SIDES if device == "cpu" else (4096, 8192):
+        one, other = (torch.randn(side, side, dtype=getattr(torch, precision), device=device) for _ in range(2))
+        for _ in range(ROUNDS):
+            seconds = _timed(lambda one=one, other=other: one @ other)  # type: ignore[misc]
+            best = max(best, 2 * side**3 / seconds)
+    return best
+
+
+def _timed(action: Callable[[], object]) -> float:
+    started = _settled()
+    action()
+    return _settled() - started
+
+
+def _settled() -> float:
+    """The time, once a GPU has done what it was asked for."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
+def resident_peak() -> int:
+    """The peak of this process's resident memory so far, bytes."""
+    # A new process inherits the peak of the one that started it; that has loaded less than any variant does.
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def main() -> None:
+    job = Job(**json.load(sys.stdin))
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
+        result = measured_here(job, Path(folder))
+    print(json.dumps(result))
+
+
+def measured_here(job: Job, folder: Path) -> dict[str, Any]:
+    """Do a job in this process; its result. Peaks of memory are the process's."""
+    import pandas as pd
+    import torch
+
+    import s3t
+
+    records = pd.read_parquet(job.records)
+    test = None if job.test is None else pd.read_parquet(job.test)
+    began = time.perf_counter()
+    with s3t.Run.create(folder / "run", recipe=job.recipe, data=records) as run:
+        created = time.perf_counter() - began
+        training = run.recipe.training.model_dump(mode="json")
+        precision = training["precision"] if job.variant == "s3t" else "float32"
+        torch.set_num_threads(training["threads"])
+        peaks = [matmul_peak(precision)] if job.peak else []
+        before, watch = resident_peak(), Stopwatch()
+        began = time.perf_counter()
+        done = _s3t(run, watch) if job.variant == "s3t" else _plain(run, watch, job.variant)
+        seconds, after = time.perf_counter() - began, resident_peak()
+        peaks += [matmul_peak(precision)] if job.peak else []
+        return {
+            "seconds": seconds,
+            "create_seconds": created,
+            "stages": watch.report(training["epochs"]),
+            "accuracy": [] if test is None else done(test),
+            "peak_bytes": after,
+            "peak_bytes_before": before,
+            "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
+            "matmul_flops": max(peaks, default=None),
+            "precision": precision,
+            "training": training if job.variant == "s3t" else None,
+            "threads": training["threads"],
+        }
+
+
+Answers = Callable[[Any], list[float]]
+"""The test accuracy of every order's whole model."""
+
+
+def _s3t(run: Any, watch: Stopwatch) -> Answers:
+    run.train(progress=watch)
+
+    def accuracies(test: Any) -> list[float]:
+        truth = test[run.recipe.columns.label].tolist()
+        return [
+            statistics.fmean(one == other for one, other in zip(found.label, truth, strict=True))
+            for found in (run.predict(test, prefixes={0: order}) for order in _orders(run))
+        ]
+
+    return accuracies
+
+
+def _plain(run: Any, watch: Stopwatch, variant: str) -> Answers:
+    """The plain procedure on the run's own slices and orders."""
+    import pyarrow.parquet
+
+    from benchmarks import plain
+    from s3t.models.source import model_folder
+
+    recipe = run.recipe
+    setting = plain.Plain(
+        folder=model_folder(recipe.base_model, revision=recipe.revision),
+        labels=run.labels,
+        adapter=recipe.adapter.model_dump(),
+        training=recipe.training.model_dump(),
+        max_length=recipe.text.max_length,
+        images=not recipe.task.is_text,
+        dropout=variant != "plain without dropout",
+    )
+    feature, slices = "text" if recipe.task.is_text else "image", []
+    for path in sorted(run.path.glob("slices/shard-000/*.parquet")):
+        rows = pyarrow.parquet.read_table(path)
+        slices.append(plain.encoded(setting, rows[feature].to_pylist(), rows["label"].to_pylist()))
+    models = plain.train_orders(setting, slices, _orders(run), on_stage=watch.note, on_step=watch.advance)
+
+    def accuracies(test: Any) -> list[float]:
+        records = plain.encoded(setting, test[feature].tolist(), test[recipe.columns.label].tolist())
+        return [plain.accuracy(model, records, setting) for model in models]
+
+    return accuracies
+
+
+def _orders(run: Any) -> Sequence[tuple[int, ...]]:
+    orders: Sequence[tuple[int, ...]] = run.status().inventory.orders[0]
+    return orders
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""The plain procedure trains what s3t trains, on the same records."""
+
+import pytest
+import torch
+from transformers import AutoConfig, AutoModelForSequenceClassification
+
+import s3t
+from benchmarks import plain
+from benchmarks.flops import step_flops
+from s3t.models.tensors import unpack
+from tests import tiny
+
+ADAPTER = {"rank": 2, "alpha": 4, "target_modules": ["query", "dense"], "layers_per_slice": 1}
+TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "warmup": 0.06, "seed": 0}
+
+
+@pytest.fixture
+def setting(text_model):
+    return plain.Plain(folder=text_model, labels=["a", "b", "c"], adapter=ADAPTER, training=TRAINING, max_length=20)
+
+
+def slices_of(setting, count=24):
+    table = tiny.text_table(count)
+    parts = [table.iloc[number::3] for number in range(3)]
+    return [plain.encoded(setting, part.text.tolist(), part.label.tolist()) for part in parts]
+
+
+def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
+    recipe = tiny.recipe(setting.folder, partition={"shards": 1}, sequences={"budget": 1}, adapter=ADAPTER)
+    with s3t.Run.create(tmp_path / "run", recipe=recipe | {"training": {"epochs": 0}}, data=tiny.text_table()) as run:
+        run.train()
+        stored = {
+            len(manifest.prefix): unpack((run.path / "artifacts/shard-000" / f"{key}.safetensors").read_bytes())
+            for key, manifest in manifests(run)
+        }
+    model, head = plain.load(setting)
+    for depth in (1, 2, 3):
+        own = plain.add_block(model, depth, setting.adapter, head=head)
+        theirs = [*stored[depth].block.values(), *stored[depth].head.values()]
+        assert sorted(tuple(value.shape) for value in own) == sorted(tuple(value.shape) for value in theirs)
+        names = {name for name, value in model.named_parameters() if value.requires_grad}
+        layer = f"layer.{3 - depth}."
+        assert all(layer in name or name in head for name in names)
+        assert set(head) == set(stored[depth].head)
+
+
+def manifests(run):
+    from s3t.store import Manifest
+
+    for path in run.path.glob("artifacts/shard-000/*.json"):
+        yield path.stem, Manifest.model_validate_json(path.read_text())
+
+
+def test_a_stage_leaves_the_blocks_above_and_the_base_as_they_were(setting):
+    model, head = plain.load(setting)
+    slices = slices_of(setting)
+    own = plain.add_block(model, 1, setting.adapter, head=head)
+    plain.train_stage(model, own, slices[0], setting)
+    before = {name: value.detach().clone() for name, value in model.named_parameters()}
+    own = plain.add_block(model, 2, setting.adapter, head=head)
+    plain.train_stage(model, own, slices[1], setting)
+    changed = {name for name, value in model.named_parameters() if name in before and not value.equal(before[name])}
+    assert changed == set(head)
+
+
+def test_steps_tell_every_record_of_every_epoch(setting):
+    told, stages = [], []
+    plain.train_orders(setting, slices_of(setting, 30), [(2, 0, 1)], on_stage=stages.append, on_step=told.append)
+    assert sum(told) == 2 * (10 + 20 + 30)
+    assert stages == ["stage (2,)", "stage (2, 0)", "stage (2, 0, 1)"]
+
+
+def test_from_the_same_start_and_without_dropout_it_gives_what_s3t_gives_but_for_rounding(setting, tmp_path):
+    training = TRAINING | {"epochs": 10, "batch_size": 64, "warmup": 0.0}  # all records in one batch: no order
+    begun, ended = (stages_by_s3t(setting, tmp_path / str(epochs), training | {"epochs": epochs}) for epochs in (0, 10))
+    quiet = plain.Plain(**vars(setting) | {"training": training, "dropout": False})
+    model, head = plain.load(quiet)
+    table = tiny.text_table()
+    records = plain.encoded(quiet, table.text.tolist(), table.label.tolist())
+    own = plain.add_block(model, 1, ADAPTER, head=head)
+    with torch.no_grad():
+        for name, value in named_as_in_plain(begun):
+            model.get_parameter(name).copy_(value)
+    plain.train_stage(model, own, records, quiet)
+    before = dict(named_as_in_plain(begun))
+    for name, value in named_as_in_plain(ended):
+        torch.testing.assert_close(model.get_parameter(name).detach(), value, rtol=1e-3, atol=1e-4)
+        assert float((value - before[name]).abs().max()) > 0.01, name
+
+
+def stages_by_s3t(setting, path, training):
+    """The first stage of a run of one shard and one slice."""
+    recipe = tiny.recipe(
+        setting.folder,
+        partition={"shards": 1, "slices": 1},
+        sequences={"budget": 1},
+        adapter=ADAPTER,
+        training={**training, "precision": "float32"},
+    )
+    with s3t.Run.create(path, recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        (file,) = run.path.glob("artifacts/shard-000/*.safetensors")
+        return unpack(file.read_bytes())
+
+
+def named_as_in_plain(stage):
+    for name, value in stage.block.items():
+        module, _, parameter = name.partition("/")
+        kind, _, leaf = parameter.partition(".")
+        yield f"{module}.{kind}.block1.{leaf}", value
+    yield from stage.head.items()
+
+
+def test_operations_of_a_step_are_those_that_a_pencil_finds(text_model):
+    def bare():
+        return AutoModelForSequenceClassification.from_config(
+            AutoConfig.from_pretrained(text_model, num_labels=3), attn_implementation="eager"
+        )
+
+    records, tokens, width, inner, rank, labels = 4, 10, 8, 16, 2, 3
+    rows = records * tokens
+    linear = {"query": (8, 8), "key": (8, 8), "value": (8, 8), "out": (8, 8), "up": (8, 16), "down": (16, 8)}
+    assert linear["up"] == (width, inner)
+    products = 2 * rows * sum(wide * high for wide, high in linear.values())
+    attention = 2 * 2 * rows * tokens * width  # scores, and their sum of the values
+    layer = products + attention
+    lora = 2 * rows * rank * sum(sum(linear[name]) for name in ("query", "out", "up", "down"))
+    pooler, classifier = 2 * records * width * width, 2 * records * width * labels
+    # Backwards: a product again for the gradient of each input, and one more for that of what is trained. Nothing below
+    # the block is trained, so the inputs of query, key and value need no gradient; nor do key and value themselves.
+    no_input = 2 * rows * (3 * width * width + width * rank)
+    block = (products + attention + lora) + (products - no_input + attention + 2 * lora)
+    found = step_flops(bare, {"input_ids": (records, tokens)}, depth=1, adapter=ADAPTER)
+    assert found.trunk == 2 * layer
+    assert found.whole == 2 * layer + block + 2 * pooler + 3 * classifier
