@@ -61,6 +61,7 @@ def delete_until(run, table, wanted):
     raise AssertionError("the depths never became what the test needs")
 
 
+@pytest.mark.integration
 def test_bits_do_not_depend_on_what_was_answered_deleted_or_kept_before(made, tmp_path):
     run, table, recipe = made
     whole = run.predict(table)
@@ -85,6 +86,7 @@ def deleted(run, table):
     return {record for record, found in zip(table.id, run.locate(records=list(table.id)), strict=True) if found.deleted}
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("budget", [0, 3000, "1GiB"])
 def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
     table = tiny.text_table()

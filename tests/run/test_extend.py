@@ -23,6 +23,8 @@ from tests import tiny
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import Worlds, make_worlds, records_by_slice
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).resolve().parents[2]
 TEXTS = ["w1 w30", "w2 w3"]
 

@@ -35,6 +35,7 @@ def trained(folder, model, kind, **training):
         return tiny.artifacts(folder), run
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", TABLES)
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
 def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
