@@ -19,7 +19,7 @@ import pyarrow.parquet
 import safetensors.numpy
 from PIL import Image
 
-COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
+COMPRESSED = {b"\x1f\x8b\x08": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 DEEPEST = 4
 """Of things in things: an image in a Parquet file in a database in a ZIP file."""
 
