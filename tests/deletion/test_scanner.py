@@ -157,7 +157,7 @@ def test_other_content_is_not_taken_for_it(tmp_path):
 
 
 def test_what_cannot_be_decoded_is_an_error_and_not_nothing(tmp_path):
-    for magic in (b"PAR1", b"\x1f\x8b", b"SQLite format 3\x00", b"PK\x03\x04"):
+    for magic in (b"PAR1", b"\x1f\x8b\x08", b"SQLite format 3\x00", b"PK\x03\x04"):
         (tmp_path / "broken").write_bytes(magic + b"nonsense")
         with pytest.raises(ValueError, match="cannot be decoded"):
             found_in(tmp_path / "broken", WORDS)
