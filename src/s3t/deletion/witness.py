@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -41,6 +42,7 @@ class Witness:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._noted: int | None = None  # at least up to here, the file knows
+        self._noting = threading.Lock()
 
     @classmethod
     def of_run(cls, run: str) -> Witness:
@@ -91,7 +93,7 @@ class Witness:
         Raises:
             StorageError: the disk refused.
         """
-        with self._errors():
+        with self._errors(), self._noting:
             known = self._newest()[0] if self._noted is None else self._noted
             with ledger.reading() as transaction:
                 later = transaction.deleted_since(known)
