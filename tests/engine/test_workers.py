@@ -191,6 +191,7 @@ def parent(request, tmp_path):
         cwd=ROOT,
         stderr=subprocess.PIPE,
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may run where it is ignored
         text=True,
     )
     wait_until(lambda: len(list(tmp_path.glob("*.begun"))) == 2)
