@@ -38,11 +38,6 @@ class MountedModel:
         """Blocks that are on."""
         return len(self._targets)
 
-    @property
-    def layers_per_slice(self) -> int:
-        """Transformer layers of a block."""
-        return self._adapter.layers_per_slice
-
     def add_block(self) -> None:
         """Wrap the modules of the next block, at PEFT's initial values drawn from the global generator.
 
@@ -178,7 +173,9 @@ class BlockModel:
             self._mounted = False
 
     def border(self, block: int) -> int:
-        """The layer at whose input the trunk ends for a stage with this block: the lowest of the block's."""
+        """Where a block begins, and its trunk ends: the input of its lowest layer. For 0, above the last layer."""
+        if block == 0:
+            return self.passes.top
         layers_per_slice = self.adapter.layers_per_slice
         return block_layers(block, layers=self.base.layers.count, layers_per_slice=layers_per_slice)[0]
 

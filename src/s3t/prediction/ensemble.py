@@ -22,7 +22,7 @@ from torch import Tensor
 
 from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.encode import Encoded, Encoder, tokens
-from s3t.models.passes import Batch, Passes
+from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
 from s3t.models.stacked import Link, Stack
 from s3t.prediction.aggregate import Scores
@@ -66,13 +66,13 @@ class Ensemble:
             inputs: the feature columns, N rows.
             on_batch: told after each pass how many answers of members it gave; in all M x N.
         """
-        device = next(self._model.base.model.parameters()).device
+        device = self._passes.device
         found: Scores = np.zeros((len(members), inputs.num_rows, 1))
         with exact_numerics(device, self._training), self._model.mounted([]) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
             dtype = torch.bfloat16 if self._training.precision == "bfloat16" else torch.float32
-            ensemble = _Pass(mount, self._passes, chains, rows=self._batch_size, dtype=dtype)
+            ensemble = _Pass(self._model, mount, chains, rows=self._batch_size, dtype=dtype)
             for start in range(0, inputs.num_rows, self._window):
                 encoded = self._encoder.encode(inputs.slice(start, self._window))
                 if self._sharing is None:
@@ -95,10 +95,11 @@ class _Pass:
     """One ensemble on the model: the deepest member first."""
 
     def __init__(
-        self, mount: MountedModel, passes: Passes, chains: Sequence[Member], *, rows: int, dtype: torch.dtype
+        self, model: BlockModel, mount: MountedModel, chains: Sequence[Member], *, rows: int, dtype: torch.dtype
     ) -> None:
         self._mount = mount
-        self._passes = passes
+        self._passes = model.passes
+        self._border = model.border
         self._chains = chains
         self._rows = rows
         self._stack = Stack(mount.base, chains, dtype=dtype)
@@ -122,10 +123,6 @@ class _Pass:
                 on_batch(size * (rows.stop - rows.start))
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
-
-    def _border(self, block: int) -> int:
-        """Where a block begins: the input of its lowest layer."""
-        return self._passes.top - block * self._mount.layers_per_slice
 
     def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
         """Logits of some members, side by side through the layers, then each through its own head."""

@@ -81,7 +81,7 @@ class Workshop:
     @property
     def device(self) -> torch.device:
         """Where the model is."""
-        return next(self._model.base.model.parameters()).device
+        return self._model.passes.device
 
     def environment(self) -> dict[str, str]:
         """The numeric environment of this process."""

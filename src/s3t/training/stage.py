@@ -58,7 +58,7 @@ def train_stage(
         TrainingError: training diverged.
         IsolationError: a tensor that is not the stage's own is not what it was.
     """
-    device = next(model.base.model.parameters()).device
+    device = model.passes.device
     devices = [device] if device.type == "cuda" else []
     with exact_numerics(device, training), torch.random.fork_rng(devices=devices):
         if not parents:
