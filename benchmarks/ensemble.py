@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.machine import describe
+from s3t.memory import keep_freed_memory
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
@@ -58,6 +59,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="alternations")
     parser.add_argument("--peak", nargs=3, metavar=("PRECISION", "DEPTH", "WAY"), help="one way's peak memory alone")
     options = parser.parse_args()
+    keep_freed_memory()  # as `s3t predict` does; for all ways
     if options.peak:
         precision, depth, way = options.peak
         print(peak(Case(precision, DEPTHS[depth], Path(options.data), options.inputs), way))

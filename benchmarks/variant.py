@@ -21,6 +21,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from s3t.memory import keep_freed_memory
+
 PEAK_SIDES = (512, 1024, 2048)
 ROUNDS = 7
 
@@ -153,6 +155,8 @@ def resident_peak() -> int:
 
 def main() -> None:
     job = Job(**json.load(sys.stdin))
+    if job.variant == "s3t":
+        keep_freed_memory()  # as `s3t train` does
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         result = measured_here(job, Path(folder))
     print(json.dumps(result))

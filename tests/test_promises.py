@@ -23,6 +23,7 @@ ROOMS = [
     "version",
     "progress",
     "processes",
+    "memory",
     "disk",
     "sequences",
     "planning",

@@ -131,3 +131,57 @@ def test_tensors_survive_the_file_and_give_the_same_bytes(text_model):
     assert pack(again) == pack(stage)
     with pytest.raises(IntegrityError, match="safetensors"):
         unpack(b"not a safetensors file")
+
+
+@pytest.mark.parametrize("adapter", [{"alpha": 3}, {"use_rslora": True}], ids=str)
+@pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
+def test_fused_lora_computes_what_pefts_does_and_its_gradients(adapter, precision, text_model):
+    model = loaded(text_model, **adapter)
+    peft, fused = (gradients(model, precision, fused=fused) for fused in (False, True))
+    assert any((one != other).any() for one, other in zip(peft, fused, strict=True))  # or it was not on
+    exact = gradients(model, torch.float32, fused=False)
+    worst = max(float((one - true).norm() / true.norm()) for one, true in zip(peft, exact, strict=True))
+    for one, true in zip(fused, exact, strict=True):
+        assert (one - true).norm() <= max(1e-5, 2 * worst) * true.norm()
+
+
+@pytest.mark.parametrize("adapter", [{"kind": "ia3"}, {"use_dora": True}], ids=str)
+def test_what_cannot_be_fused_stays_as_peft_computes_it(adapter, text_model):
+    model = loaded(text_model, **adapter)
+    for one, other in zip(*[gradients(model, torch.float32, fused=fused) for fused in (False, True)], strict=True):
+        assert torch.equal(one, other)
+
+
+def gradients(model, precision, *, fused):
+    """Logits, and gradients of the deepest of two blocks and the head."""
+    torch.manual_seed(0)
+    chain = [
+        StageTensors(block={name: value / 10 for name, value in stage.block.items()}, head=stage.head)
+        for stage in chain_of(model, 2)
+    ]
+    inputs = {"input_ids": torch.randint(5, 20, (8, 12)), "attention_mask": torch.ones(8, 12, dtype=torch.int64)}
+    with model.mounted(chain) as mount, torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
+        own = mount.thaw()
+        model.base.model.zero_grad()
+        if fused:
+            mount.fuse()
+        logits = model.base.model(**inputs).logits
+        logits.float().square().sum().backward()
+        return [logits.detach().float(), *(parameter.grad.clone() for parameter in own)]
+
+
+def test_a_mount_that_was_fused_leaves_nothing_of_it_to_the_next(text_model):
+    model = loaded(text_model)
+    first = gradients(model, torch.float32, fused=False)
+    gradients(model, torch.float32, fused=True)
+    assert all(map(torch.equal, first, gradients(model, torch.float32, fused=False)))
+
+
+def test_dropout_of_a_fused_adapter_is_on_in_training_alone(text_model):
+    model = loaded(text_model, dropout=0.5)
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
+    with model.mounted(chain_of(model, 1)) as mount, torch.no_grad():
+        mount.fuse()
+        assert torch.equal(model.base.model(**inputs).logits, model.base.model(**inputs).logits)
+        mount.thaw()
+        assert not torch.equal(model.base.model(**inputs).logits, model.base.model(**inputs).logits)

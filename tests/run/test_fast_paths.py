@@ -125,7 +125,7 @@ def gradients(model, kind, precision, *, fast, depth):
     targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
     part = EncodedSlice(place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths)
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
-    training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none"})
+    training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast})
     above, found = [], []
     for _ in range(1, depth):
         parent = train_stage(assembled, parents=above, examples=Examples([part], encoder), training=training, seed=seed)

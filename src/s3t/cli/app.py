@@ -94,7 +94,9 @@ def _stop(_number: int, _frame: object) -> None:
 def main() -> None:
     """Run the program; exits."""
     from s3t.deletion.core_dumps import no_core_dumps
+    from s3t.memory import keep_freed_memory
 
+    keep_freed_memory()
     no_core_dumps()  # they would hold the records that it had in memory
     signal.signal(signal.SIGTERM, _stop)
     app()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import Base, base_digest, reset_head
+from s3t.models.fused import fuse
 from s3t.models.layers import block_modules, feedforward_modules
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
@@ -88,6 +89,10 @@ class MountedModel:
             self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
+
+    def fuse(self) -> None:
+        """Have the blocks that are on computed with fewer passes over memory; see `s3t.models.fused`."""
+        fuse(self.base.model.get_submodule(name) for names in self._targets.values() for name in names)
 
     def own_tensors(self) -> StageTensors:
         """Copies of the deepest block and the head, on the CPU."""

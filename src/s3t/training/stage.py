@@ -67,6 +67,8 @@ def train_stage(
             torch.manual_seed(seed("block"))
             mount.add_block()
             own = mount.thaw()
+            if training.fused:
+                mount.fuse()
             torch.manual_seed(seed("dropout"))
             steps = _fit(model.passes, own, examples, training, seed, on_step)
             if not all(bool(parameter.isfinite().all()) for parameter in own):
