@@ -14,8 +14,8 @@ its own; times are medians of the repetitions, each of which has another seed.
                share of the best square matrix product of the same process
     memory     peak of resident memory for one order and for three, with and without the cache
 
-Each part is written to benchmarks/results/training-PART.json when it is there, and not measured again. With --quick: a
-few records, one repetition; that it works, no measurement.
+Each part is written to benchmarks/results/training-PART.json after every repetition; repetitions that are there, of the
+same machine, are not made again. With --quick: a few records, one repetition; that it works, no measurement.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3, help="times that the variants take turns")
     parser.add_argument("--quick", action="store_true", help="a few records, once: whether it works")
     parser.add_argument(
-        "--results", default=str(RESULTS), help="folder of results; a part that is there is not run again"
+        "--results", default=str(RESULTS), help="folder of results; repetitions that are there are not made again"
     )
     options = parser.parse_args()
     if options.quick and Path(options.results) == RESULTS:
@@ -143,39 +143,56 @@ def main() -> None:
         show(part, found)
 
 
-def resumed(part: str, options: argparse.Namespace) -> dict[str, Any]:
-    """The part's result, from its file if it is there; else measured, and written there."""
-    path = Path(options.results) / f"training-{part}.json"
-    if not path.is_file():
-        result = measured(part, Path(options.data), quick=options.quick, repetitions=options.repetitions)
-        path.write_text(json.dumps(result, indent=2) + "\n")
-    found: dict[str, Any] = json.loads(path.read_text())
+def resumed(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The part's result, after as many repetitions as asked for; those in its file are not made again.
+
+    Raises:
+        SystemExit: the file is of another machine.
+    """
+    path, rounds = Path(options.results) / f"training-{name}.json", 1 if options.quick else options.repetitions
+    found: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    runs: dict[str, list[dict[str, Any]]] = found.get("runs", {variant: [] for variant in PARTS[name].variants})
+    here = describe()
+    if found and any(found["machine"][what] != here[what] for what in here.keys() - {"commit"}):
+        raise SystemExit(f"{path} was measured on another machine; move it away to measure anew")
+    for seed in range(found.get("repetitions", 0), rounds):
+        load = os.getloadavg()[0]
+        done = repetition(name, Path(options.data), seed=seed, quick=options.quick, told=f"{seed + 1} of {rounds}")
+        for variant, run in done.items():
+            runs[variant].append(run | {"commit": here["commit"], "load_before": load})
+        found = concluded(name, runs)
+        path.write_text(json.dumps(found, indent=1) + "\n")
     return found
 
 
-def measured(name: str, data: Path, *, quick: bool, repetitions: int) -> dict[str, Any]:
-    """All variants of a part, in turns, and what follows from them."""
-    part, rounds = PARTS[name], 1 if quick else repetitions
-    count, load = min(QUICK, part.records) if quick else part.records, os.getloadavg()[0]
-    runs: Runs = {variant: [] for variant in part.variants}
+def repetition(name: str, data: Path, *, seed: int, quick: bool, told: str) -> dict[str, dict[str, Any]]:
+    """Every variant of a part, once, one after another."""
+    part, found = PARTS[name], {}
+    count = min(QUICK, part.records) if quick else part.records
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         labels = json.loads((data / "banking77" / "categories.json").read_text())
         records, test = prepared(part, data, Path(folder), count=count, quick=quick)
-        for seed in range(rounds):
-            for variant in part.variants:
-                print(f"{name}, repetition {seed + 1} of {rounds}: {variant} ...", file=sys.stderr, flush=True)
-                recipe = recipe_of(part, variant, seed=seed) | {"labels": labels}
-                kind = variant.partition(",")[0] if variant.startswith("plain") else "s3t"
-                job = Job(variant=kind, recipe=recipe, records=str(records), test=test, peak=part.peak)
-                runs[variant].append(measure(job))
-    threads = runs[next(iter(runs))][0]["threads"]
+        for variant in part.variants:
+            print(f"{name}, repetition {told}: {variant} ...", file=sys.stderr, flush=True)
+            recipe = recipe_of(part, variant, seed=seed) | {"labels": labels}
+            kind = variant.partition(",")[0] if variant.startswith("plain") else "s3t"
+            job = Job(variant=kind, recipe=recipe, records=str(records), test=test, peak=part.peak)
+            found[variant] = measure(job) | {"trained_on": count}
+    return found
+
+
+def concluded(name: str, runs: Runs) -> dict[str, Any]:
+    """What follows from the repetitions, and they themselves."""
+    first = runs[next(iter(runs))]
     return {
         "variants": {variant: summary(found) for variant, found in runs.items()},
         **CONCLUSIONS[name](runs),
-        "records": count,
-        "epochs": part.epochs,
-        "repetitions": rounds,
-        "machine": describe() | {"threads": threads, "load_before": load},
+        "records": first[0]["trained_on"],
+        "epochs": PARTS[name].epochs,
+        "repetitions": len(first),
+        "machine": describe()
+        | {"threads": first[0]["threads"], "load_before": max(run["load_before"] for run in first)},
+        "runs": runs,
     }
 
 
@@ -214,7 +231,6 @@ def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "accuracy_standard_error": statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
         "peak_bytes": median(run["peak_bytes"] for run in runs),
         "peak_bytes_before": median(run["peak_bytes_before"] for run in runs),
-        "stages": [stage["stage"] for stage in runs[0]["stages"]],
         "training": runs[0]["training"],
     }
 

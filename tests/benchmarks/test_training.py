@@ -1,6 +1,8 @@
 """The benchmark of training: its arithmetic, and that every part works."""
 
 import argparse
+import json
+from functools import partial
 
 import pytest
 
@@ -38,6 +40,19 @@ def test_every_part_measures_every_variant_and_is_resumed(part, real_data, tmp_p
     assert all(variant["peak_bytes"] > variant["peak_bytes_before"] for variant in found["variants"].values())
     if part == "peak":
         assert all(0 < share < 1 for one in found["share_of_peak"].values() for share in one["stages"])
-    monkeypatch.delattr(training, "measured")
+    if part == "cache":
+        options.quick, options.repetitions = False, 2
+        monkeypatch.setattr(training, "repetition", partial(training.repetition, quick=True))
+        again = training.resumed(part, options)
+        assert {variant: runs[:1] for variant, runs in again["runs"].items()} == found["runs"]
+        assert {len(runs) for runs in again["runs"].values()} == {2}
+        found = again
+    monkeypatch.delattr(training, "repetition")
     assert training.resumed(part, options) == found
     training.show(part, found)
+
+
+def test_results_of_another_machine_are_not_mixed_with_ours(tmp_path):
+    (tmp_path / "training-cache.json").write_text(json.dumps({"machine": training.describe() | {"cores": 0}}))
+    with pytest.raises(SystemExit, match="another machine"):
+        training.resumed("cache", argparse.Namespace(results=tmp_path, quick=False, repetitions=3))
