@@ -106,7 +106,7 @@ class Case:
         self.inputs = pa.table({"text": chosen.tolist()})
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         self.members = [
-            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in enumerate(chain, start=1)]
+            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
             for chain in self.chains
         ]
         self.ensemble = Ensemble(self.model, self.encoder, training=self.training, batch_size=BATCH, window_batches=64)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from s3t.models.blocks import BlockModel
+from s3t.models.blocks import BlockModel, Blocks
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.tensors import StageTensors
 from s3t.prediction.aggregate import Scores
@@ -17,7 +17,7 @@ from s3t.training.numerics import exact_numerics
 
 def member_logits(
     model: BlockModel,
-    chain: Sequence[StageTensors],
+    chain: Blocks,
     inputs: Sequence[Encoded],
     *,
     encoder: Encoder,
@@ -35,24 +35,22 @@ def member_logits(
     return np.concatenate(parts)
 
 
-def random_chain(model: BlockModel, depth: int, *, seed: int, spread: float = 0.3) -> list[StageTensors]:
+def random_chain(model: BlockModel, depth: int, *, seed: int, spread: float = 0.3) -> Blocks:
     """Stages with random values around those of PEFT, as training might leave them, each with a head of its own."""
     generator = torch.Generator().manual_seed(seed)
 
     def moved(values: torch.Tensor) -> torch.Tensor:
         return values + spread * torch.randn(values.shape, generator=generator)
 
-    chain = []
+    chain = {}
     model.reset_head(seed=seed)
-    with torch.random.fork_rng(devices=[]), model.mounted([]) as mount:
+    with torch.random.fork_rng(devices=[]), model.mounted({}) as mount:
         torch.manual_seed(seed)
-        for _ in range(depth):
-            mount.add_block()
+        for block in range(1, depth + 1):
+            mount.add_block(block)
             own = mount.own_tensors()
-            chain.append(
-                StageTensors(
-                    block={name: moved(values) for name, values in own.block.items()},
-                    head={name: moved(values) for name, values in own.head.items()},
-                )
+            chain[block] = StageTensors(
+                block={name: moved(values) for name, values in own.block.items()},
+                head={name: moved(values) for name, values in own.head.items()},
             )
     return chain

@@ -46,7 +46,13 @@ ROOMS = [
     "cli",
 ]
 PURE = ["sequences", "planning", "partition", "stages", "inventory", "recipe", "engine"]
-PURE_FILES = ["deletion/plan.py", "deletion/places.py", "prediction/aggregate.py", "prediction/members.py"]
+PURE_FILES = [
+    "deletion/plan.py",
+    "deletion/places.py",
+    "deletion/policy.py",
+    "prediction/aggregate.py",
+    "prediction/members.py",
+]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
 
 

@@ -49,6 +49,37 @@ def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
     assert gone["depths_after"] == [shown["serving"]["depth"] for shown in gone["status"]["shards"]]
 
 
+@pytest.mark.parametrize(("policy", "repairs"), [("manual", False), ("on-exhaustion", False), ("eager", True)])
+def test_a_deletion_repairs_as_the_recipe_says(run, policy, repairs):
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"repair": policy}}))
+    assert document("delete", run, "--record", "r3", "--dry-run")["repair"] is None
+    gone = document("delete", run, "--record", "r3")
+    assert gone["stages_lost"] > 0
+    assert (gone["repair"] is not None) is repairs
+    assert gone["repair_failed"] is None
+    missing = document("status", run)["missing_stages"]
+    assert missing == (0 if repairs else gone["stages_lost"])
+    if repairs:
+        assert gone["repair"]["trained"] == gone["stages_lost"]
+        assert "repaired in" in text("delete", run, "--record", "r4")
+
+
+def test_a_repair_that_fails_does_not_hide_the_deletion(run, monkeypatch):
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"repair": "eager"}}))
+
+    def diverge(*_, **__):
+        raise s3t.TrainingError("training diverged")
+
+    monkeypatch.setattr(s3t.Run, "repair", diverge)
+    result = invoke("delete", run, "--record", "r3", "--json")
+    assert result.exit_code == 1
+    gone = json.loads(result.stdout)
+    assert (gone["deleted"], gone["repair"], gone["repair_failed"]) == (1, None, "training diverged")
+    assert "the deletion is done; the repair failed: training diverged" in result.stderr
+
+
 def test_people_read_the_depths_that_changed_the_stages_to_repair_and_the_times(run):
     told = text("delete", run, "--record", "r3", "--record", "nobody", "--key", "ticket 1")
     status = document("status", run)

@@ -22,13 +22,13 @@ def loaded(folder, **adapter):
 
 def chain_of(model, depth):
     """Blocks with random values, as training might leave them."""
-    chain = []
-    with model.mounted([]) as mount:
-        for _ in range(depth):
-            mount.add_block()
+    chain = {}
+    with model.mounted({}) as mount:
+        for number in range(1, depth + 1):
+            mount.add_block(number)
             tensors = mount.own_tensors()
             block = {name: torch.randn(value.shape) for name, value in tensors.block.items()}
-            chain.append(StageTensors(block=block, head=tensors.head))
+            chain[number] = StageTensors(block=block, head=tensors.head)
     return chain
 
 
@@ -79,7 +79,7 @@ def test_loaded_tensors_lie_in_aligned_memory(text_model):
 def test_only_the_deepest_block_and_the_head_can_be_trained(text_model):
     model = loaded(text_model)
     with model.mounted(chain_of(model, 1)) as mount:
-        mount.add_block()
+        mount.add_block(2)
         mount.thaw()
         thawed = {name for name, value in model.base.model.named_parameters() if value.requires_grad}
     assert thawed
@@ -107,24 +107,24 @@ def test_a_pretrained_head_of_another_label_set_is_dropped(image_model):
 
 def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_model):
     model = loaded(text_model)
-    (stage,) = chain_of(model, 1)
+    (stage,) = chain_of(model, 1).values()
     name = next(iter(stage.block))
     lacking = {key: value for key, value in stage.block.items() if key != name}
     for block in (lacking, stage.block | {"other": torch.zeros(1)}, stage.block | {name: torch.zeros(1)}):
         wrong = StageTensors(block=block, head=stage.head)
-        with pytest.raises(IntegrityError, match="block 1"), model.mounted([wrong]):
+        with pytest.raises(IntegrityError, match="block 1"), model.mounted({1: wrong}):
             pass
     assert not any(isinstance(module, BaseTunerLayer) for module in model.base.model.modules())
 
 
 def test_a_model_is_not_mounted_twice(text_model):
     model = loaded(text_model)
-    with model.mounted([]), pytest.raises(IsolationError, match="blocks on it already"), model.mounted([]):
+    with model.mounted({}), pytest.raises(IsolationError, match="blocks on it already"), model.mounted({}):
         pass
 
 
 def test_tensors_survive_the_file_and_give_the_same_bytes(text_model):
-    (stage,) = chain_of(loaded(text_model), 1)
+    (stage,) = chain_of(loaded(text_model), 1).values()
     again = unpack(pack(stage))
     assert again.block.keys() == stage.block.keys()
     assert all(torch.equal(again.head[name], value) for name, value in stage.head.items())
@@ -155,10 +155,10 @@ def test_what_cannot_be_fused_stays_as_peft_computes_it(adapter, text_model):
 def gradients(model, precision, *, fused):
     """Logits, and gradients of the deepest of two blocks and the head."""
     torch.manual_seed(0)
-    chain = [
-        StageTensors(block={name: value / 10 for name, value in stage.block.items()}, head=stage.head)
-        for stage in chain_of(model, 2)
-    ]
+    chain = {
+        block: StageTensors(block={name: value / 10 for name, value in stage.block.items()}, head=stage.head)
+        for block, stage in chain_of(model, 2).items()
+    }
     inputs = {"input_ids": torch.randint(5, 20, (8, 12)), "attention_mask": torch.ones(8, 12, dtype=torch.int64)}
     with model.mounted(chain) as mount, torch.autocast("cpu", torch.bfloat16, enabled=precision == torch.bfloat16):
         own = mount.thaw()

@@ -41,7 +41,7 @@ def made(kind, adapter, folder):
 
 
 def prepared(model, chain):
-    return [prepare(model.base, model.adapter, block, stage) for block, stage in enumerate(chain, start=1)]
+    return [prepare(model.base, model.adapter, block, stage) for block, stage in chain.items()]
 
 
 @pytest.mark.parametrize(("kind", "adapter"), KINDS, ids=str)
@@ -51,9 +51,9 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
     chains = [random_chain(model, 1, seed=seed) for seed in range(3)]
     members = [prepared(model, chain) for chain in chains]
     alone = []
-    with model.mounted([]) as mount:
+    with model.mounted({}) as mount:
         for chain in chains:
-            mount.load_head(chain[0].head)
+            mount.load_head(chain[1].head)
             alone.append(model.base.model(**batch).logits)
     wanted = []
     for chain in chains:
@@ -61,12 +61,12 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
             wanted.append(model.base.model(**batch).logits)
     assert not any(torch.allclose(one, other, rtol=1e-3) for one, other in pairwise([*wanted, alone[-1]]))
     stack = Stack(model.base, members, dtype=torch.float32)
-    with model.mounted([]) as mount:
+    with model.mounted({}) as mount:
         for chain, expected, number in zip(chains, wanted, range(3), strict=True):
-            mount.load_head(chain[0].head)
-            with stack.on(1, slice(0, 3)):
+            mount.load_head(chain[1].head)
+            with stack.on(1, slice(0, 3), groups=3):
                 together = model.base.model(**tiled(batch, 3)).logits.chunk(3)[number]
-            with stack.on(1, slice(number, number + 1)):
+            with stack.on(1, slice(number, number + 1), groups=1):
                 single = model.base.model(**batch).logits
             torch.testing.assert_close(together, expected, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(single, expected, rtol=1e-5, atol=1e-6)
@@ -75,7 +75,7 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
 
 def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_model):
     model, _ = made("text", "dora", text_model)
-    (stage,) = random_chain(model, 1, seed=0)
+    (stage,) = random_chain(model, 1, seed=0).values()
     name = next(iter(stage.block))
     lacking = {key: value for key, value in stage.block.items() if key != name}
     for block in (lacking, stage.block | {"other": torch.zeros(1)}, stage.block | {name: torch.zeros(1)}):
@@ -91,7 +91,7 @@ def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_mod
 def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     """As read it lies anywhere in the file's buffer, and would keep all of that in memory."""
     model, _ = made("text", adapter, text_model)
-    stage = unpack(pack(random_chain(model, 1, seed=0)[0]))
+    stage = unpack(pack(random_chain(model, 1, seed=0)[1]))
     link = prepare(model.base, model.adapter, 1, stage)
     tensors = [tensor for update in link.updates.values() for tensor in update.tensors().values()]
     read = {tensor.untyped_storage().data_ptr() for tensor in (*stage.block.values(), *stage.head.values())}
@@ -101,8 +101,8 @@ def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     assert link.nbytes == sum(tensor.untyped_storage().nbytes() for tensor in (*tensors, *link.head.values()))
 
 
-def test_the_deepest_member_comes_first(text_model):
+def test_the_longest_member_comes_first(text_model):
     model, _ = made("text", "lora", text_model)
     members = [prepared(model, random_chain(model, depth, seed=depth)) for depth in (1, 2)]
-    with pytest.raises(ValueError, match="deepest"):
+    with pytest.raises(ValueError, match="longest"):
         Stack(model.base, members, dtype=torch.float32)

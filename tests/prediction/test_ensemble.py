@@ -32,7 +32,7 @@ class World:
         self.inputs = ingest(tiny.text_table() if kind == "text" else tiny.image_table(), recipe).rows
         self.chains = [random_chain(self.model, depth, seed=seed) for seed, depth in enumerate(depths)]
         self.members = [
-            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in enumerate(chain, start=1)]
+            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
             for chain in self.chains
         ]
 

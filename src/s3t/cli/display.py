@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
@@ -52,6 +53,8 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
             "0" if serving is None else str(serving["depth"]),
         )
     console.print(table)
+    if not planned:
+        print_line(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
         command = "repair" if status.inventory.alive else "train"
         are = "is" if status.missing == 1 else "are"

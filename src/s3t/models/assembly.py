@@ -37,7 +37,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, 
     config: Any = base.model.config
     if isinstance(encoder, TextEncoder) and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    return BlockModel(base, recipe.adapter), encoder
+    return BlockModel(base, recipe.block_adapter(base.layers.count)), encoder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +47,8 @@ class Abilities:
     sdpa: bool
     """It has an attention made of torch's scaled_dot_product_attention."""
     trunk: bool
-    """No part of the head lies below the layers; a pass that starts at any block's border, with states of each record
-    alone, gives what the whole pass gives."""
+    """A pass can start at any block's border: what lies below is the base model's in every stage, and no part of the
+    head; and with states of each record alone it gives what the whole pass gives."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
@@ -81,12 +81,13 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     model.reset_head(seed=0)
     records = encoder.encode(_inputs(recipe))
     frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
-    with ALONE, model.mounted([]) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
-        for _ in range(recipe.partition.slices):
-            mount.add_block()
+    with ALONE, model.mounted({}) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for block in range(1, recipe.blocks + 1):
+            mount.add_block(block)
         mount.base.model(**encoder.collate(records))
-        borders = [model.border(block) for block in range(1, recipe.partition.slices + 1)]
-        trunk = frozen and _can_start_at(borders, model.passes, encoder, records)
+        borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
+        fixed = frozen and recipe.method.direction == "top-down" and max(borders) > 0
+        trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
     if recipe.training.trunk_cache is True and not trunk:
         problem = "this model gives something else when a pass starts at a block's border; set it to auto"
         raise RecipeError("the recipe", [f"training.trunk_cache: {problem}"])

@@ -49,14 +49,16 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     with ALONE, torch.device("meta"), _quiet():
         model = _auto_class(recipe).from_config(config)
     layers = find_layers(model, config.num_hidden_layers)
-    if recipe.blocks_depth > layers.count:
-        problems.append(
-            f"adapter.layers_per_slice: {recipe.partition.slices} slices x {recipe.adapter.layers_per_slice} layers "
-            f"= {recipe.blocks_depth} layers, but the model has {layers.count}; lower one of them"
-        )
-    for block in range(1, min(recipe.partition.slices, layers.count // recipe.adapter.layers_per_slice) + 1):
+    adapter = recipe.block_adapter(layers.count)
+    width = adapter.layers_per_slice
+    if recipe.blocks * width > layers.count:
+        what = f"adapter.layers: {width} layers are asked for"
+        if recipe.method.name == "s3t":
+            what = f"adapter.layers_per_slice: {recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers"
+        problems.append(f"{what}, but the model has {layers.count}; ask for fewer")
+    for block in range(1, min(recipe.blocks, layers.count // width) + 1):
         try:
-            block_modules(model, layers, recipe.adapter, block)
+            block_modules(model, layers, adapter, block)
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     positions = _positions(model)

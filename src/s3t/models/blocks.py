@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import TypeAlias
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -24,6 +25,9 @@ from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
 from s3t.stages import block_layers
 
+Blocks: TypeAlias = Mapping[int, StageTensors]
+"""Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
+
 
 class MountedModel:
     """A base model with the blocks of a chain of stages on it. Made by `BlockModel.mounted`."""
@@ -33,25 +37,29 @@ class MountedModel:
         self._adapter = adapter
         self._pristine = pristine
         self._targets: dict[int, tuple[str, ...]] = {}
+        self._own = 0
 
     @property
     def depth(self) -> int:
         """Blocks that are on."""
         return len(self._targets)
 
-    def add_block(self) -> None:
-        """Wrap the modules of the next block, at PEFT's initial values drawn from the global generator.
+    def add_block(self, block: int) -> None:
+        """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
+
+        Args:
+            block: which, 1 for the top block; it is not on yet.
 
         Raises:
             IsolationError: PEFT wrapped other modules than the block's.
         """
-        block = self.depth + 1
         model = self.base.model
         targets = block_modules(model, self.base.layers, self._adapter, block)
         if hasattr(model, "peft_config"):
             del model.peft_config  # PEFT's note of the block before; with it, PEFT would warn of a second adapter
         inject_adapter_in_model(_peft_config(self._adapter, targets), model, adapter_name=_adapter_name(block))
         self._targets[block] = targets
+        self._own = block
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         planned = {name for names in self._targets.values() for name in names}
         if wrapped != planned:
@@ -80,12 +88,12 @@ class MountedModel:
         _copy_exactly(self._head_parameters(), tensors, what="the head")
 
     def thaw(self) -> list[nn.Parameter]:
-        """Make the deepest block and the head trainable, and nothing else; their parameters."""
+        """Make the block that was added last and the head trainable, and nothing else; their parameters."""
         self.base.model.requires_grad_(False)
-        own = [*dict(self._block_parameters(self.depth)).values(), *self._head_parameters().values()]
+        own = [*dict(self._block_parameters(self._own)).values(), *self._head_parameters().values()]
         for parameter in own:
             parameter.requires_grad_(True)
-        for name in self._targets[self.depth]:
+        for name in self._targets[self._own]:
             self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
@@ -95,17 +103,17 @@ class MountedModel:
         fuse(self.base.model.get_submodule(name) for names in self._targets.values() for name in names)
 
     def own_tensors(self) -> StageTensors:
-        """Copies of the deepest block and the head, on the CPU."""
+        """Copies of the block that was added last and the head, on the CPU."""
         return StageTensors(
-            block={name: _copied(value) for name, value in self._block_parameters(self.depth)},
+            block={name: _copied(value) for name, value in self._block_parameters(self._own)},
             head={name: _copied(value) for name, value in self._head_parameters().items()},
         )
 
-    def check_isolation(self, parents: Sequence[StageTensors]) -> None:
-        """See that all that is not the deepest block's or the head's is, byte for byte, what it should be.
+    def check_isolation(self, frozen: Blocks) -> None:
+        """See that all that is not the last block's or the head's is, byte for byte, what it should be.
 
         Args:
-            parents: the stages above the deepest block, as they are stored.
+            frozen: the other blocks, as they are stored.
 
         Raises:
             IsolationError: a base tensor, a buffer, or a tensor of a parent's block has changed.
@@ -115,7 +123,7 @@ class MountedModel:
                 "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
                 "buffer that follows the data, does this"
             )
-        for block, parent in enumerate(parents, start=1):
+        for block, parent in frozen.items():
             held = dict(self._block_parameters(block))
             if held.keys() != parent.block.keys() or not all(
                 _same_bytes(held[name], tensor) for name, tensor in parent.block.items()
@@ -146,10 +154,10 @@ class BlockModel:
         self._mounted = False
 
     @contextmanager
-    def mounted(self, chain: Sequence[StageTensors]) -> Iterator[MountedModel]:
-        """The model with the blocks of `chain` on, top block first, and the head of its last stage.
+    def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
+        """The model with some blocks on, and the head of the stage that trained the last of them.
 
-        With an empty chain: the bare model, its head as it is. On leaving, every wrapped module is the base's own
+        With no blocks: the bare model, its head as it is. On leaving, every wrapped module is the base's own
         again, the head is the one from loading (no trained head stays behind), and nothing is trainable.
         """
         if self._mounted:
@@ -160,11 +168,10 @@ class BlockModel:
         try:
             mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
             with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
-                for number, tensors in enumerate(chain, start=1):
-                    mount.add_block()
+                for number, tensors in blocks.items():
+                    mount.add_block(number)
                     mount.load_block(number, tensors.block)
-            if chain:
-                mount.load_head(chain[-1].head)
+                    mount.load_head(tensors.head)  # of the last one in the end
             yield mount
         finally:
             for name, module in list(model.named_modules()):

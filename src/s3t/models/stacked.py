@@ -56,6 +56,8 @@ class Update:
 class Link:
     """A stage of a member's chain, ready to be stacked: in float32, on the model's device."""
 
+    block: int
+    """Which it trained, 1 for the top block."""
     updates: Mapping[str, Update]
     """Of its block, by full name of the linear module."""
     head: Mapping[str, Tensor]
@@ -103,7 +105,12 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors) -> 
             updates[target] = _update(linear, own, adapter, feedforward=target in inner)
         # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
         head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
-    return Link(updates=updates, head=head)
+    return Link(block=block, updates=updates, head=head)
+
+
+def deepest(chain: Sequence[Link]) -> int:
+    """The lowest block of a member; 0 where it has none."""
+    return max((link.block for link in chain), default=0)
 
 
 def _shapes(linear: nn.Linear, adapter: Adapter, *, feedforward: bool) -> dict[str, tuple[int, ...]]:
@@ -139,19 +146,19 @@ class Stack:
 
         Args:
             base: the model that they belong on.
-            chains: the members', the deepest first, so that those that have a block are always the first ones.
+            chains: the members', the longest first, so that those that have a block are always the first ones.
             dtype: of matrix products.
 
         Raises:
-            ValueError: a member is deeper than the one before it.
+            ValueError: a member has a block that the one before it lacks.
         """
-        if any(len(later) > len(earlier) for earlier, later in pairwise(chains)):
-            raise ValueError("the deepest members come first")
+        held = [{link.block: link.updates for link in chain} for chain in chains]
+        if any(later.keys() - earlier.keys() for earlier, later in pairwise(held)):
+            raise ValueError("the longest members come first")
         self._model = base.model
-        deepest = len(chains[0]) if chains else 0
         self._blocks = {
-            block: self._stacked([chain[block - 1].updates for chain in chains if len(chain) >= block], dtype)
-            for block in range(1, deepest + 1)
+            block: self._stacked([blocks[block] for blocks in held if block in blocks], dtype)
+            for block in (held[0] if held else ())
         }
 
     @staticmethod
@@ -168,56 +175,59 @@ class Stack:
         return stacked
 
     @contextmanager
-    def on(self, block: int, members: slice) -> Iterator[None]:
+    def on(self, block: int, members: slice, *, groups: int) -> Iterator[None]:
         """While within, the modules of a block compute what they give for some members.
 
-        Their rows are the model's rows: as many for each member, member after member. For one member alone, it does not
-        matter where in a module's input the rows are.
+        The model's rows are of `groups` members, as many for each, member after member; those that have the block are
+        the first ones. For one member alone, it does not matter where in a module's input the rows are.
 
         Args:
             block: 1 for the top block.
             members: positions in the chains; each of them has the block.
+            groups: members of which there are rows.
         """
         handles: list[RemovableHandle] = []
+        updates = self._blocks[block] if members.stop > members.start else {}
         try:
-            for target, update in self._blocks[block].items():
+            for target, update in updates.items():
                 module = self._model.get_submodule(target)
                 chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
                 if chosen.input_gain is not None:
-                    handles.append(module.register_forward_pre_hook(_scaling(chosen.input_gain)))
+                    handles.append(module.register_forward_pre_hook(_scaling(chosen.input_gain, groups)))
                 else:
-                    handles.append(module.register_forward_hook(_updating(chosen)))
+                    handles.append(module.register_forward_hook(_updating(chosen, groups)))
             yield
         finally:
             for handle in handles:
                 handle.remove()
 
 
-def _scaling(gain_GI: Tensor) -> Any:  # noqa: N803
-    groups = gain_GI.shape[0]
+def _scaling(gain_GI: Tensor, groups: int) -> Any:  # noqa: N803
+    own = gain_GI.shape[0]
 
     def scale(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         (x,) = args
         x_GRI = x.reshape(groups, -1, x.shape[-1])  # noqa: N806
-        return ((x_GRI * gain_GI[:, None]).to(x.dtype).view(x.shape),)
+        scaled = (x_GRI[:own] * gain_GI[:, None]).to(x.dtype)
+        return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
 
     return scale
 
 
-def _updating(update: Update) -> Any:
+def _updating(update: Update, groups: int) -> Any:
     """A hook that changes in place what a linear module has just made."""
+    own = next(iter(update.tensors().values())).shape[0]
 
     def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
         (x,) = args
         output = output.contiguous()
-        groups = next(iter(update.tensors().values())).shape[0]
-        y_GRO = output.view(groups, -1, output.shape[-1])  # noqa: N806
+        y_GRO = output.view(groups, -1, output.shape[-1])[:own]  # noqa: N806
         if update.gain is not None:
             y_GRO.mul_(update.gain[:, None])
         if update.shift is not None:
             y_GRO.add_(update.shift[:, None])
         if update.down is not None and update.up is not None:
-            x_GRI = x.reshape(groups, -1, x.shape[-1]).to(y_GRO.dtype)  # noqa: N806
+            x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)  # noqa: N806
             low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))  # noqa: N806
             y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
         return output

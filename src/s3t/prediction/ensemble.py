@@ -24,7 +24,7 @@ from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.encode import Encoded, Encoder, tokens
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
-from s3t.models.stacked import Link, Stack
+from s3t.models.stacked import Link, Stack, deepest
 from s3t.prediction.aggregate import Scores
 from s3t.recipe import Training
 from s3t.training.numerics import exact_numerics
@@ -68,7 +68,7 @@ class Ensemble:
         """
         device = self._passes.device
         found: Scores = np.zeros((len(members), inputs.num_rows, 1))
-        with exact_numerics(device, self._training), self._model.mounted([]) as mount, torch.inference_mode():
+        with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
             dtype = torch.bfloat16 if self._training.precision == "bfloat16" else torch.float32
@@ -114,7 +114,7 @@ class _Pass:
             if not sharing.trunk:
                 self._mount.load_head(self._chains[team.start][-1].head)  # a part of it lies below the trunk
             if not trunk or not sharing.trunk:
-                trunk = self._passes.states(batch, {self._border(len(chain)) for chain in self._chains})
+                trunk = self._passes.states(batch, {self._border(deepest(chain)) for chain in self._chains})
             size = team.stop - team.start
             done = []
             for rows in _pieces(count, max(1, self._rows // size)):
@@ -128,13 +128,14 @@ class _Pass:
         """Logits of some members, side by side through the layers, then each through its own head."""
         chains = self._chains[team]
         states: Tensor | None = None
-        for block in range(len(chains[0]), 0, -1):
-            joined = sum(len(chain) >= block for chain in chains)
-            fresh = sum(len(chain) == block for chain in chains)
+        for block in range(deepest(chains[0]), 0, -1):
+            joined = sum(deepest(chain) >= block for chain in chains)
+            fresh = sum(deepest(chain) == block for chain in chains)
+            having = sum(any(link.block == block for link in chain) for chain in chains)
             border, top = self._border(block), self._border(block - 1)
             own = [] if states is None else [states]
             states = torch.cat([*own, *[trunk[border]] * fresh]) if fresh else states
-            with self._stack.on(block, slice(team.start, team.start + joined)):
+            with self._stack.on(block, slice(team.start, team.start + having), groups=joined):
                 states = self._passes.states(tiled(batch, joined), [top], border=border, states=states)[top]
         logits = []
         for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):

@@ -51,14 +51,14 @@ class Resident:
         keys: Sequence[str],
         *,
         read: Callable[[], Sequence[Artifact]],
-        prepare: Callable[[int, Artifact], Link],
+        prepare: Callable[[Artifact], Link],
     ) -> list[Link]:
         """A chain of links, from memory if all of it is there.
 
         Args:
-            keys: of its artifacts, top block first.
+            keys: of its artifacts, in the order of training.
             read: its artifacts, checked.
-            prepare: makes a link of a block's number and its artifact.
+            prepare: makes a link of an artifact.
 
         Raises:
             IntegrityError: as `read` and `prepare`.
@@ -68,12 +68,14 @@ class Resident:
         entries = [entry for entry in held if entry is not None]
         if len(entries) < len(keys) or not _is_chain(keys, entries):
             entries = []
-            for block, artifact in enumerate(read(), start=1):  # not under the lock: `keep` must not wait for a disk
-                manifest, known = artifact.manifest, held[block - 1]
+            artifacts = read()  # not under the lock: `keep` must not wait for a disk
+            for known, artifact in zip(held, artifacts, strict=True):
+                manifest = artifact.manifest
                 if known is None or known.sha256 != manifest.sha256:
-                    link = prepare(block, artifact)
-                    known = _Entry(sha256=manifest.sha256, parent=manifest.parent, link=link)
-                entries.append(known)
+                    link = prepare(artifact)
+                    entries.append(_Entry(sha256=manifest.sha256, parent=manifest.parent, link=link))
+                else:
+                    entries.append(known)
         with self._lock:
             for key, entry in zip(keys, entries, strict=True):
                 self._entries[key] = entry
@@ -93,7 +95,7 @@ class Resident:
 
 def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
     """Whether each was trained on the one before it: a key does not say on which bytes."""
-    above: Parent | None = None
+    above = entries[0].parent if entries else None  # of a method whose last stage is the whole model
     for key, entry in zip(keys, entries, strict=True):
         if entry.parent != above:
             return False

@@ -2,18 +2,34 @@
 
 from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
-from s3t.recipe.parts import Adapter, Columns, Deletion, Image, Partition, Prediction, Sequences, Text, Training
+from s3t.recipe.parts import (
+    Adapter,
+    BelowDepth,
+    Columns,
+    Deletion,
+    Image,
+    Method,
+    Partition,
+    Prediction,
+    RepairPolicy,
+    Sequences,
+    Text,
+    Training,
+)
 from s3t.recipe.schema import Recipe, Task
 
 __all__ = [
     "Adapter",
+    "BelowDepth",
     "Columns",
     "Deletion",
     "Group",
     "Image",
+    "Method",
     "Partition",
     "Prediction",
     "Recipe",
+    "RepairPolicy",
     "Sequences",
     "Task",
     "Text",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeVar
+from typing import Annotated, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
 from s3t.recipe.numbers import NumbersAlone
+from s3t.recipe.template import is_template, template_columns
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
@@ -41,24 +42,36 @@ class Columns(Part):
     subject: str | None = None
     """The column of the person whose record it is. All records of a subject lie in one slice."""
     text: str | None = None
-    """The column of the text (text tasks)."""
+    """The column of the text (text tasks), or a template of several: {premise} What was the {question}?"""
     text_pair: str | None = None
-    """The column of a second text, where the input is a pair (text tasks)."""
+    """The same for a second text, where the input is a pair (text tasks)."""
     image: str | None = None
     """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
+
+    @field_validator("text", "text_pair")
+    @classmethod
+    def _is_template(cls, value: str | None) -> str | None:
+        if value is not None:
+            template_columns(value)
+        return value
 
     @model_validator(mode="after")
     def _columns_differ(self) -> Self:
         taken: dict[str, str] = {}
-        for role, column in self.named().items():
-            if column in taken:
-                raise ValueError(f"{taken[column]} and {role} both name the column {column!r}")
-            taken[column] = role
+        templates = is_template(self.text or "") or is_template(self.text_pair or "")
+        for role, columns in self.named().items():
+            for column in columns:
+                other = taken.setdefault(column, role)
+                may_share = templates and {other, role} == {"text", "text_pair"}
+                if other != role and not may_share:
+                    raise ValueError(f"{other} and {role} both name the column {column!r}")
         return self
 
-    def named(self) -> dict[str, str]:
-        """Role to column, for the roles that are given."""
-        return {role: column for role, column in self.model_dump().items() if column is not None}
+    def named(self) -> dict[str, tuple[str, ...]]:
+        """Role to the columns that it is read from, for the roles that are given."""
+        found = {role: (column,) for role, column in self.model_dump().items() if column is not None}
+        texts = {role: template_columns(found[role][0]) for role in ("text", "text_pair") if role in found}
+        return found | texts
 
 
 class Partition(Part):
@@ -72,6 +85,39 @@ class Partition(Part):
     """The secret that assigns records to slices. Drawn at init if absent; kept in the run, mode 0600."""
     group: Group | None = None
     """A column that sends records to declared slices of their shard, and how probable deletions are in each group."""
+
+
+class Method(Part):
+    """The system: what a stage trains, from where it starts, and what a model is made of."""
+
+    name: Literal["s3t", "sisa", "full"] = "s3t"
+    """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
+    the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). full: one
+    adapter, on the one slice of the one shard."""
+    replay: float = Field(default=1.0, ge=0.0, le=1.0)
+    """s3t: the share of the earlier slices' records that a stage sees again, chosen by keyed hash of the record. 1 is
+    the paper's cumulative training, 0 its own slice only."""
+    direction: Literal["top-down", "bottom-up"] = "top-down"
+    """s3t: whether the first stage trains the top block (the paper's) or the bottom one."""
+
+    def described(self) -> str:
+        """In a few words.
+
+        >>> Method().described(), Method(replay=0.5, direction="bottom-up").described()
+        ('s3t', 's3t, replay 0.5, bottom-up')
+        """
+        parts: list[str] = [self.name]
+        if self.replay != 1:
+            parts.append(f"replay {self.replay:g}")
+        if self.direction == "bottom-up":
+            parts.append(self.direction)
+        return ", ".join(parts)
+
+    @model_validator(mode="after")
+    def _applies(self) -> Self:
+        if self.name != "s3t" and (self.replay != 1.0 or self.direction != "top-down"):
+            raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {self.name}")
+        return self
 
 
 class Sequences(Part):
@@ -112,7 +158,9 @@ class Adapter(Part):
     kind: Literal["lora", "ia3"] = "lora"
     """lora, or ia3 (rank, alpha, dropout and the LoRA switches do not apply to it)."""
     layers_per_slice: int = Field(default=1, ge=1)
-    """Transformer layers a block. Layers left over at the bottom stay as pre-trained."""
+    """Method s3t: transformer layers a block. Layers left over at the bottom stay as pre-trained."""
+    layers: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
+    """The other methods: transformer layers of the adapter, from the top."""
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
     """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
     all-linear takes every linear module of the layer."""
@@ -232,8 +280,24 @@ class Prediction(Part):
     """Bytes of blocks and heads that are kept in memory from one answer to the next; also as text, like 512MiB."""
 
 
+class BelowDepth(Part):
+    """Repair when a shard serves with fewer slices."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    below_depth: int = Field(alias="below-depth", ge=1)
+    """Slices; a shard that does not answer serves with 0."""
+
+
+RepairPolicy: TypeAlias = Literal["manual", "on-exhaustion", "eager"] | BelowDepth
+
+
 class Deletion(Part):
     """How records leave."""
+
+    repair: RepairPolicy = "manual"
+    """When `s3t delete` also repairs. manual: never. on-exhaustion: when no shard answers any more (the paper's).
+    below-depth: k: when a shard serves with fewer than k slices. eager: whenever a stage was lost."""
 
     erase_within: float = Field(default=0.0, ge=0.0, le=31_536_000.0)
     """Seconds after a deletion within which the files of its slices are rewritten; what was trained on the record goes

@@ -17,7 +17,19 @@ from pydantic import (
 )
 
 from s3t.errors import SettingError
-from s3t.recipe.parts import Adapter, Columns, Deletion, Image, Part, Partition, Prediction, Sequences, Text, Training
+from s3t.recipe.parts import (
+    Adapter,
+    Columns,
+    Deletion,
+    Image,
+    Method,
+    Part,
+    Partition,
+    Prediction,
+    Sequences,
+    Text,
+    Training,
+)
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
 
@@ -52,6 +64,11 @@ def _declared_labels(value: Any) -> Any:
     return [str(label) if isinstance(label, int) else label for label in value]
 
 
+def _named(value: Any) -> Any:
+    """A method by its name alone."""
+    return {"name": value} if isinstance(value, str) else value
+
+
 def _ledger_url(value: str) -> str:
     """A URL that may be written down."""
     try:
@@ -81,6 +98,8 @@ class Recipe(Part):
     """Which column of the data holds what."""
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
+    method: Annotated[Method, BeforeValidator(_named)] = Method()
+    """s3t, sisa or full; or a mapping, for what else a method has."""
     partition: Partition = Partition()
     """Shards and slices."""
     sequences: Sequences = Sequences()
@@ -102,9 +121,21 @@ class Recipe(Part):
     without it the ledger is a SQLite file in the run folder. No password here: that belongs into PGPASSWORD, ~/.pgpass
     or the environment variable S3T_LEDGER, which overrides the URL."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_slice(cls, content: Any) -> Any:
+        """Full training has one slice, whether that is said or not."""
+        if not isinstance(content, dict):
+            return content
+        method, partition = _named(content.get("method")), content.get("partition", {})
+        if isinstance(method, dict) and method.get("name") == "full" and isinstance(partition, dict):
+            return content | {"partition": {"shards": 1, "slices": 1} | partition}
+        return content
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         problems = [
+            *self._method_problems(),
             *self._task_problems(),
             *self._label_problems(),
             *self._sequence_problems(),
@@ -113,6 +144,16 @@ class Recipe(Part):
         if problems:
             raise ValueError("\n".join(problems))
         return self
+
+    def _method_problems(self) -> list[str]:
+        name, problems = self.method.name, []
+        if name == "full" and (self.partition.shards, self.partition.slices) != (1, 1):
+            problems.append("method full trains on one slice of one shard; leave partition.shards and slices out")
+        if name != "s3t" and self.sequences.budget not in (None, 1):
+            problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
+        if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
+            problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
+        return problems
 
     def _task_problems(self) -> list[str]:
         columns = self.columns
@@ -149,11 +190,11 @@ class Recipe(Part):
         if group is None:
             return []
         problems = group.problems(self.partition.slices)
-        for role, column in self.columns.named().items():
-            if column == group.column and (role != "label" or self.task.is_regression):
+        for role, columns in self.columns.named().items():
+            if group.column in columns and (role != "label" or self.task.is_regression):
                 problems.append(
-                    f"partition.group.column: {column!r} is columns.{role} already; a group is a column of its own, or "
-                    "the label of a classification"
+                    f"partition.group.column: {group.column!r} is columns.{role} already; a group is a column of its "
+                    "own, or the label of a classification"
                 )
         if group.column == self.columns.label and isinstance(self.labels, list):
             stray = sorted(set(self.labels) ^ group.slices.keys())
@@ -166,6 +207,8 @@ class Recipe(Part):
         """B, given or by default."""
         if self.sequences.budget is not None:
             return self.sequences.budget
+        if self.method.name != "s3t":
+            return 1
         slices = self.partition.slices
         # Past 8 slices full is refused whatever its budget.
         return (
@@ -215,6 +258,17 @@ class Recipe(Part):
         return None if group is None else group.prior()
 
     @property
-    def blocks_depth(self) -> int:
-        """Transformer layers that all blocks cover together."""
-        return self.partition.slices * self.adapter.layers_per_slice
+    def blocks(self) -> int:
+        """Blocks that a whole model has: one a slice, or one that every stage trains on."""
+        return self.partition.slices if self.method.name == "s3t" else 1
+
+    def block_adapter(self, layers: int) -> Adapter:
+        """The adapter with the layers of one block as its layers a slice.
+
+        Args:
+            layers: of the model.
+        """
+        if self.method.name == "s3t":
+            return self.adapter
+        width = layers if self.adapter.layers == "all" else self.adapter.layers
+        return self.adapter.model_copy(update={"layers_per_slice": width})

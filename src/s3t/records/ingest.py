@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from PIL import Image
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
+from s3t.recipe.template import filled, is_template, template_columns
 from s3t.records.canonical import canonical_bytes
 from s3t.records.groups import RowGroups
 from s3t.records.problems import Problems
@@ -65,17 +66,17 @@ def ingest_labelled(data: Data, recipe: Recipe) -> Records:
 def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
     problems = Problems()
     roles = {
-        role: name for role, name in recipe.columns.named().items() if with_owners or role not in ("id", "subject")
+        role: names for role, names in recipe.columns.named().items() if with_owners or role not in ("id", "subject")
     }
     group = recipe.partition.group if with_owners else None
-    fields = {f"columns.{role}": name for role, name in roles.items()}
-    if group is not None and group.column not in roles.values():
-        fields["partition.group.column"] = group.column
+    fields = {name: f"columns.{role}" for role, names in roles.items() for name in names}
+    if group is not None:
+        fields.setdefault(group.column, "partition.group.column")
     _check_columns(table, fields, problems)
     features = _features(table, recipe, problems)
     labels = _labels(table, recipe, problems)
-    subjects = _subjects(table, roles.get("subject"))
-    ids = _declared_ids(table, roles.get("id"), problems)
+    subjects = _subjects(table, recipe.columns.subject if with_owners else None)
+    ids = _declared_ids(table, recipe.columns.id if with_owners else None, problems)
     declared = recipe.labels if isinstance(recipe.labels, list) else None
     names = _label_set(labels, declared, recipe, problems)
     groups = None if group is None else RowGroups(group, _column(table, group.column) or [], problems)
@@ -105,16 +106,26 @@ def ingest_inputs(inputs: Inputs, recipe: Recipe) -> tuple[pa.Table, list[str] |
         DataError: as `ingest`, for the feature columns alone.
     """
     columns = recipe.columns
-    table = _read(inputs_as_data(inputs, text_column=columns.text), recipe)
+    one_column = None if is_template(columns.text or "") else columns.text
+    if one_column is None and recipe.task.is_text and _are_texts(inputs):
+        raise DataError(
+            "the inputs", [f"are texts, but columns.text is {columns.text!r}; pass rows that have its columns"]
+        )
+    table = _read(inputs_as_data(inputs, text_column=one_column), recipe)
     problems = Problems()
     features_of = ("text", "text_pair", "image")
-    needed = {f"columns.{role}": name for role, name in columns.named().items() if role in features_of}
+    named = columns.named().items()
+    needed = {name: f"columns.{role}" for role, names in named if role in features_of for name in names}
     _check_columns(table, needed, problems)
     features = _features(table, recipe, problems)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     ids = _column(table, columns.id)
     return pa.table(features), None if ids is None else [name_of(value) or "" for value in ids]
+
+
+def _are_texts(inputs: Inputs) -> bool:
+    return isinstance(inputs, list | tuple) and bool(inputs) and all(isinstance(item, str) for item in inputs)
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
@@ -130,16 +141,16 @@ def record_ids(data: Data, recipe: Recipe) -> list[str]:
 def _read(data: Data, recipe: Recipe) -> Table:
     names = recipe.columns.named()
     numeric = {"label"} if recipe.task.is_regression else set()
-    text_columns = [name for role, name in names.items() if role not in numeric]
+    text_columns = [name for role, columns in names.items() if role not in numeric for name in columns]
     if recipe.partition.group is not None:
         text_columns.append(recipe.partition.group.column)
     return read_data(data, text_columns=tuple(text_columns))
 
 
 def _check_columns(table: Table, fields: dict[str, str], problems: Problems) -> None:
-    """That every column is there, once; `fields` names columns by the recipe's field."""
+    """That every column is there, once; `fields` says which of the recipe's fields names it."""
     present = table.rows.column_names
-    for field, name in fields.items():
+    for name, field in fields.items():
         count = present.count(name)
         if count == 0:
             problems.add(
@@ -215,10 +226,20 @@ def _features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.
         images = [_image_bytes(value, table.folder, row, problems) for row, value in enumerate(values)]
         return {"image": pa.array(images, pa.binary())}
     features = {}
-    for role, name in (("text", columns.text), ("text_pair", columns.text_pair)):
-        if name is not None:
-            features[role] = pa.array(_texts(_column(table, name) or [], name, problems), pa.string())
+    for role, text in (("text", columns.text), ("text_pair", columns.text_pair)):
+        if text is not None:
+            parts = {name: _texts(_column(table, name) or [], name, problems) for name in template_columns(text)}
+            features[role] = pa.array(_filled(text, parts), pa.string())
     return features
+
+
+def _filled(text: str, parts: Mapping[str, list[str | None]]) -> list[str | None]:
+    """A template for every row; None where a part is missing."""
+    if not is_template(text):
+        return parts[text]
+    # A column that is missing, which is a problem by now, has no rows.
+    rows = (dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=False))
+    return [None if None in row.values() else filled(text, row) for row in rows]
 
 
 def _texts(values: list[Any], name: str, problems: Problems) -> list[str | None]:

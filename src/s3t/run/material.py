@@ -19,7 +19,8 @@ from s3t.models.encode import Encoder, tokens
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import read_slice
-from s3t.stages import Stage
+from s3t.records.replay import replayed
+from s3t.stages import Stage, trained_block
 from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill
 from s3t.training.examples import SliceStates
 
@@ -99,22 +100,25 @@ class Material:
         parts = [
             self._slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
         ]
+        # Of the slices before the stage's own, the records that are replayed.
+        chosen = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:
-            return Examples(parts, self._encoder)
-        border = self._model.border(stage.depth)
+            return Examples(parts, self._encoder, chosen=chosen)
+        block = trained_block(self._recipe, stage.depth)
+        border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
-        states = [self._states(part, stage.depth, needed, on_batch) for part in parts]
-        return Examples(parts, self._encoder, border=border, states=states)
+        states = [self._states(part, block, needed, on_batch) for part in parts]
+        return Examples(parts, self._encoder, border=border, states=states, chosen=chosen)
 
     def _states(
-        self, part: EncodedSlice, depth: int, needed: Collection[tuple[Place, int]], on_batch: Callable[[], None]
+        self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], on_batch: Callable[[], None]
     ) -> SliceStates:
-        border = self._model.border(depth)
+        border = self._model.border(block)
         found = self._trunk.find(part.place, border, part.digest)
         if found is not None or not part.records:
             return found or EMPTY
         # In the same go at the borders of the deeper blocks, which other stages will start at.
-        deeper = (self._model.border(block) for block in range(depth + 1, self._recipe.partition.slices + 1))
+        deeper = (self._model.border(other) for other in range(block + 1, self._recipe.blocks + 1))
         wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]
         with exact_numerics(self._model.passes.device, self._recipe.training):
             return fill(
@@ -150,7 +154,14 @@ class Material:
         encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
         records = encode(rows)
         lengths = [tokens(record) for record in records] if self._recipe.task.is_text else None
-        return EncodedSlice(place=place, digest=digest, records=records, targets=self._targets(rows), lengths=lengths)
+        return EncodedSlice(
+            place=place,
+            digest=digest,
+            records=records,
+            targets=self._targets(rows),
+            lengths=lengths,
+            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
+        )
 
     def _targets(self, rows: pa.Table) -> torch.Tensor:
         labels = rows["label"].to_pylist()

@@ -62,7 +62,7 @@ class Orders:
         """
         while True:
             description = self._read()
-            self._check(budget, description)
+            self._check(budget, description, method=recipe.method.name)
             orders = _extended(description.orders, recipe, budget=budget)
             with lock():
                 if self._read() == description:  # else somebody else has added some meanwhile
@@ -70,7 +70,9 @@ class Orders:
                         write_description(self._layout, description.model_copy(update={"orders": orders}))
                     return
 
-    def _check(self, budget: int, description: Description) -> None:
+    def _check(self, budget: int, description: Description, *, method: str) -> None:
+        if method != "s3t":
+            raise InputError("the budget", [f"method {method} has one order a shard, and no more can be added"])
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
             raise InputError("the budget", [f"{budget!r} is not a whole number"])

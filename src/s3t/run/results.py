@@ -33,6 +33,8 @@ class Status:
     """Deletions that are accepted, and not erased yet; the log's."""
     ledger: str
     """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
+    stored_bytes: int
+    """Of all artifacts."""
     recipe: Recipe = field(repr=False)
     """The run's."""
 
@@ -64,8 +66,10 @@ class Status:
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t status --json`."""
         return {
+            "method": self.recipe.method.described(),
             "generation": self.generation,
             "records": self.records,
+            "stored_bytes": self.stored_bytes,
             "missing_stages": self.missing,
             "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),

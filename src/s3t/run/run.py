@@ -369,6 +369,7 @@ class Run:
             missing=len(inventory.missing()),
             unfinished=self._parts.unfinished(),
             ledger=self._ledger.kind,
+            stored_bytes=self._store.nbytes(),
             recipe=self.recipe,
         )
 

@@ -83,8 +83,11 @@ class Trainer:
         )
 
     def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
-        """Records to go through, in all epochs, to train stages."""
-        return self.parts.recipe.training.epochs * sum(inventory.records_in(*stage) for stage in stages)
+        """Records to go through, in all epochs, to train stages; where some are replayed, about as many."""
+        replay = self.parts.recipe.method.replay
+        own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in stages)
+        before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in stages)
+        return self.parts.recipe.training.epochs * (own + round(replay * before))
 
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""

@@ -26,7 +26,7 @@ from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.resident import Resident
 from s3t.recipe import Recipe
 from s3t.run.material import Material
-from s3t.stages import KeyInputs, Stage, stage_key, stage_seed
+from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
 from s3t.training import environment, exact_numerics, resolve_device, train_stage
 
@@ -110,10 +110,18 @@ class Workshop:
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
+        block = trained_block(self._recipe, stage.depth)
+        models = {
+            trained_block(self._recipe, len(artifact.manifest.prefix)): unpack(artifact.content)
+            for artifact in self._of_model(parents)
+        }
+        start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
             trained = train_stage(
                 self._model,
-                parents=[unpack(artifact.content) for artifact in parents],
+                block,
+                frozen=models,
+                start=start,
                 examples=self.material.examples(stage, digests, on_batch=lambda: on_step(0)),
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
@@ -143,13 +151,14 @@ class Workshop:
             IntegrityError: one of them is not what it should be.
         """
 
-        def prepared(block: int, artifact: Artifact) -> Link:
+        def prepared(artifact: Artifact) -> Link:
+            block = trained_block(self._recipe, len(artifact.manifest.prefix))
             return prepare(self._model.base, self._model.adapter, block, unpack(artifact.content))
 
         with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
             return self._resident.chain(
-                [snapshot.stages[link] for link in stage.chain],
-                read=lambda: self._artifacts(stage, snapshot),
+                [snapshot.stages[link] for link in model_stages(self._recipe, stage)],
+                read=lambda: self._of_model(self._artifacts(stage, snapshot)),
                 prepare=prepared,
             )
 
@@ -167,6 +176,11 @@ class Workshop:
             IntegrityError: as `chain`.
         """
         return self._ensemble.logits([self.chain(stage, snapshot) for stage in stages], inputs, on_batch=on_batch)
+
+    def _of_model(self, chain: list[Artifact]) -> list[Artifact]:
+        """Those of a chain's artifacts that together are the model of its last stage."""
+        whole = self._recipe.method.name == "s3t"
+        return chain if whole else chain[-1:]
 
     def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)

@@ -2,7 +2,18 @@
 
 from s3t.stages.blocks import block_layers
 from s3t.stages.key import KeyInputs, stage_key, training_part
+from s3t.stages.method import model_stages, trained_block
 from s3t.stages.seed import stage_seed
 from s3t.stages.trie import Stage, stages_of
 
-__all__ = ["KeyInputs", "Stage", "block_layers", "stage_key", "stage_seed", "stages_of", "training_part"]
+__all__ = [
+    "KeyInputs",
+    "Stage",
+    "block_layers",
+    "model_stages",
+    "stage_key",
+    "stage_seed",
+    "stages_of",
+    "trained_block",
+    "training_part",
+]

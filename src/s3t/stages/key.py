@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import Any
 
 from s3t.partition import Secret
-from s3t.recipe import Recipe
+from s3t.recipe import Method, Recipe
 from s3t.stages.trie import Stage
 
 KEY_FORMAT = 1
@@ -57,13 +57,16 @@ def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
     features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
     if not recipe.task.is_text:
         features = {"image": recipe.image.model_dump(mode="json")}
-    adapter = recipe.adapter.model_dump(mode="json")
-    return {
+    unused = "layers" if recipe.method.name == "s3t" else "layers_per_slice"
+    found = {
         "task": recipe.task.value,
         "labels": list(labels),
-        "adapter": adapter,
+        "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
         "training": training,
-    } | features
+    }
+    if recipe.method != Method():  # the default is what runs did before there were others; their stages keep their keys
+        found["method"] = recipe.method.model_dump(mode="json") | {"slices": recipe.partition.slices}
+    return found | features
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -40,6 +41,10 @@ class ArtifactStore(Protocol):
 
     def present(self) -> set[tuple[int, str]]:
         """All (shard, key) that are whole."""
+        ...
+
+    def nbytes(self) -> int:
+        """Bytes that are stored."""
         ...
 
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
@@ -97,6 +102,14 @@ class LocalStore:
     def present(self) -> set[tuple[int, str]]:
         """Every (shard, key) that has both."""
         return self._with_suffix(".safetensors") & self._with_suffix(".json")
+
+    def nbytes(self) -> int:
+        """Bytes of all tensor files and manifests."""
+        total = 0
+        for path in self._folder.glob("shard-*/*.*"):
+            with suppress(FileNotFoundError):  # erased meanwhile
+                total += path.stat().st_size
+        return total
 
     def _with_suffix(self, suffix: str) -> set[tuple[int, str]]:
         found = self._folder.glob(f"shard-*/*{suffix}")

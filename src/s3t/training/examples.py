@@ -30,6 +30,8 @@ class EncodedSlice:
     """Label indices (int64) or numbers (float32), one a record."""
     lengths: Sequence[int] | None
     """Tokens of each record; None where all records are of one size."""
+    replayed: Sequence[int]
+    """The records that later stages see again."""
 
     def of(self, chosen: Sequence[int]) -> list[Encoded]:
         """Some of the records."""
@@ -61,6 +63,7 @@ class Examples:
         encoder: collates batches.
         border: the layer at which a pass starts.
         states: of each slice, the states there; without them a pass starts at the inputs.
+        chosen: of each slice, the records that are trained on; None: all.
     """
 
     def __init__(
@@ -70,18 +73,22 @@ class Examples:
         *,
         border: int = 0,
         states: Sequence[SliceStates] | None = None,
+        chosen: Sequence[Sequence[int]] | None = None,
     ) -> None:
         self.border = border
         self._slices = slices
         self._encoder = encoder
         self._states = states
-        self._at = [(index, record) for index, part in enumerate(slices) for record in range(len(part.records))]
-        self.targets = torch.cat([part.targets for part in slices])
+        if chosen is None:
+            chosen = [range(len(part.records)) for part in slices]
+        self._at = [(index, record) for index, records in enumerate(chosen) for record in records]
+        self.targets = torch.cat([part.targets[list(records)] for part, records in zip(slices, chosen, strict=True)])
         """Label indices (int64) or numbers (float32), one a record."""
         self.lengths: list[int] | None = None
         """Tokens of each record; None where all records are of one size."""
-        if all(part.lengths is not None for part in slices):
-            self.lengths = [length for part in slices for length in part.lengths or ()]
+        lengths = [part.lengths for part in slices]
+        if None not in lengths:
+            self.lengths = [(lengths[index] or ())[record] for index, record in self._at]
 
     def __len__(self) -> int:
         """Records."""

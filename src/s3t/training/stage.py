@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import get_scheduler
 
 from s3t.errors import TrainingError
-from s3t.models.blocks import BlockModel
+from s3t.models.blocks import BlockModel, Blocks
 from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
@@ -37,18 +37,23 @@ class Trained:
 
 def train_stage(
     model: BlockModel,
+    block: int,
     *,
-    parents: Sequence[StageTensors],
+    frozen: Blocks,
+    start: StageTensors | None = None,
     examples: Examples,
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None] = lambda records: None,
 ) -> Trained:
-    """Train the stage that comes after `parents`.
+    """Train a block and the head.
 
     Args:
         model: the base model; left as it was.
-        parents: the stages above, top block first; empty for a first stage.
+        block: which, 1 for the top block.
+        frozen: the blocks that are on meanwhile, in the order in which they were trained.
+        start: the block and the head as an earlier stage left them; without it, the block is drawn, and the head is
+            that of the last frozen block's stage, or drawn, too.
         examples: the records of the whole prefix.
         training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
@@ -61,11 +66,14 @@ def train_stage(
     device = model.passes.device
     devices = [device] if device.type == "cuda" else []
     with exact_numerics(device, training), torch.random.fork_rng(devices=devices):
-        if not parents:
+        if not frozen and start is None:
             model.reset_head(seed=seed("head"))
-        with model.mounted(parents) as mount:
+        with model.mounted(frozen) as mount:
             torch.manual_seed(seed("block"))
-            mount.add_block()
+            mount.add_block(block)
+            if start is not None:
+                mount.load_block(block, start.block)
+                mount.load_head(start.head)
             own = mount.thaw()
             if training.fused:
                 mount.fuse()
@@ -76,7 +84,7 @@ def train_stage(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
                     f"Lower training.learning_rate ({training.learning_rate}) in a new run"
                 )
-            mount.check_isolation(parents)
+            mount.check_isolation(frozen)
             tensors = mount.own_tensors()
     return Trained(tensors=tensors, steps=steps)
 

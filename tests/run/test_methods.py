@@ -1,0 +1,209 @@
+"""Every method holds to the counterfactual, serves what its definition says, and is replayed by an audit."""
+
+import pytest
+import safetensors.torch
+
+import s3t
+from s3t.models.blocks import MountedModel
+from s3t.recipe import recipe_from
+from s3t.run import workshop
+from s3t.run.material import Material
+from s3t.stages import Stage
+from tests import tiny
+from tests.run.worlds import make_worlds, records_by_slice
+
+METHODS = {
+    "sisa": {"name": "sisa"},
+    "full": {"name": "full"},
+    "bottom-up": {"direction": "bottom-up"},
+    "half replayed": {"replay": 0.5},
+    "nothing replayed": {"replay": 0},
+    "bottom-up, half replayed": {"direction": "bottom-up", "replay": 0.5},
+}
+
+
+def recipe_of(method, model, *, kind="text", **changes):
+    recipe = tiny.recipe(model, kind=kind, **changes) | {"method": METHODS[method]}
+    if METHODS[method].get("name") in ("sisa", "full"):
+        del recipe["sequences"]
+    if method == "full":
+        recipe["partition"] = {"shards": 1, "slices": 1, "salt": tiny.SALT}
+    return recipe
+
+
+def schedules(recipe, table):
+    places = records_by_slice(recipe, table)
+    return {
+        "one": [["r0"]],
+        "two at a time": [["r1", "r5"], ["r2"]],
+        "a slice": [list(next(iter(places.values())))],
+        "everything but one": [list(table.id[1:])],
+    }
+
+
+@pytest.mark.parametrize("kind", ["text", "image"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_exact(method, kind, text_model, image_model, tmp_path):
+    model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
+    recipe = recipe_of(method, model, kind=kind)
+    for name, requests in schedules(recipe, table).items():
+        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
+        worlds.assert_exact()
+        assert worlds.forgot.audit(replay=2).ok
+        worlds.close()
+
+
+def trained(folder, recipe, table):
+    run = s3t.Run.create(folder, recipe=recipe, data=table)
+    run.train()
+    return run
+
+
+def artifact_of(run, prefix):
+    """Tensors of the only stage of shard 0 with a prefix, by name."""
+    key = run.status().inventory.alive[Stage(0, prefix)]
+    return safetensors.torch.load_file(run.path / "artifacts" / "shard-000" / f"{key}.safetensors")
+
+
+def layers_in(tensors):
+    return {int(name.split("layer.")[1].split(".")[0]) for name in tensors if name.startswith("block/")}
+
+
+def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_before(text_model, tmp_path, monkeypatch):
+    starts = []
+    load = MountedModel.load_block
+    monkeypatch.setattr(
+        MountedModel, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
+    )
+    with trained(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
+        (order,) = run.status().inventory.orders[0]
+        stages = [artifact_of(run, order[:depth]) for depth in (1, 2, 3)]
+        assert [layers_in(stage) for stage in stages] == [{0, 1, 2}] * 3
+        begun_with = [{f"block/{name}": tensor for name, tensor in block.items()} for block in starts]
+        for before in stages[:2]:
+            wanted = {name: tensor for name, tensor in before.items() if name.startswith("block/")}
+            assert any(all(wanted[name].equal(block[name]) for name in wanted) for block in begun_with)
+        assert all(not stages[0][name].equal(stages[1][name]) for name in stages[0] if "lora_B" in name)
+
+
+def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_model, tmp_path):
+    table = tiny.text_table()
+    recipe = recipe_of("sisa", text_model)
+    with trained(tmp_path / "run", recipe, table) as run:
+        (order,) = run.status().inventory.orders[0]
+        before = run.predict(table, prefixes={0: order[:1]})
+        hit = records_by_slice(recipe, table)[0, order[1]][0]
+        run.delete(records=[hit])
+        assert run.status().inventory.members()[0].prefix == order[:1]
+        after = run.predict(table, prefixes={0: order[:1]})
+        assert (before.logits == after.logits).all()
+
+
+def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(text_model, tmp_path):
+    recipe = tiny.recipe(text_model) | {"method": "full"}
+    for part in ("partition", "sequences"):
+        del recipe[part]
+    with trained(tmp_path / "run", recipe, tiny.text_table()) as run:
+        assert (run.recipe.partition.shards, run.recipe.partition.slices) == (1, 1)
+        assert layers_in(artifact_of(run, (0,))) == {0, 1, 2}
+        run.delete(records=["r0"])
+        with pytest.raises(s3t.NoLiveShardError, match="s3t repair"):
+            run.predict(tiny.text_table())
+        run.repair()
+        assert len(run.predict(tiny.text_table()).label) == 24
+
+
+def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
+    recipe = recipe_of("sisa", text_model, adapter={"layers": 2})
+    with trained(tmp_path / "run", recipe, tiny.text_table()) as run:
+        assert layers_in(artifact_of(run, run.status().inventory.orders[0][0])) == {1, 2}
+        assert run.recipe.training.trunk_cache is True
+    with trained(tmp_path / "all", recipe_of("sisa", text_model), tiny.text_table()) as run:
+        assert run.recipe.training.trunk_cache is False  # nothing lies below
+
+
+def test_bottom_up_trains_the_bottom_block_first(text_model, tmp_path):
+    with trained(tmp_path / "run", recipe_of("bottom-up", text_model), tiny.text_table()) as run:
+        order = run.status().inventory.orders[0][0]
+        assert [layers_in(artifact_of(run, order[:depth])) for depth in (1, 2, 3)] == [{0}, {1}, {2}]
+        assert run.recipe.training.trunk_cache is False
+
+
+@pytest.mark.parametrize("share", [0, 0.4, 1])
+def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model, tmp_path, monkeypatch):
+    seen = {}
+    examples = Material.examples
+
+    def noted(self, stage, digests, *, on_batch):
+        found = examples(self, stage, digests, on_batch=on_batch)
+        seen[stage] = len(found)
+        return found
+
+    monkeypatch.setattr(Material, "examples", noted)
+    recipe = tiny.recipe(text_model, partition={"shards": 1}) | {"method": {"replay": share}}
+    with trained(tmp_path / "run", recipe, tiny.text_table(120)) as run:
+        records = run.status().inventory.records
+    for stage, count in seen.items():
+        own, before = records[0, stage.prefix[-1]], sum(records[0, index] for index in stage.prefix[:-1])
+        assert share * before - 0.2 * before <= count - own <= share * before + 0.2 * before
+    again = {stage.prefix: count for stage, count in seen.items()}
+    assert any(again[one] != again[other] for one in again for other in again) or share == 0
+
+
+@pytest.mark.parametrize("leak", ["a start in memory", "old positions"])
+def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
+    """A shard that goes on from what it trained last; records that are chosen as they lay before the deletion."""
+    if leak == "a start in memory":
+        last, train = {}, workshop.train_stage
+
+        def warm(*args, start=None, **options):
+            found = train(*args, start=last.get("tensors", start), **options)
+            last["tensors"] = found.tensors
+            return found
+
+        monkeypatch.setattr(workshop, "train_stage", warm)
+        recipe = recipe_of("sisa", text_model, partition={"shards": 1})
+    else:
+        first, encode = {}, Material._encode
+
+        def remembered(self, place, digest, rows):
+            found = encode(self, place, digest, rows)
+            positions = first.setdefault((id(self), place), found.replayed)
+            kept = [position for position in positions if position < len(found.records)]
+            return type(found)(**{**found.__dict__, "replayed": kept})
+
+        monkeypatch.setattr(Material, "_encode", remembered)
+        recipe = recipe_of("half replayed", text_model, partition={"shards": 1})
+    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r1"], ["r2"], ["r3"]])
+    worlds.forgot.repair()
+    assert not worlds.identical()
+    worlds.close()
+
+
+def test_what_does_not_go_together_is_refused_all_at_once(text_model):
+    recipe = tiny.recipe(text_model) | {"method": "full"}
+    with pytest.raises(s3t.RecipeError) as failure:
+        recipe_from(recipe)
+    assert [problem.partition(";")[0] for problem in failure.value.problems] == [
+        "method full trains on one slice of one shard",
+        "sequences.budget: method full has one order a shard",
+    ]
+    with pytest.raises(s3t.RecipeError, match="replay and direction belong to s3t"):
+        recipe_from(tiny.recipe(text_model) | {"method": {"name": "sisa", "replay": 0.5}})
+    with pytest.raises(s3t.RecipeError, match="trunk_cache: what lies below"):
+        recipe_from(tiny.recipe(text_model, training={"trunk_cache": True}) | {"method": {"direction": "bottom-up"}})
+
+
+def test_no_order_is_added_to_a_method_that_has_one(text_model, tmp_path):
+    with (
+        s3t.Run.create(tmp_path / "run", recipe=recipe_of("sisa", text_model), data=tiny.text_table()) as run,
+        pytest.raises(s3t.InputError, match="method sisa has one order a shard"),
+    ):
+        run.extend(budget=2)
+
+
+def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
+    with trained(tmp_path / "run", recipe_of("bottom-up, half replayed", text_model), tiny.text_table()) as run:
+        document = run.status().to_json()
+        assert document["method"] == "s3t, replay 0.5, bottom-up"
+        assert document["stored_bytes"] == sum(map(len, tiny.artifacts(run.path).values()))
