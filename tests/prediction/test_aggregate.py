@@ -99,12 +99,20 @@ def test_answers_name_labels_in_the_heads_order():
     assert probabilities.shape == (2, 2)
 
 
-def test_metrics_of_a_classification_are_accuracy_and_matthews():
+def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
     answers = Answers(labels=("a", "b"), aggregation="logits")
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
-    assert answers.metrics(logits, ["a", "a", "b", "b"]) == {"accuracy": 1.0, "matthews": 1.0}
-    assert answers.metrics(logits, ["b", "b", "a", "a"]) == {"accuracy": 0.0, "matthews": -1.0}
-    assert answers.metrics(logits, ["a", "b", "b", "b"])["accuracy"] == 0.75
+    assert answers.metrics(logits, ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+    assert answers.metrics(logits, ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
+    found = answers.metrics(logits, ["a", "b", "b", "b"])
+    assert (found["accuracy"], found["f1"]) == (0.75, pytest.approx(0.8))  # of the second label: 2 of 2 right, 2 of 3
+
+
+def test_f1_of_many_labels_is_the_mean_of_each_labels():
+    answers = Answers(labels=("a", "b", "c", "d"), aggregation="logits")
+    logits = [np.eye(4)[[0, 0, 1, 1]]]
+    found = answers.metrics(logits, ["a", "b", "b", "c"])
+    assert found["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0 + 0) / 4)
 
 
 def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():

@@ -32,14 +32,15 @@ class Answers:
         return tuple(self.labels[index] for index in chosen(probabilities, logits_MNC)), probabilities
 
     def metrics(self, logits: Sequence[Scores], expected: Sequence[Any]) -> dict[str, Any]:
-        """Accuracy and Matthews correlation, or Pearson correlation and root mean squared error."""
+        """Accuracy, F1 and Matthews correlation, or Pearson correlation and root mean squared error."""
         logits_MNC = np.stack(logits)  # noqa: N806
         if not self.labels:
             numbers = np.asarray(expected, dtype=np.float64)
             return dict(regression_metrics(self._numbers(logits_MNC), numbers))
         index = {label: number for number, label in enumerate(self.labels)}
         predicted = chosen(aggregate(logits_MNC, self.aggregation), logits_MNC)
-        return dict(classification_metrics(predicted.tolist(), [index[label] for label in expected]))
+        right = [index[label] for label in expected]
+        return dict(classification_metrics(predicted.tolist(), right, labels=len(self.labels)))
 
     @staticmethod
     def _numbers(logits_MNC: Scores) -> Scores:  # noqa: N803

@@ -1,4 +1,4 @@
-"""How good answers are: accuracy, Matthews correlation (CoLA), Pearson correlation (regression)."""
+"""How good answers are, as GLUE and SuperGLUE judge: accuracy, F1, Matthews correlation; Pearson correlation."""
 
 from __future__ import annotations
 
@@ -8,12 +8,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 
-def classification_metrics(predicted: Sequence[int], expected: Sequence[int]) -> dict[str, float]:
-    """Accuracy, and the Matthews correlation coefficient (0 where either side has one label alone)."""
-    from sklearn.metrics import matthews_corrcoef  # here: its import is slow
+def classification_metrics(predicted: Sequence[int], expected: Sequence[int], *, labels: int) -> dict[str, float]:
+    """Accuracy, F1, and the Matthews correlation coefficient (0 where either side has one label alone).
 
-    accuracy = float(np.mean(np.asarray(predicted) == np.asarray(expected)))
-    return {"accuracy": accuracy, "matthews": float(matthews_corrcoef(expected, predicted))}
+    Args:
+        predicted: label indices.
+        expected: the right ones.
+        labels: how many there are. Of two, F1 is that of the second (MRPC, QQP, MultiRC: the positive one); of more, the
+            mean over all of them (CB). 0 for a label that neither side has.
+    """
+    from sklearn.metrics import f1_score, matthews_corrcoef  # here: its import is slow
+
+    each = f1_score(expected, predicted, labels=list(range(labels)), average=None, zero_division=0.0)
+    return {
+        "accuracy": float(np.mean(np.asarray(predicted) == np.asarray(expected))),
+        "f1": float(each[1] if labels == 2 else each.mean()),
+        "matthews": float(matthews_corrcoef(expected, predicted)),
+    }
 
 
 def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.float64]) -> dict[str, float | None]:

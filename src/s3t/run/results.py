@@ -169,7 +169,7 @@ class Predictions:
 class Evaluation:
     """How good the ensemble is on labelled data.
 
-    `metrics` has accuracy and matthews, or pearson and rmse; `per_shard` the same for every member alone;
+    `metrics` has accuracy, f1 and matthews, or pearson and rmse; `per_shard` the same for every member alone;
     `per_depth` for the ensemble whose members use at most that many slices.
     """
 
