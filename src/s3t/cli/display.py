@@ -53,8 +53,7 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
             "0" if serving is None else str(serving["depth"]),
         )
     console.print(table)
-    if not planned:
-        print_line(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
+    print_line(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
         command = "repair" if status.inventory.alive else "train"
         are = "is" if status.missing == 1 else "are"

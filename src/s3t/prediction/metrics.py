@@ -14,8 +14,8 @@ def classification_metrics(predicted: Sequence[int], expected: Sequence[int], *,
     Args:
         predicted: label indices.
         expected: the right ones.
-        labels: how many there are. Of two, F1 is that of the second (MRPC, QQP, MultiRC: the positive one); of more, the
-            mean over all of them (CB). 0 for a label that neither side has.
+        labels: how many there are. Of two, F1 is that of the second (MRPC, QQP, MultiRC: the positive one); of more,
+            the mean over all of them (CB). 0 for a label that neither side has.
     """
     from sklearn.metrics import f1_score, matthews_corrcoef  # here: its import is slow
 

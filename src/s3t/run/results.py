@@ -34,7 +34,7 @@ class Status:
     ledger: str
     """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
     stored_bytes: int
-    """Of all artifacts."""
+    """Of the artifacts that are alive."""
     recipe: Recipe = field(repr=False)
     """The run's."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,8 +44,8 @@ class ArtifactStore(Protocol):
         """All (shard, key) that are whole."""
         ...
 
-    def nbytes(self) -> int:
-        """Bytes that are stored."""
+    def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
+        """Bytes that some take, with their manifests."""
         ...
 
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
@@ -103,12 +104,13 @@ class LocalStore:
         """Every (shard, key) that has both."""
         return self._with_suffix(".safetensors") & self._with_suffix(".json")
 
-    def nbytes(self) -> int:
-        """Bytes of all tensor files and manifests."""
+    def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
+        """Bytes of some artifacts' tensor files and manifests."""
         total = 0
-        for path in self._folder.glob("shard-*/*.*"):
-            with suppress(FileNotFoundError):  # erased meanwhile
-                total += path.stat().st_size
+        for shard, key in artifacts:
+            for suffix in (".safetensors", ".json"):
+                with suppress(FileNotFoundError):  # erased meanwhile
+                    total += self.path(shard, key).with_suffix(suffix).stat().st_size
         return total
 
     def _with_suffix(self, suffix: str) -> set[tuple[int, str]]:
