@@ -94,7 +94,7 @@ def test_an_unknown_way_is_refused_with_those_there_are():
 
 def test_answers_name_labels_in_the_heads_order():
     answers = Answers(labels=("no", "yes"), aggregation="logits")
-    label, probabilities = answers.answer(np.array([[[0.0, 1.0], [2.0, 0.0]]]))
+    label, probabilities = answers.answer(np.array([[[0.0, 1.0], [2.0, 0.0]]]), [0])
     assert label == ("yes", "no")
     assert probabilities.shape == (2, 2)
 
@@ -102,24 +102,41 @@ def test_answers_name_labels_in_the_heads_order():
 def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
     answers = Answers(labels=("a", "b"), aggregation="logits")
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
-    assert answers.metrics(logits, ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
-    assert answers.metrics(logits, ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
-    found = answers.metrics(logits, ["a", "b", "b", "b"])
+    assert answers.metrics(logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
+    assert answers.metrics(logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
+    found = answers.metrics(logits, [0], ["a", "b", "b", "b"])
     assert (found["accuracy"], found["f1"]) == (0.75, pytest.approx(0.8))  # of the second label: 2 of 2 right, 2 of 3
 
 
 def test_f1_of_many_labels_is_the_mean_of_each_labels():
     answers = Answers(labels=("a", "b", "c", "d"), aggregation="logits")
     logits = [np.eye(4)[[0, 0, 1, 1]]]
-    found = answers.metrics(logits, ["a", "b", "b", "c"])
+    found = answers.metrics(logits, [0], ["a", "b", "b", "c"])
     assert found["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0 + 0) / 4)
 
 
 def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
     answers = Answers(labels=(), aggregation="logits")
     logits = np.array([[[1.0], [2.0], [3.0]], [[3.0], [4.0], [5.0]]])
-    assert answers.answer(logits) == ((2.0, 3.0, 4.0), None)
-    metrics = answers.metrics(list(logits), [20.0, 30.0, 40.0])
+    assert answers.answer(logits, [0, 1]) == ((2.0, 3.0, 4.0), None)
+    metrics = answers.metrics(list(logits), [0, 1], [20.0, 30.0, 40.0])
     assert metrics["pearson"] == pytest.approx(1.0)
-    assert answers.metrics(list(logits), [2.0, 3.0, 4.0])["rmse"] == 0.0
-    assert answers.metrics(list(logits), [1.0, 1.0, 1.0])["pearson"] is None
+    assert answers.metrics(list(logits), [0, 1], [2.0, 3.0, 4.0])["rmse"] == 0.0
+    assert answers.metrics(list(logits), [0, 1], [1.0, 1.0, 1.0])["pearson"] is None
+
+
+def test_shards_weigh_alike_however_many_of_their_prefixes_answer():
+    answers = Answers(labels=("a", "b"), aggregation="vote")
+    votes = np.array([[[1.0, 0.0]], [[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 9.0]]])
+    label, probabilities = answers.answer(votes, [0, 0, 0, 1, 2])
+    assert label == ("b",)
+    assert probabilities.tolist() == [[pytest.approx(1 / 3), pytest.approx(2 / 3)]]
+    numbers = Answers(labels=(), aggregation="logits")
+    assert numbers.answer(np.array([[[0.0]], [[4.0]], [[6.0]]]), [0, 0, 1])[0] == (pytest.approx(4.0),)
+
+
+@pytest.mark.parametrize("how", ["logits", "probabilities", "vote"])
+def test_one_member_a_shard_gives_the_bits_of_the_plain_mean(how):
+    logits = np.random.default_rng(0).normal(size=(3, 5, 4))
+    found = Answers(labels=tuple("abcd"), aggregation=how).answer(logits, [4, 1, 2])[1]
+    assert (found == aggregate(logits, how)).all()

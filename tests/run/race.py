@@ -88,7 +88,9 @@ class Notes:
         except s3t.NoLiveShardError:
             time.sleep(0.01)
             return
-        self.write("answered", started=started, computed=self._mine.computed, keys=list(answer.keys.values()))
+        self.write(
+            "answered", started=started, computed=self._mine.computed, keys=[member.key for member in answer.members]
+        )
 
     def act(self, work: Callable[[], object]) -> None:
         """Note an error instead of a thread that ends silently."""

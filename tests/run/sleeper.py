@@ -53,7 +53,7 @@ def main() -> None:
     with s3t.Run.open(folder) as run:
         if work == "predict":
             answer = run.predict(["w1 w30", "w2"], progress=Meanwhile(wait))
-            said: dict[str, Any] = {"generation": answer.generation, "keys": list(answer.keys.values())}
+            said: dict[str, Any] = {"generation": answer.generation, "keys": [member.key for member in answer.members]}
         else:
             report = run.train(progress=Meanwhile(wait))
             said = {"discarded": report.discarded, "stages": len(report.stages)}

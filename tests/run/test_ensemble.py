@@ -44,12 +44,11 @@ def in_another_process(path, table, folder):
     code = (
         "import s3t, sys, hashlib, json\n"
         f"with s3t.Run.open({str(path)!r}) as run: answer = run.predict({str(folder / 'inputs.parquet')!r})\n"
-        "members = {str(shard): list(prefix) for shard, prefix in answer.members.items()}\n"
-        "print(json.dumps([answer.logits.tobytes().hex(), members]))"
+        "print(json.dumps([answer.logits.tobytes().hex(), answer.members]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     content, members = json.loads(done.stdout)
-    return bytes.fromhex(content), {int(shard): tuple(prefix) for shard, prefix in members.items()}
+    return bytes.fromhex(content), tuple((shard, tuple(prefix), key) for shard, prefix, key in members)
 
 
 def delete_until(run, table, wanted):

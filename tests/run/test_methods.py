@@ -207,3 +207,32 @@ def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
         document = run.status().to_json()
         assert document["method"] == "s3t, replay 0.5, bottom-up"
         assert document["stored_bytes"] == sum(map(len, tiny.artifacts(run.path).values()))
+
+
+def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_survive(text_model, tmp_path):
+    table = tiny.text_table()
+    recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences"})
+    with trained(tmp_path / "run", recipe, table) as run:
+        whole = run.predict(table)
+        orders = run.status().inventory.orders
+        assert [(member.shard, member.prefix) for member in whole.members] == sorted(
+            (shard, order) for shard in (0, 1) for order in orders[shard]
+        )
+        alone = [run.predict(table, prefixes=[member]).logits[0] for member in whole.members]
+        assert abs(whole.logits - alone).max() < 1e-5
+        assert len(run.evaluate(table).per_shard) == 2
+        assert orders[0] == ((0, 1, 2), (1, 2, 0), (2, 0, 1))
+        run.delete(records=records_by_slice(recipe, table)[0, 0][:1])
+        left = run.predict(table)
+        assert [member.prefix for member in left.members if member.shard == 0] == [(1, 2), (2,)]
+        again = run.predict(table, prefixes=left.members)
+        assert (again.logits == left.logits).all()
+        assert again.label == left.label
+
+
+@pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
+def test_an_ensemble_of_sequences_is_exact(aggregation, text_model, tmp_path):
+    recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences", "aggregation": aggregation})
+    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r1"], ["r2", "r5"]])
+    worlds.assert_exact()
+    worlds.close()

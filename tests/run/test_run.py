@@ -35,7 +35,7 @@ def test_predictions_have_labels_probabilities_members_and_generation(trained):
     answer = trained.predict(table)
     assert answer.ids == tuple(table.id)
     assert answer.generation == 0
-    assert answer.members == {0: (0, 1, 2), 1: (0, 1, 2)}
+    assert [(member.shard, member.prefix) for member in answer.members] == [(0, (0, 1, 2)), (1, (0, 1, 2))]
     assert answer.probabilities.shape == (24, 3)
     np.testing.assert_allclose(answer.probabilities.sum(axis=1), 1.0)
     assert set(answer.label) <= {"a", "b", "c"}
@@ -65,7 +65,7 @@ def test_prediction_after_deletion_uses_the_deepest_surviving_prefix_and_its_own
     assert serving.depth == 2
     answer = trained.predict(["w1 w30"])
     assert answer.generation == 1
-    assert answer.members[place.shard] == serving.prefix
+    assert answer.members[place.shard].prefix == serving.prefix
     shallow = trained.predict(["w1 w30"], prefixes={place.shard: serving.prefix[:1]})
     assert not np.array_equal(shallow.logits[0], answer.logits[place.shard])
 
@@ -80,7 +80,7 @@ def test_a_dead_shard_leaves_the_ensemble_and_a_dead_system_says_so(trained, tex
     places = records_by_slice(tiny.recipe(text_model), tiny.text_table())
     trained.delete(records=[records[0] for (shard, _), records in places.items() if shard == 0])
     assert trained.status().depths == (0, 3)
-    assert set(trained.predict(["w1"]).members) == {1}
+    assert [member.shard for member in trained.predict(["w1"]).members] == [1]
     trained.delete(records=[records[0] for (shard, _), records in places.items() if shard == 1])
     assert trained.status().to_json()["shards"][0]["serving"] is None
     for use in (lambda: trained.predict(["w1"]), lambda: trained.evaluate(tiny.text_table())):
@@ -101,7 +101,7 @@ def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
     assert run.status().inventory.depth(0, (0, 1, 2)) == 3
     assert run.status().inventory.serving(0) is None
     assert run.status().inventory.serving(1) == Serving(order=(0, 1, 2), depth=3)
-    assert set(run.predict(["w1"]).members) == {1}
+    assert [member.shard for member in run.predict(["w1"]).members] == [1]
     run.delete(records=[record for record in table.id if record not in gone])
     run.repair()
     with pytest.raises(s3t.NoLiveShardError, match="holds no records"):

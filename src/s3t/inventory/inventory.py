@@ -47,9 +47,16 @@ class Inventory:
 
         Which slices were hit decides, never what their records contain.
         """
-        candidates = [Serving(order=order, depth=self.depth(shard, order)) for order in self.orders[shard]]
-        holding = [chosen for chosen in candidates if self.records_in(shard, chosen.prefix) > 0]
-        return max(holding, key=lambda chosen: chosen.depth, default=None)
+        return max(self.serving_all(shard), key=lambda chosen: chosen.depth, default=None)
+
+    def serving_all(self, shard: int) -> tuple[Serving, ...]:
+        """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
+        found: dict[Order, Serving] = {}
+        for order in self.orders[shard]:
+            chosen = Serving(order=order, depth=self.depth(shard, order))
+            if self.records_in(shard, chosen.prefix) > 0:
+                found.setdefault(chosen.prefix, chosen)
+        return tuple(found.values())
 
     def keeping(self, present: Collection[tuple[int, str]]) -> Inventory:
         """The same, but only stages whose artifact, (shard, key), is among `present`."""

@@ -5,6 +5,9 @@ Shapes: M members, N inputs, C labels (1 for a regression).
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,13 +25,27 @@ def softmax(logits_NC: Scores) -> Scores:  # noqa: N803
     return probabilities
 
 
-def aggregate(logits_MNC: Scores, how: str) -> Scores:  # noqa: N803
+def shares(shards: Sequence[int]) -> NDArray[np.float64]:
+    """The weight of every member: shards weigh alike, and so do the members of one shard; M numbers that add up to 1.
+
+    Args:
+        shards: of every member, its shard.
+
+    >>> shares([0, 0, 1]).tolist()
+    [0.25, 0.25, 0.5]
+    """
+    members = Counter(shards)
+    return np.array([1 / (len(members) * members[shard]) for shard in shards])
+
+
+def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | None = None) -> Scores:  # noqa: N803
     """The ensemble's probability of every label, N x C.
 
     Args:
         logits_MNC: the members' logits, at least one member.
         how: `logits` (softmax of the mean), `probabilities` (mean of the softmax), or `vote` (the share of
             members that choose the label).
+        weights_M: of the members, adding up to 1; None: all weigh alike.
 
     Raises:
         ValueError: there is no member, or no such way.
@@ -36,18 +53,26 @@ def aggregate(logits_MNC: Scores, how: str) -> Scores:  # noqa: N803
     if logits_MNC.shape[0] == 0:
         raise ValueError("an ensemble needs at least one member")
     if how == "logits":
-        return softmax(logits_MNC.mean(axis=0))
+        return softmax(mean(logits_MNC, weights_M))
     if how == "probabilities":
-        mean: Scores = softmax(logits_MNC).mean(axis=0)
-        return mean
+        return mean(softmax(logits_MNC), weights_M)
     if how == "vote":
-        labels = logits_MNC.shape[-1]
-        votes: Scores = np.eye(labels)[logits_MNC.argmax(axis=-1)].mean(axis=0)
-        return votes
+        return mean(np.eye(logits_MNC.shape[-1])[logits_MNC.argmax(axis=-1)], weights_M)
     raise ValueError(f"no aggregation is called {how!r}; use logits, probabilities or vote")
 
 
-def chosen(probabilities_NC: Scores, logits_MNC: Scores) -> NDArray[np.int64]:  # noqa: N803
+def mean(scores_MNC: Scores, weights_M: NDArray[np.float64] | None) -> Scores:  # noqa: N803
+    """The mean over the members, N x C; see `aggregate`."""
+    found: Scores = scores_MNC.mean(axis=0) if weights_M is None else np.tensordot(weights_M, scores_MNC, axes=1)
+    return found
+
+
+def chosen(
+    probabilities_NC: Scores,  # noqa: N803
+    logits_MNC: Scores,  # noqa: N803
+    *,
+    weights_M: NDArray[np.float64] | None = None,  # noqa: N803
+) -> NDArray[np.int64]:
     """The label of every input, N: the likeliest; a tied vote goes to the tied label with the highest mean probability.
 
     >>> votes, logits = np.array([[0.5, 0.5]]), np.array([[[1.0, 0.0]], [[0.0, 3.0]]])
@@ -56,5 +81,5 @@ def chosen(probabilities_NC: Scores, logits_MNC: Scores) -> NDArray[np.int64]:  
     """
     best = probabilities_NC.max(axis=-1, keepdims=True)
     tied = probabilities_NC >= best
-    labels: NDArray[np.int64] = np.where(tied, softmax(logits_MNC).mean(axis=0), -1.0).argmax(axis=-1)
+    labels: NDArray[np.int64] = np.where(tied, mean(softmax(logits_MNC), weights_M), -1.0).argmax(axis=-1)
     return labels

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from s3t.prediction.aggregate import Scores, aggregate, chosen
+from s3t.prediction.aggregate import Scores, aggregate, chosen, mean, shares
 from s3t.prediction.metrics import classification_metrics, regression_metrics
 
 
@@ -24,25 +25,42 @@ class Answers:
     labels: tuple[str, ...]
     aggregation: str
 
-    def answer(self, logits_MNC: Scores) -> tuple[tuple[str | float, ...], Scores | None]:  # noqa: N803
-        """The label or number of every input, and its probabilities, N x C (None for a regression)."""
-        if not self.labels:
-            return tuple(self._numbers(logits_MNC).tolist()), None
-        probabilities = aggregate(logits_MNC, self.aggregation)
-        return tuple(self.labels[index] for index in chosen(probabilities, logits_MNC)), probabilities
+    def answer(
+        self,
+        logits_MNC: Scores,  # noqa: N803
+        shards: Sequence[int],
+    ) -> tuple[tuple[str | float, ...], Scores | None]:
+        """The label or number of every input, and its probabilities, N x C (None for a regression).
 
-    def metrics(self, logits: Sequence[Scores], expected: Sequence[Any]) -> dict[str, Any]:
-        """Accuracy, F1 and Matthews correlation, or Pearson correlation and root mean squared error."""
-        logits_MNC = np.stack(logits)  # noqa: N806
+        Args:
+            logits_MNC: of the members.
+            shards: of every member, its shard.
+        """
+        weights = _weights(shards)
+        if not self.labels:
+            return tuple(mean(logits_MNC, weights)[:, 0].tolist()), None
+        probabilities = aggregate(logits_MNC, self.aggregation, weights_M=weights)
+        labels = chosen(probabilities, logits_MNC, weights_M=weights)
+        return tuple(self.labels[index] for index in labels), probabilities
+
+    def metrics(self, logits: Sequence[Scores], shards: Sequence[int], expected: Sequence[Any]) -> dict[str, Any]:
+        """Accuracy, F1 and Matthews correlation, or Pearson correlation and root mean squared error.
+
+        Args:
+            logits: of every member, N x C.
+            shards: of every member, its shard.
+            expected: the right answers, N.
+        """
+        logits_MNC, weights = np.stack(logits), _weights(shards)  # noqa: N806
         if not self.labels:
             numbers = np.asarray(expected, dtype=np.float64)
-            return dict(regression_metrics(self._numbers(logits_MNC), numbers))
+            return dict(regression_metrics(mean(logits_MNC, weights)[:, 0], numbers))
         index = {label: number for number, label in enumerate(self.labels)}
-        predicted = chosen(aggregate(logits_MNC, self.aggregation), logits_MNC)
+        predicted = chosen(aggregate(logits_MNC, self.aggregation, weights_M=weights), logits_MNC, weights_M=weights)
         right = [index[label] for label in expected]
         return dict(classification_metrics(predicted.tolist(), right, labels=len(self.labels)))
 
-    @staticmethod
-    def _numbers(logits_MNC: Scores) -> Scores:  # noqa: N803
-        numbers: Scores = logits_MNC.mean(axis=0)[:, 0]
-        return numbers
+
+def _weights(shards: Sequence[int]) -> NDArray[np.float64] | None:
+    """None where every shard has one member: then the plain mean is taken."""
+    return None if len(set(shards)) == len(shards) else shares(shards)

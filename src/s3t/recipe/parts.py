@@ -272,6 +272,8 @@ class Training(Part):
 class Prediction(Part):
     """How members answer together."""
 
+    ensemble: Literal["shards", "sequences"] = "shards"
+    """Who answers: of every shard the deepest live prefix, or all live prefixes of each; shards weigh alike."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     batch_size: int = Field(default=64, ge=1)

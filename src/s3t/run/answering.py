@@ -5,13 +5,14 @@ Shapes: M members, N inputs, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from s3t.ledger import Snapshot
 from s3t.prediction.answers import Answers
+from s3t.prediction.members import Member
 from s3t.progress import Progress, telling
 from s3t.run.results import Evaluation, Predictions
 from s3t.stages import Stage
@@ -37,11 +38,10 @@ def predict(
     """
     with telling(progress, "predicting", features.num_rows * len(members)):
         logits_MNC = workshop.logits(members, snapshot, features, on_batch=progress.advance)  # noqa: N806
-    label, probabilities = answers.answer(logits_MNC)
+    label, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members])
     return Predictions(
         generation=snapshot.generation,
-        members={stage.shard: stage.prefix for stage in members},
-        keys={stage.shard: snapshot.stages[stage] for stage in members},
+        members=tuple(Member(stage.shard, stage.prefix, snapshot.stages[stage]) for stage in members),
         labels=answers.labels,
         label=label,
         probabilities=probabilities,
@@ -69,18 +69,23 @@ def evaluate(
     with telling(progress, "evaluating", rows.num_rows * len(wanted)):
         logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, on_batch=progress.advance), strict=True))
     expected = rows["label"].to_pylist()
+
+    def measured(stages: Collection[Stage]) -> dict[str, Any]:
+        chosen = sorted(set(stages))
+        return answers.metrics([logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected)
+
+    shards: dict[int, list[Stage]] = {}
+    for stage in members:
+        shards.setdefault(stage.shard, []).append(stage)
     depths = range(1, max(stage.depth for stage in members) + 1) if per_depth else ()
     cut = {depth: [stage.chain[min(depth, stage.depth) - 1] for stage in members] for depth in depths}
     return Evaluation(
         generation=snapshot.generation,
         n=len(expected),
-        metrics=answers.metrics([logits[stage] for stage in members], expected),
+        metrics=measured(members),
         per_shard=tuple(
-            {"shard": stage.shard, "depth": stage.depth, **answers.metrics([logits[stage]], expected)}
-            for stage in members
+            {"shard": shard, "depth": max(stage.depth for stage in own), **measured(own)}
+            for shard, own in shards.items()
         ),
-        per_depth=tuple(
-            {"depth": depth, **answers.metrics([logits[stage] for stage in stages], expected)}
-            for depth, stages in cut.items()
-        ),
+        per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
     )

@@ -14,6 +14,7 @@ from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
 from s3t.prediction.aggregate import Scores
+from s3t.prediction.members import Member
 from s3t.recipe import Recipe
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Order
@@ -129,16 +130,14 @@ class Predictions:
     """Answers of one generation's ensemble."""
 
     generation: int
-    members: dict[int, Order]
-    """The prefix that each answering shard used."""
+    members: tuple[Member, ...]
+    """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
     labels: tuple[str, ...]
     """The label set; empty for a regression."""
     label: tuple[str | float, ...]
     """The answer to every input: a label, or a number."""
     probabilities: Scores | None = field(repr=False)
     """N x C; None for a regression."""
-    keys: dict[int, str] = field(repr=False)
-    """The key of the artifact that each answering shard used: the name of its files."""
     logits: Scores = field(repr=False)
     """Of every member, M x N x C, in the order of `members`."""
     ids: tuple[str, ...] | None
@@ -160,7 +159,7 @@ class Predictions:
         """The document of `s3t predict --json`."""
         return {
             "generation": self.generation,
-            "members": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.members.items()],
+            "members": [{"shard": member.shard, "prefix": list(member.prefix)} for member in self.members],
             "predictions": self.rows(),
         }
 

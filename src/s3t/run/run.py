@@ -13,7 +13,7 @@ from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
 from s3t.prediction.answers import Answers
-from s3t.prediction.members import choose_members
+from s3t.prediction.members import Prefixes, choose_members
 from s3t.progress import Progress, Silent
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import Data, Inputs, ingest_inputs, requested
@@ -29,7 +29,6 @@ from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions
 from s3t.run.serving import Watched, at_one_generation
 from s3t.run.training import Trainer
 from s3t.run.workers import Workers
-from s3t.sequences import Order
 from s3t.stages import Stage
 from s3t.store import Manifest
 
@@ -199,14 +198,14 @@ class Run:
         self,
         inputs: Inputs,
         *,
-        prefixes: Mapping[int, Order] | None = None,
+        prefixes: Prefixes | None = None,
         progress: Progress | None = None,
     ) -> Predictions:
         """Answer with the ensemble of every shard's serving prefix.
 
         Args:
             inputs: data with the feature columns, a list of texts, or a list of rows.
-            prefixes: for each shard that shall answer, a live prefix, instead of those that serve.
+            prefixes: who shall answer instead of what serves: live prefixes by shard, or (shard, prefix) pairs.
             progress: hears of every batch.
 
         Raises:
@@ -355,8 +354,9 @@ class Run:
         if (loaded := self._loaded) is not None:  # read once: another thread may close the run
             loaded.forget_stale(snapshot)
 
-    def _members(self, snapshot: Snapshot, prefixes: Mapping[int, Order] | None) -> list[Stage]:
-        return choose_members(self._inventory(snapshot), prefixes, run=str(self.path))
+    def _members(self, snapshot: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
+        voters = self._recipe.prediction.ensemble
+        return choose_members(self._inventory(snapshot), prefixes, voters=voters, run=str(self.path))
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         return self._parts.inventory(snapshot)
