@@ -1,5 +1,6 @@
 """Memory that a process of ours has freed is there for the next step."""
 
+import os
 import subprocess
 import sys
 
@@ -23,9 +24,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 
 
 def faults(how):
-    """Page faults in five steps."""
-    done = subprocess.run([sys.executable, "-c", STEPS, how], capture_output=True, text=True, check=True)
-    return int(done.stdout)
+    """Page faults in five steps; with large pages, for then what happens without does not hang on addresses."""
+    environment = os.environ | {"THP_MEM_ALLOC_ENABLE": "1"}
+    command = [sys.executable, "-c", STEPS, how]
+    return int(subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="of glibc")
@@ -33,3 +35,14 @@ def test_a_step_takes_the_memory_of_the_step_before():
     kept, given_back = faults("kept"), faults("given back")
     assert given_back > 4000
     assert kept < 400
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, "1"), ({"THP_MEM_ALLOC_ENABLE": "0"}, "0")])
+def test_large_pages_are_asked_for_unless_the_user_has_said_otherwise(before, after):
+    environment = {name: value for name, value in os.environ.items() if name != "THP_MEM_ALLOC_ENABLE"} | before
+    code = (
+        "import os, sys; from s3t.memory import keep_freed_memory; keep_freed_memory();"
+        "print(os.environ['THP_MEM_ALLOC_ENABLE'], 'torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    assert done.stdout.split() == [after, "False"]

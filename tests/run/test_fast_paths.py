@@ -124,7 +124,13 @@ def gradients(model, kind, precision, *, fast, depth):
     lengths = [tokens(record) for record in records] if kind == "text" else None
     targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
     part = EncodedSlice(
-        place=Place(0, 0), digest="d", records=records, targets=targets, lengths=lengths, replayed=range(6)
+        place=Place(0, 0),
+        digest="d",
+        records=records,
+        targets=targets,
+        lengths=lengths,
+        replayed=range(6),
+        tokens=[b""] * 6,
     )
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
     training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast})

@@ -134,7 +134,7 @@ def test_every_malformed_line_is_named_and_leaves_nothing(tmp_path, text_model):
 RECIPE_PROBLEMS = {
     "more layers than the model has": (
         {"adapter": {"layers_per_slice": 2}},
-        "adapter.layers_per_slice: 3 slices x 2 layers = 6 layers, but the model has 3; lower one of them",
+        "adapter.layers_per_slice: 3 slices x 2 layers = 6 layers, but the model has 3; ask for fewer",
     ),
     "more slices than the model has layers": ({"partition": {"slices": 4}}, "4 slices x 1 layers = 4 layers"),
     "a target module that is absent": (

@@ -86,7 +86,8 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
             mount.add_block(block)
         mount.base.model(**encoder.collate(records))
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
-        fixed = frozen and recipe.method.direction == "top-down" and max(borders) > 0
+        varied = recipe.image.varies or recipe.method.direction == "bottom-up"
+        fixed = frozen and not varied and max(borders) > 0
         trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
     if recipe.training.trunk_cache is True and not trunk:
         problem = "this model gives something else when a pass starts at a block's border; set it to auto"

@@ -64,6 +64,10 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     positions = _positions(model)
     if recipe.task.is_text and positions is not None and recipe.text.max_length > positions:
         problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")
+    sides = getattr(config, "image_size", None)
+    side = min(sides) if isinstance(sides, list | tuple) else sides
+    if side is not None and recipe.image.crop >= side:
+        problems.append(f"image.crop: {recipe.image.crop} pixels of an image of {side}; ask for fewer")
     if problems:
         raise RecipeError("the recipe", problems)
 

@@ -11,7 +11,7 @@ from typing import Literal
 
 from s3t.errors import KeyDestroyedError
 
-Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "replay"]
+Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "replay", "augment"]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -222,6 +222,16 @@ class Image(Part):
     """Mean a channel, after division by 255; one number serves all channels."""
     std: list[float] = [0.5]
     """Standard deviation a channel, after division by 255; one number serves all channels."""
+    crop: int = Field(default=0, ge=0)
+    """Pixels by which an image may be shifted each way in training, drawn for each record and epoch; its edge is
+    mirrored into the gap. Of the image as the model takes it."""
+    flip: bool = False
+    """Whether images are mirrored left to right in training, half of them, drawn for each record and epoch."""
+
+    @property
+    def varies(self) -> bool:
+        """Whether a record looks different from epoch to epoch."""
+        return self.crop > 0 or self.flip
 
 
 class Training(Part):

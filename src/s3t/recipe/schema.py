@@ -153,6 +153,8 @@ class Recipe(Part):
             problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
         if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
+        if not self.task.is_text and self.image.varies and self.training.trunk_cache is True:
+            problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
         return problems
 
     def _task_problems(self) -> list[str]:

@@ -14,8 +14,9 @@ import torch
 
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
+from s3t.models.augment import augmented
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoder, tokens
+from s3t.models.encode import Encoded, Encoder, tokens
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import read_slice
@@ -103,7 +104,7 @@ class Material:
         # Of the slices before the stage's own, the records that are replayed.
         chosen = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:
-            return Examples(parts, self._encoder, chosen=chosen)
+            return Examples(parts, self._encoder, chosen=chosen, vary=self._vary if self._recipe.image.varies else None)
         block = trained_block(self._recipe, stage.depth)
         border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
@@ -150,6 +151,11 @@ class Material:
                 self._encoded[place] = known
         return known
 
+    def _vary(self, record: Encoded, seed: int, token: bytes) -> Encoded:
+        image = self._recipe.image
+        pixels = augmented(record["pixel_values"], crop=image.crop, flip=image.flip, seed=seed, record=token)
+        return {"pixel_values": pixels}
+
     def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
         encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
         records = encode(rows)
@@ -161,6 +167,7 @@ class Material:
             targets=self._targets(rows),
             lengths=lengths,
             replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
+            tokens=[self._secret.token("augment", "record", record) for record in rows["record"].to_pylist()],
         )
 
     def _targets(self, rows: pa.Table) -> torch.Tensor:

@@ -27,6 +27,9 @@ AS_ONCE = {"fused": False, "attention": "model", "bucketing": "none", "trunk_cac
 """What fields that came later mean in runs that were made before: the procedure of that time."""
 
 
+_IMAGES = {"crop", "flip"}
+
+
 @dataclass(frozen=True, kw_only=True)
 class KeyInputs:
     """What all stages of a run have in common."""
@@ -55,8 +58,8 @@ def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
         if training[name] == value:
             del training[name]  # so that stages of that time keep their keys
     features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
-    if not recipe.task.is_text:
-        features = {"image": recipe.image.model_dump(mode="json")}
+    if not recipe.task.is_text:  # without what is not varied, which runs once had no fields for
+        features = {"image": recipe.image.model_dump(mode="json", exclude=_IMAGES if not recipe.image.varies else None)}
     unused = "layers" if recipe.method.name == "s3t" else "layers_per_slice"
     found = {
         "task": recipe.task.value,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -12,6 +12,8 @@ from torch import Tensor
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.passes import Batch, padded_states
 from s3t.partition import Place
+
+Vary = Callable[[Encoded, int, bytes], Encoded]
 
 Name = tuple[Place, int]
 """A slice, and the border of a block."""
@@ -32,6 +34,8 @@ class EncodedSlice:
     """Tokens of each record; None where all records are of one size."""
     replayed: Sequence[int]
     """The records that later stages see again."""
+    tokens: Sequence[bytes]
+    """What tells each record from others."""
 
     def of(self, chosen: Sequence[int]) -> list[Encoded]:
         """Some of the records."""
@@ -64,6 +68,7 @@ class Examples:
         border: the layer at which a pass starts.
         states: of each slice, the states there; without them a pass starts at the inputs.
         chosen: of each slice, the records that are trained on; None: all.
+        vary: makes of a record, from a seed and what tells it from others, what is trained on in an epoch.
     """
 
     def __init__(
@@ -74,11 +79,13 @@ class Examples:
         border: int = 0,
         states: Sequence[SliceStates] | None = None,
         chosen: Sequence[Sequence[int]] | None = None,
+        vary: Vary | None = None,
     ) -> None:
         self.border = border
         self._slices = slices
         self._encoder = encoder
         self._states = states
+        self._vary = vary
         if chosen is None:
             chosen = [range(len(part.records)) for part in slices]
         self._at = [(index, record) for index, records in enumerate(chosen) for record in records]
@@ -94,16 +101,25 @@ class Examples:
         """Records."""
         return len(self._at)
 
-    def batch(self, chosen: Sequence[int]) -> tuple[Batch, Tensor | None]:
-        """Some records collated, and their states, padded alike, if a pass starts at a border."""
+    def batch(self, chosen: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
+        """Some records collated, and their states, padded alike, if a pass starts at a border.
+
+        Args:
+            chosen: which.
+            seed: of the epoch, where records vary.
+        """
         at = [self._at[number] for number in chosen]
         if self._states is None:
-            return self._collated(at), None
-        batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at)
+            return self._collated(at, seed), None
+        batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at, seed)
         return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
 
-    def _collated(self, at: Sequence[tuple[int, int]]) -> Batch:
-        return self._encoder.collate([self._slices[index].records[record] for index, record in at])
+    def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
+        parts, vary = self._slices, self._vary
+        if vary is None:
+            return self._encoder.collate([parts[index].records[record] for index, record in at])
+        varied = [vary(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
+        return self._encoder.collate(varied)
 
     @cached_property
     def _first(self) -> Encoded:

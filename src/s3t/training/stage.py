@@ -117,7 +117,8 @@ def _fit(
     lengths = examples.lengths if training.bucketing == "length" else None
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
-        for batch, states, targets in _on_device(examples, order, passes.device):
+        vary = seed(f"augment {epoch}")
+        for batch, states, targets in _on_device(examples, order, passes.device, seed=vary):
             loss = _loss(passes.logits(batch, border=examples.border, states=states), targets)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             if training.max_grad_norm is not None:
@@ -131,12 +132,12 @@ def _fit(
 
 
 def _on_device(
-    examples: Examples, order: Sequence[Sequence[int]], device: torch.device
+    examples: Examples, order: Sequence[Sequence[int]], device: torch.device, *, seed: int
 ) -> Iterator[tuple[Batch, Tensor | None, Tensor]]:
     """Each batch with its states and targets. For a GPU the next one is on its way while one is computed on."""
     waiting = None
     for chosen in order:
-        batch, states = examples.batch(chosen)
+        batch, states = examples.batch(chosen, seed=seed)
         ready = (
             {name: _moved(tensor, device) for name, tensor in batch.items()},
             None if states is None else _moved(states, device),

@@ -1,0 +1,83 @@
+"""Training on images that vary is exact, and a run that varies none keeps its keys."""
+
+import itertools
+
+import pytest
+
+import s3t
+from s3t.recipe import recipe_from
+from s3t.run import material
+from s3t.stages import training_part
+from tests import tiny
+from tests.run.worlds import make_worlds
+
+
+@pytest.fixture
+def recipe(image_model):
+    return tiny.recipe(image_model, kind="image") | {"image": {"crop": 1, "flip": True}}
+
+
+def test_images_that_vary_are_forgotten_exactly(recipe, tmp_path):
+    worlds = make_worlds(tmp_path, recipe, tiny.image_table(), [["r0"], ["r3", "r4"]])
+    assert worlds.forgot.recipe.training.trunk_cache is False
+    worlds.assert_exact()
+    assert worlds.forgot.audit(replay=3).ok
+    worlds.close()
+
+
+def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
+    seen = []
+    made = material.augmented
+
+    def noted(pixels, *, record, seed, **options):
+        found = made(pixels, record=record, seed=seed, **options)
+        seen.append((record, seed, found.numpy().tobytes()))
+        return found
+
+    monkeypatch.setattr(material, "augmented", noted)
+    recipe = recipe | {"partition": {"shards": 1, "slices": 3, "salt": tiny.SALT}}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
+        run.train()
+        stages = len(run.status().inventory.alive)
+    assert len({seed for _, seed, _ in seen}) == stages * 2  # epochs
+    by_record = {}
+    for record, _, image in seen:
+        by_record.setdefault(record, set()).add(image)
+    assert len(by_record) == 24
+    assert sum(len(images) > 3 for images in by_record.values()) == 22  # two are of one colour
+
+
+def test_what_would_be_drawn_from_the_process_is_caught(recipe, tmp_path, monkeypatch):
+    """The leak: images vary by how many were seen before."""
+    made, count = material.augmented, itertools.count()
+    monkeypatch.setattr(
+        material, "augmented", lambda pixels, **options: made(pixels, **options | {"seed": next(count)})
+    )
+    worlds = make_worlds(tmp_path, recipe, tiny.image_table(), [["r0"]])
+    worlds.forgot.repair()
+    assert not worlds.identical()
+    worlds.close()
+
+
+def test_a_recipe_that_varies_nothing_keeps_its_keys(image_model):
+    part = training_part(
+        recipe_from(
+            tiny.recipe(image_model, kind="image", training={"threads": 1, "attention": "sdpa", "trunk_cache": True})
+        ),
+        labels=["a"],
+    )
+    assert part["image"].keys() == {"mean", "std"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"image": {"crop": 4}}, r"image\.crop: 4 pixels of an image of 4"),
+        ({"image": {"flip": True}, "training": {"trunk_cache": True}}, "images that vary cannot be computed once"),
+    ],
+)
+def test_what_cannot_be_is_refused_at_init(changes, problem, image_model, tmp_path):
+    recipe = tiny.recipe(image_model, kind="image")
+    recipe |= {name: recipe.get(name, {}) | change for name, change in changes.items()}
+    with pytest.raises(s3t.RecipeError, match=problem):
+        s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table())
