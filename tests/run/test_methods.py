@@ -41,9 +41,18 @@ def schedules(recipe, table):
     }
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_a_deletion_is_exact_by_every_method(method, text_model, tmp_path):
+    worlds = make_worlds(tmp_path, recipe_of(method, text_model), tiny.text_table(), [["r1"]])
+    worlds.assert_exact()
+    assert worlds.forgot.audit(replay=2).ok
+    worlds.close()
+
+
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", ["text", "image"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_is_exact(method, kind, text_model, image_model, tmp_path):
+def test_every_schedule_is_exact_by_every_method(method, kind, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
     recipe = recipe_of(method, model, kind=kind)
     for name, requests in schedules(recipe, table).items():
@@ -230,6 +239,7 @@ def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_sur
         assert again.label == left.label
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
 def test_an_ensemble_of_sequences_is_exact(aggregation, text_model, tmp_path):
     recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences", "aggregation": aggregation})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from s3t.errors import InputError, NoLiveShardError
@@ -21,7 +21,7 @@ class Member(NamedTuple):
     """Of its deepest stage's artifact: the name of its files."""
 
 
-Prefixes: TypeAlias = "Mapping[int, Order] | Iterable[Member | tuple[int, Order]]"
+Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]]"
 """Who shall answer: for each shard its prefix; or shards with prefixes, perhaps several of a shard."""
 
 
