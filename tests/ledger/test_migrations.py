@@ -5,6 +5,7 @@ import shutil
 import sqlite3
 
 import pytest
+import yaml
 from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
@@ -248,6 +249,34 @@ def test_the_first_release_refuses_a_run_that_was_brought_up_to_date(old_run):
     s3t.Run.open(old_run).close()
     described = json.loads((old_run / "run.json").read_text())
     assert described["format"] == 2  # it looks at nothing else before it refuses
+
+
+def test_a_run_from_before_lora_was_fused_keeps_its_keys_and_its_procedure(text_model, tmp_path):
+    """Format 3: its recipe knew nothing of `fused_lora`, and whatever trains it must not either."""
+    path = tmp_path / "run"
+    recipe = tiny.recipe(text_model, training={"fused_lora": False})
+    with s3t.Run.create(path, recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+    made = tiny.artifacts(path)
+    stored = yaml.safe_load((path / "recipe.yaml").read_text())
+    del stored["training"]["fused_lora"]
+    (path / "recipe.yaml").write_text(yaml.safe_dump(stored))
+    described = json.loads((path / "run.json").read_text())
+    (path / "run.json").write_text(json.dumps(described | {"format": 3}))
+    with s3t.Run.open(path) as run:
+        assert run.recipe.training.fused
+        assert not run.recipe.training.fused_lora
+        assert run.status().missing == 0
+        assert run.audit(replay=3).ok
+        run.delete(records=["r3"])
+        run.repair()
+    kept = tiny.artifacts(path).items() & made.items()
+    assert kept
+    with s3t.Run.create(
+        tmp_path / "never-knew", recipe=recipe, data=tiny.text_table().query("id != 'r3'")
+    ) as never_knew:
+        never_knew.train()
+    assert tiny.artifacts(path) == tiny.artifacts(never_knew.path)
 
 
 def test_two_old_runs_of_one_salt_remember_each_for_itself(old_run, text_model, tmp_path):

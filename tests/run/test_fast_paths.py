@@ -133,7 +133,9 @@ def gradients(model, kind, precision, *, fast, depth):
         tokens=[b""] * 6,
     )
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
-    training = recipe.training.model_copy(update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast})
+    training = recipe.training.model_copy(
+        update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast, "fused_lora": fast}
+    )
     above, found = {}, []
     for block in range(1, depth):
         examples = Examples([part], encoder)

@@ -245,7 +245,7 @@ def test_a_folder_of_another_format_is_refused_by_every_command_and_left_as_it_w
     where, (problem,) = refused(command, run, *options)
     assert where == str(run)
     assert problem.startswith(
-        "was written by s3t 7.0 in format 99; this version reads formats 1 to 3: install that version"
+        "was written by s3t 7.0 in format 99; this version reads formats 1 to 4: install that version"
     )
     with pytest.raises(s3t.RunFolderError, match="format 99"):
         s3t.Run.open(run)

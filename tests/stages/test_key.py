@@ -79,6 +79,7 @@ OTHER = [
     {"training": {"attention": "eager"}},
     {"training": {"bucketing": "none"}},
     {"training": {"fused": False}},
+    {"training": {"fused_lora": False}},
     {"training": {"trunk_cache": False}},
     {"base": "another base"},
     {"salt": "another salt"},

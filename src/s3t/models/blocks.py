@@ -171,7 +171,8 @@ class BlockModel:
                 for number, tensors in blocks.items():
                     mount.add_block(number)
                     mount.load_block(number, tensors.block)
-                    mount.load_head(tensors.head)  # of the last one in the end
+                if blocks:
+                    mount.load_head(list(blocks.values())[-1].head)
             yield mount
         finally:
             for name, module in list(model.named_modules()):

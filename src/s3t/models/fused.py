@@ -1,4 +1,4 @@
-"""LoRA as training computes it when `training.fused` is on: the sum y + s (x A^T) B^T in one product.
+"""LoRA as training computes it when `training.fused_lora` is on: the sum y + s (x A^T) B^T in one product.
 
 PEFT's own forward pass makes the update, scales it and adds it, three tensors of the module's whole output; and under
 autocast it turns the module's input into float32, which the next product turns back. Neither changes what is computed,

@@ -244,8 +244,9 @@ class Training(Part):
     learning_rate: float = Field(default=2e-3, gt=0)
     """Peak learning rate of AdamW."""
     fused: bool = True
-    """Let AdamW update all tensors in one kernel, and a LoRA module add its update in one product; other last bits than
-    without."""
+    """Let AdamW update all tensors in one kernel; other last bits than without."""
+    fused_lora: bool = True
+    """Let a LoRA module add its update in one product with the frozen layer's; other last bits than without."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """What the learning rate does after warm-up."""
     warmup: float = Field(default=0.06, ge=0.0, le=1.0)

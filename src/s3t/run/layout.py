@@ -21,9 +21,9 @@ from s3t.run.secret import write_secret
 from s3t.sequences import Order
 from s3t.stages.key import AS_ONCE
 
-RUN_FORMAT = 3
-"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. In those two the recipe
-lacks the fields of `stages.key.AS_ONCE`. Newer ones are not opened."""
+RUN_FORMAT = 4
+"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. Recipes of older ones lack
+fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Newer formats are not opened."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ def read_description(layout: Layout) -> Description:
     found = content.get("format") if isinstance(content, dict) else None
     if found == 1:
         content |= {"format": 2, "run": _name_in_format_1(layout, content), "ledger": None}
-    elif found not in (2, RUN_FORMAT):
+    elif found not in (2, 3, RUN_FORMAT):
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
@@ -172,7 +172,7 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description]:
             write_description(layout, description)
     try:
         content = yaml.safe_load(layout.recipe.read_text(encoding="utf-8"))
-        if description.format < RUN_FORMAT and isinstance(content, dict) and isinstance(content["training"], dict):
+        if isinstance(content, dict) and isinstance(content["training"], dict):
             content["training"] = AS_ONCE | content["training"]
         recipe = recipe_from(content, where=str(layout.recipe))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:

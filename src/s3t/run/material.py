@@ -156,6 +156,11 @@ class Material:
         pixels = augmented(record["pixel_values"], crop=image.crop, flip=image.flip, seed=seed, record=token)
         return {"pixel_values": pixels}
 
+    def _tokens(self, records: list[str]) -> list[bytes]:
+        if not self._recipe.image.varies:
+            return []
+        return [self._secret.token("augment", "record", record) for record in records]
+
     def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
         encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
         records = encode(rows)
@@ -167,7 +172,7 @@ class Material:
             targets=self._targets(rows),
             lengths=lengths,
             replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
-            tokens=[self._secret.token("augment", "record", record) for record in rows["record"].to_pylist()],
+            tokens=self._tokens(rows["record"].to_pylist()),
         )
 
     def _targets(self, rows: pa.Table) -> torch.Tensor:

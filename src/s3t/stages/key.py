@@ -23,7 +23,7 @@ KEY_FORMAT = 1
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 
-AS_ONCE = {"fused": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
+AS_ONCE = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
 """What fields that came later mean in runs that were made before: the procedure of that time."""
 
 

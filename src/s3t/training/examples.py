@@ -35,7 +35,7 @@ class EncodedSlice:
     replayed: Sequence[int]
     """The records that later stages see again."""
     tokens: Sequence[bytes]
-    """What tells each record from others."""
+    """What each record's variations are drawn from; empty where records do not vary."""
 
     def of(self, chosen: Sequence[int]) -> list[Encoded]:
         """Some of the records."""

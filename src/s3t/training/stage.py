@@ -75,7 +75,7 @@ def train_stage(
                 mount.load_block(block, start.block)
                 mount.load_head(start.head)
             own = mount.thaw()
-            if training.fused:
+            if training.fused_lora:
                 mount.fuse()
             torch.manual_seed(seed("dropout"))
             steps = _fit(model.passes, own, examples, training, seed, on_step)
