@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import s3t
+from s3t.ledger.locks import FileRunLock, needed
 from tests.run.meanwhile import Meanwhile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +33,9 @@ class Sleeper:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "working\n"
-        os.kill(self._process.pid, signal.SIGSTOP)
+        with _nobody_writing(run):
+            os.kill(self._process.pid, signal.SIGSTOP)
+            os.waitpid(self._process.pid, os.WUNTRACED)  # returns once it stands still
 
     def wake(self) -> dict[str, Any]:
         """Let it go on, to its end; what it says then."""
@@ -41,6 +47,19 @@ class Sleeper:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate(timeout=60)
+
+
+@contextmanager
+def _nobody_writing(run: Path) -> Iterator[None]:
+    """No thread of any process is in the midst of a write of the ledger, or has the run's lock, while within.
+
+    One that is stopped there holds up all other writers, as would one that hangs there: that is SQLite's bargain, and
+    not what is tried here.
+    """
+    with needed(FileRunLock(run / "lock")), closing(sqlite3.connect(run / "ledger.sqlite", timeout=60)) as ledger:
+        ledger.execute("BEGIN IMMEDIATE")
+        yield
+        ledger.rollback()
 
 
 def wait() -> None:

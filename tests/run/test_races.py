@@ -49,6 +49,24 @@ def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
 
 
+def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_model, tmp_path, monkeypatch):
+    """Who looks, and claims a while later, finds it stored and its claim free."""
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    claimed, steps = run._presence.claimed, []
+
+    def late(stage):
+        monkeypatch.undo()
+        with s3t.Run.open(run.path) as other:
+            other.train()
+        return claimed(stage)
+
+    monkeypatch.setattr(run._presence, "claimed", late)
+    listener = Meanwhile(lambda: steps.append("a step"))
+    report = run.train(progress=listener)
+    assert (report.stages, report.discarded, report.status.missing) == ((), 0, 0)
+    assert steps == []
+
+
 def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypatch):
     calls, predict = [], answering.predict
 

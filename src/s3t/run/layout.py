@@ -22,8 +22,8 @@ from s3t.sequences import Order
 from s3t.stages.key import AS_ONCE
 
 RUN_FORMAT = 4
-"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. Recipes of older ones lack
-fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Newer formats are not opened."""
+"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. Recipes of older ones
+lack fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Newer formats are not opened."""
 
 
 @dataclass(frozen=True)
