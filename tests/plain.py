@@ -35,8 +35,14 @@ def member_logits(
     return np.concatenate(parts)
 
 
-def random_chain(model: BlockModel, depth: int, *, seed: int, spread: float = 0.3) -> Blocks:
-    """Stages with random values around those of PEFT, as training might leave them, each with a head of its own."""
+def random_chain(
+    model: BlockModel, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None
+) -> Blocks:
+    """Stages with random values around those of PEFT, as training might leave them, each with a head of its own.
+
+    From the top block down; or from this one up.
+    """
+    blocks = range(1, depth + 1) if bottom_up is None else range(bottom_up, bottom_up - depth, -1)
     generator = torch.Generator().manual_seed(seed)
 
     def moved(values: torch.Tensor) -> torch.Tensor:
@@ -46,7 +52,7 @@ def random_chain(model: BlockModel, depth: int, *, seed: int, spread: float = 0.
     model.reset_head(seed=seed)
     with torch.random.fork_rng(devices=[]), model.mounted({}) as mount:
         torch.manual_seed(seed)
-        for block in range(1, depth + 1):
+        for block in blocks:
             mount.add_block(block)
             own = mount.own_tensors()
             chain[block] = StageTensors(

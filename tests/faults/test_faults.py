@@ -15,7 +15,7 @@ SEED = int(os.environ.get("S3T_FAULT_SEED", "20261"))
 PARTS = 8
 
 
-def all_promises_kept(client: Client, trials: list[Trial]) -> None:
+def assert_all_promises_kept(client: Client, trials: list[Trial]) -> None:
     print(f"\nS3T_FAULT_SEED={SEED}, {len(trials)} trials")
     results = []
     for trial in trials:
@@ -33,7 +33,7 @@ def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
     points = {name: client.points(name) for name in SCENARIOS}
     trials = draw(points, trials=100, seed=SEED, every_point=False, repair_one_in=10)
     assert len(trials) >= 100
-    all_promises_kept(client, trials)
+    assert_all_promises_kept(client, trials)
 
 
 @pytest.mark.parametrize("seeds", [12, pytest.param(60, marks=pytest.mark.slow)])
@@ -52,7 +52,7 @@ def test_a_hundred_faults_lose_no_deletion_and_bring_nothing_back(client):
 def test_what_only_two_faults_together_show(client, scenario, kind, path, nth, seeds):
     point = client.find(scenario, "sync", path=path, nth=nth)
     trials = [Trial(scenario=scenario, kind=kind, point=point, seed=seed) for seed in range(seeds)]
-    all_promises_kept(client, trials)
+    assert_all_promises_kept(client, trials)
 
 
 @pytest.mark.slow
@@ -63,4 +63,4 @@ def test_a_fault_at_every_point_loses_no_deletion_and_brings_nothing_back(client
     trials = draw(points, trials=7000, seed=SEED, every_point=True, repair_one_in=5)
     met = {(trial.scenario, trial.point) for trial in trials}
     assert met == {(name, point) for name, types in points.items() for point in range(1, len(types) + 1)}
-    all_promises_kept(client, trials[part::PARTS])
+    assert_all_promises_kept(client, trials[part::PARTS])

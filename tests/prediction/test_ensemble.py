@@ -25,12 +25,14 @@ DEPTHS = (2, 3, 1, 3, 2)
 class World:
     """A model, members with random values, and inputs."""
 
-    def __init__(self, folder, *, kind="text", depths=DEPTHS, precision="float32", adapter=None):
+    def __init__(self, folder, *, kind="text", depths=DEPTHS, precision="float32", adapter=None, bottom_up=None):
         recipe = recipe_from(tiny.recipe(folder, kind=kind, adapter=adapter or {}, training={"precision": precision}))
         self.training = recipe.training.model_copy(update={"threads": 1})
         self.model, self.encoder = assemble(folder, recipe, labels=3)
         self.inputs = ingest(tiny.text_table() if kind == "text" else tiny.image_table(), recipe).rows
-        self.chains = [random_chain(self.model, depth, seed=seed) for seed, depth in enumerate(depths)]
+        self.chains = [
+            random_chain(self.model, depth, seed=seed, bottom_up=bottom_up) for seed, depth in enumerate(depths)
+        ]
         self.members = [
             [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
             for chain in self.chains
@@ -88,6 +90,19 @@ def test_images_answer_as_member_by_member(adapter, image_model):
 def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
     world = World(text_model, precision="bfloat16", adapter=adapter)
     assert_close(world.logits(), world.plain(), tolerance=0.02)
+
+
+@pytest.mark.parametrize(
+    "adapter",
+    [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}],
+    ids=str,
+)
+@pytest.mark.parametrize("batch_size", [1, 7])
+def test_members_that_lack_the_blocks_at_the_top_pass_them_as_the_base_has_them(adapter, batch_size, text_model):
+    """Bottom-up, a shallow member goes beside deeper ones through layers that it has not trained."""
+    world = World(text_model, adapter=adapter, bottom_up=3)
+    assert [min(chain) for chain in world.chains] == [2, 1, 3, 1, 2]
+    assert_close(world.logits(batch_size=batch_size), world.plain())
 
 
 def test_a_head_that_begins_below_the_layers_is_each_members_own(text_model, tmp_path):

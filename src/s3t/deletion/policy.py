@@ -17,8 +17,7 @@ def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
         return False
     if policy == "eager":
         return True
-    members = inventory.members()
+    depths = inventory.depths()
     if isinstance(policy, BelowDepth):
-        depths = [members[shard].depth if shard in members else 0 for shard in range(len(inventory.orders))]
         return min(depths) < policy.below_depth
-    return not members  # on-exhaustion: nothing answers any more
+    return not any(depths)  # on-exhaustion: nothing answers any more

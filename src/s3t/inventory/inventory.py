@@ -68,6 +68,11 @@ class Inventory:
         found = {shard: self.serving(shard) for shard in range(len(self.orders))}
         return {shard: serving for shard, serving in found.items() if serving is not None}
 
+    def depths(self) -> tuple[int, ...]:
+        """The serving depth of every shard, 0 for one that does not answer."""
+        members = self.members()
+        return tuple(members[shard].depth if shard in members else 0 for shard in range(len(self.orders)))
+
     def records_in(self, shard: int, prefix: Order) -> int:
         """Records in the slices of a prefix."""
         return sum(self.records[Place(shard, index)] for index in prefix)

@@ -53,7 +53,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     width = adapter.layers_per_slice
     if recipe.blocks * width > layers.count:
         what = f"adapter.layers: {width} layers are asked for"
-        if recipe.method.name == "s3t":
+        if recipe.method.blockwise:
             what = f"adapter.layers_per_slice: {recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers"
         problems.append(f"{what}, but the model has {layers.count}; ask for fewer")
     for block in range(1, min(recipe.blocks, layers.count // width) + 1):

@@ -100,6 +100,11 @@ class Method(Part):
     direction: Literal["top-down", "bottom-up"] = "top-down"
     """s3t: whether the first stage trains the top block (the paper's) or the bottom one."""
 
+    @property
+    def blockwise(self) -> bool:
+        """Whether every stage trains a block of its own; else there is one block, which every stage trains on."""
+        return self.name == "s3t"
+
     def described(self) -> str:
         """In a few words.
 
@@ -115,7 +120,7 @@ class Method(Part):
 
     @model_validator(mode="after")
     def _applies(self) -> Self:
-        if self.name != "s3t" and (self.replay != 1.0 or self.direction != "top-down"):
+        if not self.blockwise and (self.replay != 1.0 or self.direction != "top-down"):
             raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {self.name}")
         return self
 

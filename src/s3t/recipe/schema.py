@@ -149,7 +149,7 @@ class Recipe(Part):
         name, problems = self.method.name, []
         if name == "full" and (self.partition.shards, self.partition.slices) != (1, 1):
             problems.append("method full trains on one slice of one shard; leave partition.shards and slices out")
-        if name != "s3t" and self.sequences.budget not in (None, 1):
+        if not self.method.blockwise and self.sequences.budget not in (None, 1):
             problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
         if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
@@ -209,7 +209,7 @@ class Recipe(Part):
         """B, given or by default."""
         if self.sequences.budget is not None:
             return self.sequences.budget
-        if self.method.name != "s3t":
+        if not self.method.blockwise:
             return 1
         slices = self.partition.slices
         # Past 8 slices full is refused whatever its budget.
@@ -262,7 +262,7 @@ class Recipe(Part):
     @property
     def blocks(self) -> int:
         """Blocks that a whole model has: one a slice, or one that every stage trains on."""
-        return self.partition.slices if self.method.name == "s3t" else 1
+        return self.partition.slices if self.method.blockwise else 1
 
     def block_adapter(self, layers: int) -> Adapter:
         """The adapter with the layers of one block as its layers a slice.
@@ -270,7 +270,7 @@ class Recipe(Part):
         Args:
             layers: of the model.
         """
-        if self.method.name == "s3t":
+        if self.method.blockwise:
             return self.adapter
         width = layers if self.adapter.layers == "all" else self.adapter.layers
         return self.adapter.model_copy(update={"layers_per_slice": width})

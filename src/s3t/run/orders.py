@@ -16,7 +16,7 @@ from typing import TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
-from s3t.recipe import Recipe
+from s3t.recipe import Method, Recipe
 from s3t.run.layout import Description, Layout, read_description, write_description
 from s3t.sequences import Order, orders_of_shards
 
@@ -62,7 +62,7 @@ class Orders:
         """
         while True:
             description = self._read()
-            self._check(budget, description, method=recipe.method.name)
+            self._check(budget, description, method=recipe.method)
             orders = _extended(description.orders, recipe, budget=budget)
             with lock():
                 if self._read() == description:  # else somebody else has added some meanwhile
@@ -70,9 +70,9 @@ class Orders:
                         write_description(self._layout, description.model_copy(update={"orders": orders}))
                     return
 
-    def _check(self, budget: int, description: Description, *, method: str) -> None:
-        if method != "s3t":
-            raise InputError("the budget", [f"method {method} has one order a shard, and no more can be added"])
+    def _check(self, budget: int, description: Description, *, method: Method) -> None:
+        if not method.blockwise:
+            raise InputError("the budget", [f"method {method.name} has one order a shard, and no more can be added"])
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
             raise InputError("the budget", [f"{budget!r} is not a whole number"])

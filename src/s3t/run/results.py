@@ -18,6 +18,7 @@ from s3t.prediction.members import Member
 from s3t.recipe import Recipe
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Order
+from s3t.store import ArtifactStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,8 +35,8 @@ class Status:
     """Deletions that are accepted, and not erased yet; the log's."""
     ledger: str
     """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
-    stored_bytes: int
-    """Of the artifacts that are alive."""
+    store: ArtifactStore = field(repr=False)
+    """Of the run's artifacts."""
     recipe: Recipe = field(repr=False)
     """The run's."""
 
@@ -52,7 +53,12 @@ class Status:
     @property
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer."""
-        return _depths(self.inventory)
+        return self.inventory.depths()
+
+    @cached_property
+    def stored_bytes(self) -> int:
+        """Of the artifacts that are alive. Looked up when it is asked for: a deletion has no time for every file."""
+        return self.store.nbytes((stage.shard, key) for stage, key in self.inventory.alive.items())
 
     @cached_property
     def forecast(self) -> Forecast | None:
@@ -92,11 +98,6 @@ class Status:
             "sequences": [{"order": list(order), "depth": inventory.depth(shard, order)} for order in orders],
             "serving": _serving_json(inventory.serving(shard)),
         }
-
-
-def _depths(inventory: Inventory) -> tuple[int, ...]:
-    members = inventory.members()
-    return tuple(members[shard].depth if shard in members else 0 for shard in range(len(inventory.orders)))
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
@@ -224,7 +225,7 @@ class DeletionReport:
     @property
     def depths_before(self) -> tuple[int, ...]:
         """The serving depth of every shard before it; after it: `status.depths`."""
-        return _depths(self.before)
+        return self.before.depths()
 
     @property
     def state(self) -> State | None:

@@ -369,7 +369,7 @@ class Run:
             missing=len(inventory.missing()),
             unfinished=self._parts.unfinished(),
             ledger=self._ledger.kind,
-            stored_bytes=self._store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()),
+            store=self._store,
             recipe=self.recipe,
         )
 

@@ -113,7 +113,7 @@ class Workshop:
         block = trained_block(self._recipe, stage.depth)
         models = {
             trained_block(self._recipe, len(artifact.manifest.prefix)): unpack(artifact.content)
-            for artifact in self._of_model(parents)
+            for artifact in (self._of_model(stage.parent, parents) if stage.parent else ())
         }
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
@@ -158,7 +158,7 @@ class Workshop:
         with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
             return self._resident.chain(
                 [snapshot.stages[link] for link in model_stages(self._recipe, stage)],
-                read=lambda: self._of_model(self._artifacts(stage, snapshot)),
+                read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
                 prepare=prepared,
             )
 
@@ -177,10 +177,9 @@ class Workshop:
         """
         return self._ensemble.logits([self.chain(stage, snapshot) for stage in stages], inputs, on_batch=on_batch)
 
-    def _of_model(self, chain: list[Artifact]) -> list[Artifact]:
-        """Those of a chain's artifacts that together are the model of its last stage."""
-        whole = self._recipe.method.name == "s3t"
-        return chain if whole else chain[-1:]
+    def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
+        """Those of its chain's artifacts that together are the model of a stage."""
+        return chain[-len(model_stages(self._recipe, stage)) :]
 
     def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)

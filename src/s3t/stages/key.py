@@ -60,7 +60,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
     features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
     if not recipe.task.is_text:  # without what is not varied, which runs once had no fields for
         features = {"image": recipe.image.model_dump(mode="json", exclude=_IMAGES if not recipe.image.varies else None)}
-    unused = "layers" if recipe.method.name == "s3t" else "layers_per_slice"
+    unused = "layers" if recipe.method.blockwise else "layers_per_slice"
     found = {
         "task": recipe.task.value,
         "labels": list(labels),

@@ -17,11 +17,11 @@ def trained_block(recipe: Recipe, depth: int) -> int:
         recipe: names the method.
         depth: of the stage.
     """
-    if recipe.method.name != "s3t":
+    if not recipe.method.blockwise:
         return 1
     return depth if recipe.method.direction == "top-down" else recipe.partition.slices + 1 - depth
 
 
 def model_stages(recipe: Recipe, stage: Stage) -> tuple[Stage, ...]:
     """The stages whose artifacts together are the model of a prefix, the first one first."""
-    return stage.chain if recipe.method.name == "s3t" else (stage,)
+    return stage.chain if recipe.method.blockwise else (stage,)
