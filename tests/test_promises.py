@@ -42,6 +42,7 @@ ROOMS = [
     "deletion",
     "audit",
     "run",
+    "tuning",
     "progress_bar",
     "cli",
 ]

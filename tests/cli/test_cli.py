@@ -37,6 +37,7 @@ COMMANDS = {
     "sequences",
     "simulate",
     "plan",
+    "tune",
 }
 
 

@@ -1,5 +1,7 @@
 """What is alive and what serves, with the example of the paper."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -7,7 +9,7 @@ from s3t.deletion.plan import after_deletion, plan_deletion
 from s3t.inventory import Inventory, Serving
 from s3t.partition import Place
 from s3t.sequences import Setting, cyclic
-from s3t.stages import Stage, stages_of
+from s3t.stages import Stage, prototypes_of, stages_of
 
 PAPERS_ORDERS = ((0, 1, 2, 3), (3, 0, 1, 2), (2, 3, 0, 1), (1, 2, 3, 0))
 """(1234), (4123), (3412), (2341) of Section 3.3, counted from 0."""
@@ -117,3 +119,36 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
     assert only_first.depth(0, (0, 1)) == 1
     assert only_first.serving(0) is None
     assert only_first.members() == {}
+
+
+def with_prototypes(state):
+    alive = state.alive | {stage: f"key of {stage}" for stage in prototypes_of(state.orders)}
+    return replace(state, alive=alive, prototypes=True)
+
+
+def test_prototypes_are_missing_until_they_are_made_and_a_deletion_takes_those_of_its_slice():
+    bare = inventory((PAPERS_ORDERS[:1],))
+    assert replace(bare, prototypes=True).missing() == prototypes_of(bare.orders)
+    state = with_prototypes(bare)
+    assert state.missing() == ()
+    assert state.classifiers() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}
+    state = losing(state, (0, 0))
+    assert state.members() == {}
+    assert state.classifiers() == {0: Stage(0, (1, 2, 3), "prototypes")}
+
+
+def test_prototypes_of_no_record_classify_nothing():
+    state = with_prototypes(inventory((PAPERS_ORDERS[:1],)))
+    none = replace(state, records=dict.fromkeys(state.records, 0))
+    assert none.classifiers() == {}
+
+
+def test_with_scores_the_best_live_order_serves_and_depth_decides_among_equals():
+    state = inventory((PAPERS_ORDERS,))
+    scores = {
+        f"key of {Stage(0, order)}": score for order, score in zip(PAPERS_ORDERS, (0.5, 0.7, 0.7, 0.6), strict=True)
+    }
+    assert replace(state, scores=scores).serving(0).order == PAPERS_ORDERS[1]
+    hit = replace(losing(state, (0, 0)), scores={f"key of {Stage(0, (3,))}": 0.9, f"key of {Stage(0, (1, 2, 3))}": 0.8})
+    assert hit.serving(0).prefix == (3,)
+    assert replace(hit, scores={}).serving(0).prefix == (1, 2, 3)  # nothing is known of any: the deepest

@@ -213,6 +213,14 @@ def test_one_session_trains_a_stage(ledger, other):
     assert claimed(ledger) == {STAGE: HERE.name, CHILD: ELSEWHERE.name}
 
 
+def test_prototypes_are_another_stage_than_the_one_on_the_same_slice(ledger):
+    seen(ledger, HERE)
+    of_slice = Stage(STAGE.shard, STAGE.prefix, "prototypes")
+    assert claim(ledger, STAGE, HERE)
+    assert claim(ledger, of_slice, HERE)
+    assert claimed(ledger) == {STAGE: HERE.name, of_slice: HERE.name}
+
+
 def test_a_claim_is_given_back_by_who_has_it(ledger):
     seen(ledger, HERE)
     assert claim(ledger, STAGE, HERE)

@@ -140,3 +140,10 @@ def test_one_member_a_shard_gives_the_bits_of_the_plain_mean(how):
     logits = np.random.default_rng(0).normal(size=(3, 5, 4))
     found = Answers(labels=tuple("abcd"), aggregation=how).answer(logits, [4, 1, 2])[1]
     assert (found == aggregate(logits, how)).all()
+
+
+def test_members_of_a_shard_weigh_by_their_parts_and_shards_alike():
+    answers = Answers(labels=(), aggregation="logits")
+    numbers = np.array([[[0.0]], [[4.0]], [[6.0]]])
+    assert answers.answer(numbers, [0, 0, 1], [0.75, 0.25, 0.75])[0] == (pytest.approx(3.5),)
+    assert answers.answer(numbers, [0, 0, 1], [1.0, 0.0, 0.0])[0] == (pytest.approx(3.0),)  # who is alone, answers

@@ -1,11 +1,16 @@
 """Every method holds to the counterfactual, serves what its definition says, and is replayed by an audit."""
 
+import numpy as np
 import pytest
 import safetensors.torch
+import torch
+from transformers import AutoModelForSequenceClassification
 
 import s3t
-from s3t.models.blocks import MountedModel
+from s3t.models.blocks import MountedModel, copy_exactly
+from s3t.models.whole import MountedWhole
 from s3t.recipe import recipe_from
+from s3t.records import ingest
 from s3t.run import workshop
 from s3t.run.material import Material
 from s3t.stages import Stage
@@ -14,6 +19,8 @@ from tests.run.worlds import make_worlds, records_by_slice
 
 METHODS = {
     "sisa": {"name": "sisa"},
+    "protosisa": {"name": "protosisa"},
+    "sisa, all parameters": {"name": "sisa", "trainable": "all"},
     "full": {"name": "full"},
     "bottom-up": {"direction": "bottom-up"},
     "half replayed": {"replay": 0.5},
@@ -24,7 +31,7 @@ METHODS = {
 
 def recipe_of(method, model, *, kind="text", **changes):
     recipe = tiny.recipe(model, kind=kind, **changes) | {"method": METHODS[method]}
-    if METHODS[method].get("name") in ("sisa", "full"):
+    if METHODS[method].get("name") in ("sisa", "protosisa", "full"):
         del recipe["sequences"]
     if method == "full":
         recipe["partition"] = {"shards": 1, "slices": 1, "salt": tiny.SALT}
@@ -108,6 +115,26 @@ def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_mode
         assert (before.logits == after.logits).all()
 
 
+def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(text_model, tmp_path):
+    table = tiny.text_table()
+    with trained(tmp_path / "run", recipe_of("sisa, all parameters", text_model), table) as run:
+        (order,) = run.status().inventory.orders[0]
+        checkpoint = artifact_of(run, order)
+        answered = run.predict(table, prefixes={0: order}).logits[0]
+        encoder = run._workshop()._encoder
+        batch = encoder.collate([encoder.encode(ingest(table, run.recipe).rows)[number] for number in range(24)])
+    plain = AutoModelForSequenceClassification.from_pretrained(text_model, num_labels=3)
+    before = {name: value.detach().clone() for name, value in plain.named_parameters()}
+    values = {name.removeprefix("block/").removeprefix("head/"): tensor for name, tensor in checkpoint.items()}
+    assert values.keys() == before.keys()
+    assert sum(not value.equal(before[name]) for name, value in values.items()) > len(values) / 2
+    with torch.no_grad():
+        for name, parameter in plain.named_parameters():
+            parameter.copy_(values[name])
+        wanted = plain.eval()(**batch).logits.numpy()
+    assert np.allclose(answered, wanted, atol=1e-5)
+
+
 def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(text_model, tmp_path):
     recipe = tiny.recipe(text_model) | {"method": "full"}
     for part in ("partition", "sequences"):
@@ -159,6 +186,28 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     assert any(again[one] != again[other] for one in again for other in again) or share == 0
 
 
+def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatch):
+    """The next shard's first stage would begin where the one before ended."""
+    last, own, add = {}, MountedWhole.own_tensors, MountedWhole.add_block
+
+    def kept(self):
+        found = own(self)
+        last.update(found.block)
+        return found
+
+    def warm(self, block):
+        add(self, block)
+        if last:
+            copy_exactly(self._body(), last, what="what is left")
+
+    monkeypatch.setattr(MountedWhole, "own_tensors", kept)
+    monkeypatch.setattr(MountedWhole, "add_block", warm)
+    worlds = make_worlds(tmp_path, recipe_of("sisa, all parameters", text_model), tiny.text_table(), [["r1"]])
+    worlds.forgot.repair()
+    assert not worlds.identical()
+    worlds.close()
+
+
 @pytest.mark.parametrize("leak", ["a start in memory", "old positions"])
 def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
     """A shard that goes on from what it trained last; records that are chosen as they lay before the deletion."""
@@ -199,6 +248,10 @@ def test_what_does_not_go_together_is_refused_all_at_once(text_model):
     ]
     with pytest.raises(s3t.RecipeError, match="replay and direction belong to s3t"):
         recipe_from(tiny.recipe(text_model) | {"method": {"name": "sisa", "replay": 0.5}})
+    with pytest.raises(s3t.RecipeError, match="trainable: all belongs to sisa"):
+        recipe_from(tiny.recipe(text_model) | {"method": {"trainable": "all"}})
+    with pytest.raises(s3t.RecipeError, match="there is no adapter"):
+        recipe_from(recipe_of("sisa, all parameters", text_model, adapter={"layers": 1}))
     with pytest.raises(s3t.RecipeError, match="trunk_cache: what lies below"):
         recipe_from(tiny.recipe(text_model, training={"trunk_cache": True}) | {"method": {"direction": "bottom-up"}})
 

@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.stages import Stage, block_layers, stages_of
+from s3t.stages import Stage, block_layers, prototypes_of, stages_of
 
 ORDERS = st.integers(1, 5).flatmap(
     lambda slices: st.lists(
@@ -17,7 +17,9 @@ ORDERS = st.integers(1, 5).flatmap(
 @given(ORDERS)
 def test_there_is_one_stage_for_each_distinct_prefix(orders):
     stages = stages_of(orders)
-    wanted = {(shard, order[:k]) for shard, own in enumerate(orders) for order in own for k in range(1, len(order) + 1)}
+    wanted = {
+        Stage(shard, order[:k]) for shard, own in enumerate(orders) for order in own for k in range(1, len(order) + 1)
+    }
     assert len(stages) == len(wanted)
     assert set(stages) == wanted
 
@@ -62,3 +64,12 @@ def test_blocks_are_disjoint_and_go_from_the_top_down_leaving_the_bottom(slices,
     blocks = [block_layers(k, layers=layers, layers_per_slice=per_slice) for k in range(1, slices + 1)]
     assert sorted(layer for block in blocks for layer in block) == list(range(spare, layers))
     assert all(min(upper) > max(lower) for upper, lower in pairwise(blocks))
+
+
+def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():
+    (first, second) = prototypes_of([((1, 0),)])
+    assert first == Stage(0, (0,), "prototypes") != Stage(0, (0,))
+    assert (first.parent, first.chain) == (None, (first,))
+    classifier = Stage(0, (0, 1), "prototypes")
+    assert (classifier.parent, classifier.chain) == (None, (first, second))
+    assert str(second) == "prototypes of slice 1 of shard 0"

@@ -91,6 +91,8 @@ class Auditor:
             problem = "replay: trained again, it has other bytes"
             changed = _changed(stored.manifest.environment, manifest.environment)
             return [_of_stage(stage, f"{problem}; the numeric environment differs: {changed}" if changed else problem)]
+        if manifest.validation != stored.manifest.validation:
+            return [_of_stage(stage, "replay: on the public records, it is not as good as its manifest says")]
         return []
 
     def _check_stage(
@@ -126,7 +128,8 @@ def _check_slice(place: Place, state: SliceState, content: SliceContent) -> Iter
 
 
 def _of_stage(stage: Stage, problem: str) -> Mismatch:
-    return {"shard": stage.shard, "prefix": list(stage.prefix), "problem": problem}
+    kind = {} if stage.kind == "model" else {"kind": stage.kind}
+    return {"shard": stage.shard, "prefix": list(stage.prefix), **kind, "problem": problem}
 
 
 def _of_slice(place: Place, problem: str) -> Mismatch:

@@ -26,6 +26,7 @@ from s3t.cli import (
     simulate,
     status,
     train,
+    tune,
 )
 from s3t.version import __version__
 
@@ -50,6 +51,7 @@ _COMMANDS = (
     plan,
     sequences,
     simulate,
+    tune,
     init,
     train,
     predict,

@@ -53,13 +53,13 @@ PLACES = (
     _in_run(
         "artifacts",
         "artifacts/shard-*/*.safetensors",
-        holds="blocks and heads trained on it",
+        holds="blocks and heads trained on it; class means of its slice",
         erased="every artifact above the slice is removed, at once",
     ),
     _in_run(
         "manifests",
         "artifacts/shard-*/*.json",
-        holds="the keyed digest of a slice that held it",
+        holds="the keyed digest of a slice that held it; how good what was trained on it is on public records",
         erased="removed with its artifact",
     ),
     _in_run(
@@ -79,6 +79,12 @@ PLACES = (
         "slices/shard-*/slice-*.parquet",
         holds="the record itself",
         erased="the slice's file is rewritten without it, at once or within deletion.erase_within",
+    ),
+    _in_run(
+        "public records",
+        "public.parquet",
+        holds="nothing of it: public records, which init has compared with the private ones",
+        erased=None,
     ),
     _elsewhere(
         "data set caches",

@@ -74,7 +74,7 @@ def run_in_workers(
         _end(workers)
     trained = [stage for report in reports for stage in report.trained]
     return EngineReport(
-        trained=tuple(sorted(trained, key=lambda stage: (stage.depth, stage.shard, stage.prefix))),
+        trained=tuple(sorted(trained, key=lambda stage: (stage.kind, stage.depth, stage.shard, stage.prefix))),
         discarded=sum(report.discarded for report in reports),
     )
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from s3t.partition import Place
 from s3t.sequences import Order
-from s3t.stages import Stage, stages_of
+from s3t.stages import Stage, prototypes_of, stages_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,10 @@ class Inventory:
     """Records in each slice."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: in the store, and none of their slices has lost a record since."""
+    prototypes: bool = False
+    """Whether every slice has prototypes, too."""
+    scores: Mapping[str, float] | None = None
+    """How good live prefixes are, by the key of their last stage; None where depth alone chooses."""
 
     def depth(self, shard: int, order: Order) -> int:
         """Slices of the deepest prefix of `order` all of whose stages are alive."""
@@ -45,9 +50,15 @@ class Inventory:
     def serving(self, shard: int) -> Serving | None:
         """The deepest live prefix that holds a record, the first of equals; None if there is none.
 
-        Which slices were hit decides, never what their records contain.
+        Which slices were hit decides, never what their records contain. With scores, of the deepest live prefix of
+        every order the one with the best.
         """
-        return max(self.serving_all(shard), key=lambda chosen: chosen.depth, default=None)
+
+        def worth(chosen: Serving) -> tuple[float, int]:
+            scores = self.scores or {}
+            return scores.get(self.alive[Stage(shard, chosen.prefix)], -math.inf), chosen.depth
+
+        return max(self.serving_all(shard), key=worth, default=None)
 
     def serving_all(self, shard: int) -> tuple[Serving, ...]:
         """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
@@ -78,5 +89,14 @@ class Inventory:
         return sum(self.records[Place(shard, index)] for index in prefix)
 
     def missing(self) -> tuple[Stage, ...]:
-        """Stages that the orders need and that are not alive, parents first."""
-        return tuple(stage for stage in stages_of(self.orders) if stage not in self.alive)
+        """Stages that the run needs and that are not alive, parents first."""
+        wanted = (*(prototypes_of(self.orders) if self.prototypes else ()), *stages_of(self.orders))
+        return tuple(stage for stage in wanted if stage not in self.alive)
+
+    def classifiers(self) -> dict[int, Stage]:
+        """For each shard the classifier that its live prototypes make, of slices that hold a record."""
+        held: dict[int, list[int]] = {}
+        for stage in prototypes_of(self.orders) if self.prototypes else ():
+            if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
+                held.setdefault(stage.shard, []).extend(stage.prefix)
+        return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in held.items()}

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, delete, select, update
 
 from s3t.ledger import schema
-from s3t.ledger.statements import now, of_stage, parse_prefix, prefix_text, upsert
+from s3t.ledger.statements import now, of_stage, prefix_text, stage_at, upsert
 from s3t.processes import is_running, this_machine
 from s3t.stages import Stage
 
@@ -82,10 +82,7 @@ class Sessions:
 
     def claimed(self) -> dict[Stage, str]:
         """What is being trained, and by which session."""
-        return {
-            Stage(row.shard, parse_prefix(row.prefix)): row.session
-            for row in self._connection.execute(select(schema.claims))
-        }
+        return {stage_at(row.shard, row.prefix): row.session for row in self._connection.execute(select(schema.claims))}
 
     def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
         """Take a stage for a session to train; False if one has it, perhaps in another thread of the same session.

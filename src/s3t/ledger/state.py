@@ -64,13 +64,14 @@ class Snapshot:
     dead: bool
     """Whether tainted artifacts are still in the store."""
 
-    def inventory(self, orders: tuple[tuple[Order, ...], ...]) -> Inventory:
-        """What is alive, for the orders of each shard."""
+    def inventory(self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False) -> Inventory:
+        """What is alive, for the orders of each shard, and whether there shall be prototypes of each slice."""
         return Inventory(
             generation=self.generation,
             orders=orders,
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
+            prototypes=prototypes,
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:

@@ -76,19 +76,24 @@ def at(table: Table, place: Place) -> tuple[Any, Any]:
     return table.c.shard == place.shard, table.c.slice == place.slice
 
 
+_PROTOTYPES = "prototypes:"
+
+
 def of_stage(table: Table, stage: Stage) -> tuple[Any, Any]:
     """The condition that a row is a stage's."""
     return table.c.shard == stage.shard, table.c.prefix == prefix_text(stage)
 
 
 def prefix_text(stage: Stage) -> str:
-    """A prefix as it is stored."""
-    return ",".join(map(str, stage.prefix))
+    """A stage's prefix as it is stored: 2,0,1; and of prototypes prototypes:2."""
+    text = ",".join(map(str, stage.prefix))
+    return text if stage.kind == "model" else f"{_PROTOTYPES}{text}"
 
 
-def parse_prefix(text: str) -> tuple[int, ...]:
-    """A prefix that was stored."""
-    return tuple(map(int, text.split(",")))
+def stage_at(shard: int, prefix: str) -> Stage:
+    """The stage of a row."""
+    text = prefix.removeprefix(_PROTOTYPES)
+    return Stage(shard, tuple(map(int, text.split(","))), "model" if text == prefix else "prototypes")
 
 
 def chunks(rows: list[Any]) -> Iterator[list[Any]]:

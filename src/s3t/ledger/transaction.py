@@ -37,9 +37,9 @@ from s3t.ledger.statements import (
     note,
     now,
     of_stage,
-    parse_prefix,
     prefix_text,
     select_in,
+    stage_at,
     upsert,
     write_note,
 )
@@ -81,7 +81,7 @@ class Transaction(History):
             )
             for row in run(select(table, pending.label("pending")))
         }
-        stages = {Stage(row.shard, parse_prefix(row.prefix)): row.key for row in run(select(schema.stages))}
+        stages = {stage_at(row.shard, row.prefix): row.key for row in run(select(schema.stages))}
         first = select(log.c.accepted_at).where(log.c.erased_at.is_(None)).order_by(log.c.generation).limit(1)
         oldest = select(func.min(log.c.accepted_at)).where(log.c.generation.in_(select(erasing.c.generation)))
         dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None

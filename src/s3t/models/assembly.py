@@ -19,6 +19,7 @@ from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
 from s3t.models.passes import Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
+from s3t.models.whole import WholeModel
 from s3t.recipe import Recipe
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
@@ -37,7 +38,8 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, 
     config: Any = base.model.config
     if isinstance(encoder, TextEncoder) and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    return BlockModel(base, recipe.block_adapter(base.layers.count)), encoder
+    kind = WholeModel if recipe.method.trainable == "all" else BlockModel
+    return kind(base, recipe.block_adapter(base.layers.count)), encoder
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -56,7 +56,8 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         if recipe.method.blockwise:
             what = f"adapter.layers_per_slice: {recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers"
         problems.append(f"{what}, but the model has {layers.count}; ask for fewer")
-    for block in range(1, min(recipe.blocks, layers.count // width) + 1):
+    adapted = 0 if recipe.method.trainable == "all" else min(recipe.blocks, layers.count // width)
+    for block in range(1, adapted + 1):
         try:
             block_modules(model, layers, adapter, block)
         except RecipeError as error:

@@ -77,7 +77,7 @@ class MountedModel:
         Raises:
             IntegrityError: the names or shapes are not just those of the block.
         """
-        _copy_exactly(dict(self._block_parameters(block)), tensors, what=f"block {block}")
+        copy_exactly(dict(self._block_parameters(block)), tensors, what=f"block {block}")
 
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:
         """Give the head its trained values.
@@ -85,7 +85,7 @@ class MountedModel:
         Raises:
             IntegrityError: the names or shapes are not just those of the head.
         """
-        _copy_exactly(self._head_parameters(), tensors, what="the head")
+        copy_exactly(self._head_parameters(), tensors, what="the head")
 
     def thaw(self) -> list[nn.Parameter]:
         """Make the block that was added last and the head trainable, and nothing else; their parameters."""
@@ -105,8 +105,8 @@ class MountedModel:
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added last and the head, on the CPU."""
         return StageTensors(
-            block={name: _copied(value) for name, value in self._block_parameters(self._own)},
-            head={name: _copied(value) for name, value in self._head_parameters().items()},
+            block={name: copied(value) for name, value in self._block_parameters(self._own)},
+            head={name: copied(value) for name, value in self._head_parameters().items()},
         )
 
     def check_isolation(self, frozen: Blocks) -> None:
@@ -160,11 +160,9 @@ class BlockModel:
         With no blocks: the bare model, its head as it is. On leaving, every wrapped module is the base's own
         again, the head is the one from loading (no trained head stays behind), and nothing is trainable.
         """
-        if self._mounted:
-            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
+        self._enter()
         model = self.base.model
         modules = dict(model.named_modules())
-        self._mounted = True
         try:
             mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
             with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
@@ -184,6 +182,11 @@ class BlockModel:
             for name, value in self._bare_head.items():
                 model.get_parameter(name).data.copy_(value)
             self._mounted = False
+
+    def _enter(self) -> None:
+        if self._mounted:
+            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
+        self._mounted = True
 
     def border(self, block: int) -> int:
         """Where a block begins, and its trunk ends: the input of its lowest layer. For 0, above the last layer."""
@@ -232,7 +235,12 @@ def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *
         )
 
 
-def _copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
+def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    """Give parameters the values of an artifact.
+
+    Raises:
+        IntegrityError: as `check_fit`.
+    """
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, tensors, what=what)
     with torch.no_grad():
         for name, parameter in parameters.items():
@@ -245,5 +253,6 @@ def _same_bytes(one: Tensor, other: Tensor) -> bool:
     return torch.equal(here, there)
 
 
-def _copied(parameter: nn.Parameter) -> Tensor:
+def copied(parameter: nn.Parameter) -> Tensor:
+    """A copy on the CPU."""
     return parameter.detach().to("cpu", copy=True).contiguous()

@@ -5,7 +5,6 @@ Shapes: M members, N inputs, C labels (1 for a regression).
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,17 +24,24 @@ def softmax(logits_NC: Scores) -> Scores:  # noqa: N803
     return probabilities
 
 
-def shares(shards: Sequence[int]) -> NDArray[np.float64]:
-    """The weight of every member: shards weigh alike, and so do the members of one shard; M numbers that add up to 1.
+def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArray[np.float64]:
+    """The weight of every member: shards weigh alike; M numbers that add up to 1.
 
     Args:
         shards: of every member, its shard.
+        parts: of every member, what it weighs beside the others of its shard; None, and where they add up to nothing:
+            alike.
 
-    >>> shares([0, 0, 1]).tolist()
-    [0.25, 0.25, 0.5]
+    >>> shares([0, 0, 1]).tolist(), shares([0, 0, 1], [0.75, 0.25, 0.0]).tolist()
+    ([0.25, 0.25, 0.5], [0.375, 0.125, 0.5])
     """
-    members = Counter(shards)
-    return np.array([1 / (len(members) * members[shard]) for shard in shards])
+    own = np.ones(len(shards)) if parts is None else np.asarray(parts, dtype=np.float64)
+    of_shard = np.asarray(shards)
+    alike = np.array([not own[of_shard == shard].any() for shard in shards])
+    own = np.where(alike, 1.0, own)
+    totals = np.array([own[of_shard == shard].sum() for shard in shards])
+    found: NDArray[np.float64] = own / totals / len(set(shards))
+    return found
 
 
 def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | None = None) -> Scores:  # noqa: N803

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from s3t.prediction.aggregate import Scores, aggregate, chosen, mean, shares
 from s3t.prediction.metrics import classification_metrics, regression_metrics
+from s3t.recipe import Prediction
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,38 +21,68 @@ class Answers:
     Attributes:
         labels: the label set in the head's order; empty for a regression, which always answers with the mean.
         aggregation: logits, probabilities or vote.
+        sisa_weight: of a shard's model, where prototypes answer beside it.
+        with_probabilities: whether answers tell them.
     """
 
     labels: tuple[str, ...]
     aggregation: str
+    sisa_weight: float = 0.5
+    with_probabilities: bool = True
+
+    @classmethod
+    def of(cls, labels: tuple[str, ...], settings: Prediction) -> Answers:
+        """As a recipe declares."""
+        return cls(
+            labels=labels,
+            aggregation=settings.aggregation,
+            sisa_weight=settings.sisa_weight,
+            with_probabilities=settings.answers == "probabilities",
+        )
 
     def answer(
         self,
         logits_MNC: Scores,  # noqa: N803
         shards: Sequence[int],
+        parts: Sequence[float] | None = None,
     ) -> tuple[tuple[str | float, ...], Scores | None]:
-        """The label or number of every input, and its probabilities, N x C (None for a regression).
+        """The label or number of every input, and its probabilities, N x C.
+
+        None in their place for a regression, and where answers do not tell them.
 
         Args:
             logits_MNC: of the members.
             shards: of every member, its shard.
+            parts: of every member, what it weighs beside the others of its shard; None: they weigh alike.
         """
-        weights = _weights(shards)
+        weights = _weights(shards, parts)
         if not self.labels:
             return tuple(mean(logits_MNC, weights)[:, 0].tolist()), None
         probabilities = aggregate(logits_MNC, self.aggregation, weights_M=weights)
         labels = chosen(probabilities, logits_MNC, weights_M=weights)
-        return tuple(self.labels[index] for index in labels), probabilities
+        return tuple(self.labels[index] for index in labels), probabilities if self.with_probabilities else None
 
-    def metrics(self, logits: Sequence[Scores], shards: Sequence[int], expected: Sequence[Any]) -> dict[str, Any]:
+    def score(self, logits_NC: Scores, expected: Sequence[Any]) -> float:  # noqa: N803
+        """How good one member is, the more the better: its accuracy; of a regression, its error below zero."""
+        found = self.metrics([logits_NC], [0], expected)
+        return float(found["accuracy"]) if self.labels else -float(found["rmse"])
+
+    def metrics(
+        self,
+        logits: Sequence[Scores],
+        shards: Sequence[int],
+        expected: Sequence[Any],
+        parts: Sequence[float] | None = None,
+    ) -> dict[str, Any]:
         """Accuracy, F1 and Matthews correlation, or Pearson correlation and root mean squared error.
 
         Args:
             logits: of every member, N x C.
             shards: of every member, its shard.
             expected: the right answers, N.
+            parts: as for `answer`.
         """
-        logits_MNC, weights = np.stack(logits), _weights(shards)  # noqa: N806
+        logits_MNC, weights = np.stack(logits), _weights(shards, parts)  # noqa: N806
         if not self.labels:
             numbers = np.asarray(expected, dtype=np.float64)
             return dict(regression_metrics(mean(logits_MNC, weights)[:, 0], numbers))
@@ -61,6 +92,6 @@ class Answers:
         return dict(classification_metrics(predicted.tolist(), right, labels=len(self.labels)))
 
 
-def _weights(shards: Sequence[int]) -> NDArray[np.float64] | None:
+def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:
     """None where every shard has one member: then the plain mean is taken."""
-    return None if len(set(shards)) == len(shards) else shares(shards)
+    return None if len(set(shards)) == len(shards) else shares(shards, parts)

@@ -7,31 +7,33 @@ from typing import NamedTuple, TypeAlias
 
 from s3t.errors import InputError, NoLiveShardError
 from s3t.inventory import Inventory
+from s3t.recipe import Prediction
 from s3t.sequences import Order
-from s3t.stages import Stage
+from s3t.stages import Kind, Stage
 
 
 class Member(NamedTuple):
-    """A prefix that answered."""
+    """A prefix that answered, or prototypes."""
 
     shard: int
     prefix: Order
-    """Its slices, in the order of training."""
+    """Its slices, in the order of training; or those whose prototypes there are."""
     key: str
-    """Of its deepest stage's artifact: the name of its files."""
+    """Of its deepest stage's artifact: the name of its files. Of prototypes, those of all slices, with commas."""
+    kind: Kind = "model"
 
 
 Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]]"
 """Who shall answer: for each shard its prefix; or shards with prefixes, perhaps several of a shard."""
 
 
-def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, voters: str, run: str) -> list[Stage]:
-    """The deepest stage of every answering prefix, in the order of the shards.
+def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings: Prediction, run: str) -> list[Stage]:
+    """The deepest stage of every answering prefix, and prototypes beside them, in the order of the shards.
 
     Args:
         inventory: what is alive.
         prefixes: who shall answer; None: who serves.
-        voters: shards, of each of which the best prefix serves; or sequences: all live prefixes of each.
+        settings: who serves: of each shard the best prefix, or all live ones; whether prototypes may alone.
         run: the run's folder, for the message.
 
     Raises:
@@ -47,14 +49,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, voters: s
         ]
         if dead:
             raise InputError("prefixes", [f"{stage} is not alive" for stage in dead])
-    elif voters == "sequences":
-        members = [
-            Stage(shard, serving.prefix)
-            for shard in range(len(inventory.orders))
-            for serving in inventory.serving_all(shard)
-        ]
     else:
-        members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
+        members = _serving(inventory, settings)
     if members:
         return members
     remedy = "the run holds no records"
@@ -66,6 +62,40 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, voters: s
     )
 
 
+def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float] | None:
+    """What every member weighs beside the others of its shard; None: they weigh alike."""
+    if all(stage.kind == "model" for stage in members):
+        return None
+    return [sisa_weight if stage.kind == "model" else 1 - sisa_weight for stage in members]
+
+
+def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:
+    if settings.ensemble == "sequences":
+        members = [
+            Stage(shard, serving.prefix)
+            for shard in range(len(inventory.orders))
+            for serving in inventory.serving_all(shard)
+        ]
+    else:
+        members = [Stage(shard, serving.prefix) for shard, serving in inventory.members().items()]
+    answering = {stage.shard for stage in members}
+    beside = [
+        classifier
+        for shard, classifier in inventory.classifiers().items()
+        if shard in answering or settings.prototypes_alone
+    ]
+    return sorted(members + beside, key=_place)
+
+
 def _asked_for(prefixes: Prefixes) -> list[Stage]:
     pairs = prefixes.items() if isinstance(prefixes, Mapping) else prefixes
-    return sorted({Stage(shard, tuple(prefix)) for shard, prefix, *_ in pairs})
+    return sorted({_stage(*pair) for pair in pairs}, key=_place)
+
+
+def _place(stage: Stage) -> tuple[int, Kind, Order]:
+    """In which order members stand: by shards, and prototypes behind what they stand beside."""
+    return stage.shard, stage.kind, stage.prefix
+
+
+def _stage(shard: int, prefix: Order, _key: str = "", kind: Kind = "model") -> Stage:
+    return Stage(shard, tuple(prefix), kind)

@@ -10,16 +10,25 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-from s3t.models.stacked import Link
 from s3t.store import Artifact, Parent
+
+
+class Held(Protocol):
+    """What an ensemble takes of a stage."""
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
     sha256: str
     parent: Parent | None
-    link: Link
+    link: Held
 
 
 class Resident:
@@ -51,8 +60,8 @@ class Resident:
         keys: Sequence[str],
         *,
         read: Callable[[], Sequence[Artifact]],
-        prepare: Callable[[Artifact], Link],
-    ) -> list[Link]:
+        prepare: Callable[[Artifact], Held],
+    ) -> list[Any]:
         """A chain of links, from memory if all of it is there.
 
         Args:

@@ -90,20 +90,30 @@ class Partition(Part):
 class Method(Part):
     """The system: what a stage trains, from where it starts, and what a model is made of."""
 
-    name: Literal["s3t", "sisa", "full"] = "s3t"
+    name: Literal["s3t", "sisa", "protosisa", "full"] = "s3t"
     """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
-    the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). full: one
-    adapter, on the one slice of the one shard."""
+    the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). protosisa:
+    sisa, and beside it class means of the base model's features (Yan et al. 2022; see prediction.sisa_weight). full:
+    one adapter, on the one slice of the one shard."""
     replay: float = Field(default=1.0, ge=0.0, le=1.0)
     """s3t: the share of the earlier slices' records that a stage sees again, chosen by keyed hash of the record. 1 is
     the paper's cumulative training, 0 its own slice only."""
     direction: Literal["top-down", "bottom-up"] = "top-down"
     """s3t: whether the first stage trains the top block (the paper's) or the bottom one."""
 
+    trainable: Literal["adapter", "all"] = "adapter"
+    """sisa, protosisa, full: whether a stage trains an adapter, or all parameters of the model (the original SISA's);
+    then `adapter` has no part in it."""
+
     @property
     def blockwise(self) -> bool:
         """Whether every stage trains a block of its own; else there is one block, which every stage trains on."""
         return self.name == "s3t"
+
+    @property
+    def has_prototypes(self) -> bool:
+        """Whether every slice has class means beside the stages."""
+        return self.name == "protosisa"
 
     def described(self) -> str:
         """In a few words.
@@ -112,6 +122,8 @@ class Method(Part):
         ('s3t', 's3t, replay 0.5, bottom-up')
         """
         parts: list[str] = [self.name]
+        if self.trainable == "all":
+            parts.append("all parameters")
         if self.replay != 1:
             parts.append(f"replay {self.replay:g}")
         if self.direction == "bottom-up":
@@ -120,6 +132,8 @@ class Method(Part):
 
     @model_validator(mode="after")
     def _applies(self) -> Self:
+        if self.blockwise and self.trainable == "all":
+            raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
         if not self.blockwise and (self.replay != 1.0 or self.direction != "top-down"):
             raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {self.name}")
         return self
@@ -292,6 +306,18 @@ class Prediction(Part):
     """Who answers: of every shard the deepest live prefix, or all live prefixes of each; shards weigh alike."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
+    answers: Literal["labels", "probabilities"] = "probabilities"
+    """What an answer tells: its label alone, or the probability of every label beside it."""
+    select: Literal["depth", "validation"] = "depth"
+    """Which live order of a shard serves: the deepest one; or the one that is best on `validation`."""
+    validation: str | None = None
+    """select: validation: a file of public records with labels. None of them may be in the run's data; init keeps a
+    copy."""
+    sisa_weight: float = Field(default=0.5, ge=0.0, le=1.0)
+    """protosisa: the weight of a shard's model beside its prototypes, whose weight is the rest."""
+    prototypes_alone: bool = False
+    """protosisa: whether the prototypes of a shard answer when no checkpoint of it is left; in the paper it is then
+    dead."""
     batch_size: int = Field(default=64, ge=1)
     """Rows a forward pass: inputs, and above the layers that members share, inputs times members."""
     adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0)

@@ -99,7 +99,7 @@ class Recipe(Part):
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
     method: Annotated[Method, BeforeValidator(_named)] = Method()
-    """s3t, sisa or full; or a mapping, for what else a method has."""
+    """s3t, sisa, protosisa or full; or a mapping, for what else a method has."""
     partition: Partition = Partition()
     """Shards and slices."""
     sequences: Sequences = Sequences()
@@ -136,6 +136,7 @@ class Recipe(Part):
     def _fits_together(self) -> Self:
         problems = [
             *self._method_problems(),
+            *self._selection_problems(),
             *self._task_problems(),
             *self._label_problems(),
             *self._sequence_problems(),
@@ -149,12 +150,33 @@ class Recipe(Part):
         name, problems = self.method.name, []
         if name == "full" and (self.partition.shards, self.partition.slices) != (1, 1):
             problems.append("method full trains on one slice of one shard; leave partition.shards and slices out")
+        if self.method.trainable == "all" and self.adapter.layers != "all":
+            problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
+        if self.method.has_prototypes and self.task.is_regression:
+            problems.append("method protosisa needs classes, of which it takes the means; a regression has none")
+        if not self.method.has_prototypes and self.prediction.prototypes_alone:
+            problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")
         if not self.method.blockwise and self.sequences.budget not in (None, 1):
             problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
         if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
         if not self.task.is_text and self.image.varies and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
+        return problems
+
+    def _selection_problems(self) -> list[str]:
+        asked, problems = self.prediction, []
+        if asked.select == "depth":
+            unused = "prediction.validation: nothing looks at it; take it out, or set select: validation"
+            return [unused] if asked.validation is not None else []
+        if asked.validation is None:
+            problems.append("prediction.validation: select: validation needs a file of public records")
+        if self.labels == "infer":
+            problems.append("labels: declare them: those of the public records might be others than the run's")
+        if asked.ensemble == "sequences" or not self.method.blockwise:
+            problems.append(
+                "prediction.select: there is nothing to choose from, for all live orders answer; take it out"
+            )
         return problems
 
     def _task_problems(self) -> list[str]:

@@ -72,7 +72,7 @@ def audit(
     return AuditReport(
         generation=now.generation,
         checked=len(now.stages),
-        replayed=tuple((stage.shard, stage.prefix) for stage in replayed),
+        replayed=tuple(replayed),
         mismatches=tuple(mismatches),
     )
 

@@ -17,6 +17,7 @@ from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, ingest, slice_digest, split_into_slices, write_slice
+from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.slices import count_copies
 from s3t.run.layout import Description, Layout, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
@@ -43,7 +44,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         raise RunFolderError(str(path), ["exists already; choose another folder, or remove it first"])
     if Path(recipe.base_model).is_dir():  # found again from whatever folder the run is opened
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
-    base_digest, recipe, records = _checked(recipe, data, recipe_name)
+    base_digest, recipe, records, public = _checked(recipe, data, recipe_name)
     salt = recipe.partition.salt
     secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
     url = ledger_url(recipe)
@@ -59,6 +60,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         labels=records.labels,
         orders=orders,
         base_digest=base_digest,
+        validation=None if public is None else public_digest(public),
         secret_check=secret.check(),
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=(*_unused(recipe), *_warnings(contents)),
@@ -71,7 +73,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         sync_folder(path.parent)  # without the folder, nobody would find the ledger that is made for it in a database
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
-            digests = _write(Layout(part), recipe, description, secret, contents)
+            digests = _write(Layout(part), recipe, description, secret, contents, public)
             ledger = _new_ledger(address, contents, digests, secret, copies=cached_copies(data))
             try:
                 part.rename(path)
@@ -85,8 +87,10 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
         sync_folder(path.parent)
 
 
-def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records]:
-    """The base model's digest, the resolved recipe and the records; or the problems of recipe and data together."""
+def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records, pa.Table | None]:
+    """The base model's digest, the resolved recipe, the records, and the public ones if stages are tried on some; or
+    the problems of recipe and data together."""
+    public = None
     problems: list[InputError] = []
     try:
         digest, resolved_recipe = _check_model(recipe)
@@ -94,6 +98,8 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe,
         problems.append(RecipeError(recipe_name, error.problems))
     try:
         records = ingest(data, recipe)
+        if recipe.prediction.validation is not None:
+            public = public_records(Path(recipe.prediction.validation), recipe, records.rows)
     except InputError as error:
         problems.append(error)
     if len(problems) > 1:
@@ -101,7 +107,7 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe,
         raise InputError("the recipe and the data", listed)
     if problems:
         raise problems[0]
-    return digest, resolved_recipe, records
+    return digest, resolved_recipe, records, public
 
 
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
@@ -130,9 +136,12 @@ def _write(
     description: Description,
     secret: Secret,
     contents: Mapping[Place, pa.Table],
+    public: pa.Table | None,
 ) -> dict[Place, str]:
     """Everything but the ledger; the slices' digests."""
     write_layout(layout, recipe, description, secret)
+    if public is not None:
+        write_public(layout.public, public, tmp=layout.tmp)
     for place, rows in contents.items():
         write_slice(layout.slices, place, rows, tmp=layout.tmp)
     layout.artifacts.mkdir()

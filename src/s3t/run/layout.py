@@ -63,6 +63,11 @@ class Layout:
         return self.root / "slices"
 
     @property
+    def public(self) -> Path:
+        """The public records that stages are tried on, if the recipe declares some."""
+        return self.root / "public.parquet"
+
+    @property
     def artifacts(self) -> Path:
         """The artifact store."""
         return self.root / "artifacts"
@@ -96,6 +101,8 @@ class Description(BaseModel):
     """For each shard its sequences, drawn from declared inputs; as many as the budget is now."""
     base_digest: str
     """Of the base model's files."""
+    validation: str | None = None
+    """The digest of the public records, if there are some."""
     secret_check: str
     """A keyed hash of nothing: another secret gives another, and is refused."""
     gaps: tuple[str, ...]

@@ -99,7 +99,7 @@ class Material:
             StorageError: the trunk cache has no room.
         """
         parts = [
-            self._slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
+            self.slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
         ]
         # Of the slices before the stage's own, the records that are replayed.
         chosen = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
@@ -133,7 +133,12 @@ class Material:
                 on_batch=on_batch,
             )[border]
 
-    def _slice(self, place: Place, digest: str) -> EncodedSlice:
+    def slice(self, place: Place, digest: str) -> EncodedSlice:
+        """A slice's records, from a file that is what the ledger says it is.
+
+        Raises:
+            IntegrityError: it is not.
+        """
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:

@@ -24,6 +24,7 @@ from s3t.run.orders import Orders
 from s3t.run.secret import VARIABLE as SECRET_VARIABLE
 from s3t.run.secret import read_secret
 from s3t.run.unfinished import remove_unfinished
+from s3t.run.validation import Validation
 from s3t.stages import KeyInputs, training_part
 from s3t.store import LocalStore
 
@@ -41,6 +42,7 @@ class Parts:
     ledger: Ledger
     lock: RunLock
     store: LocalStore
+    validation: Validation
     presence: Presence
     witness: Witness
     eraser: Eraser
@@ -102,7 +104,7 @@ class Parts:
         key_inputs = KeyInputs(
             secret=secret,
             base_digest=description.base_digest,
-            training_part=training_part(recipe, labels=description.labels),
+            training_part=training_part(recipe, labels=description.labels, validation=description.validation),
         )
         orders, lock = Orders(layout, description), ledger.lock(layout.lock)
         store = LocalStore(layout.artifacts, tmp=layout.tmp)
@@ -121,7 +123,12 @@ class Parts:
         )
         # Orders and store are for the report, and for whether a server has to move; what goes, the ledger's stages
         # decide.
-        acceptor = Acceptor(ledger, inventory=lambda snapshot: snapshot.inventory(orders.now()))
+        prototypes = recipe.method.has_prototypes
+        validation = Validation(store, chooses=recipe.prediction.select == "validation")
+        acceptor = Acceptor(
+            ledger,
+            inventory=lambda snapshot: validation.scored(snapshot.inventory(orders.now(), prototypes=prototypes)),
+        )
         deleter = Deleter(
             ledger=ledger, acceptor=acceptor, eraser=eraser, witness=witness, presence=presence, lock=lock
         )
@@ -135,6 +142,7 @@ class Parts:
             ledger=ledger,
             lock=lock,
             store=store,
+            validation=validation,
             presence=presence,
             witness=witness,
             eraser=eraser,
@@ -158,12 +166,20 @@ class Parts:
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
-        return snapshot.inventory(self.orders.now()).keeping(self.store.present())
+        prototypes = self.recipe.method.has_prototypes
+        found = snapshot.inventory(self.orders.now(), prototypes=prototypes).keeping(self.store.present())
+        return self.validation.scored(found)
 
     def unfinished(self) -> tuple[LogEntry, ...]:
         """Deletions that are not erased yet."""
         with self.ledger.reading() as transaction:
             return tuple(transaction.unfinished())
+
+    @property
+    def public(self) -> tuple[Path, str] | None:
+        """The file of the public records, and their digest, if stages are tried on some."""
+        digest = self.description.validation
+        return None if digest is None else (self.layout.public, digest)
 
     def erasures(self) -> int:
         """How often slices were rewritten in this folder."""

@@ -17,7 +17,7 @@ from s3t.prediction.aggregate import Scores
 from s3t.prediction.members import Member
 from s3t.recipe import Recipe
 from s3t.run.forecasting import forecast_of
-from s3t.sequences import Order
+from s3t.stages import Stage
 from s3t.store import ArtifactStore
 
 
@@ -91,13 +91,19 @@ class Status:
 
     def _shard(self, shard: int) -> dict[str, Any]:
         inventory = self.inventory
-        orders = inventory.orders[shard]
+        orders, classifier = inventory.orders[shard], inventory.classifiers().get(shard)
         return {
             "shard": shard,
             "slices": [inventory.records[Place(shard, index)] for index in range(len(orders[0]))],
             "sequences": [{"order": list(order), "depth": inventory.depth(shard, order)} for order in orders],
             "serving": _serving_json(inventory.serving(shard)),
+            **({"prototypes": list(classifier.prefix)} if classifier is not None else {}),
         }
+
+
+def _stage_json(stage: Stage | Member) -> dict[str, Any]:
+    kind = {} if stage.kind == "model" else {"kind": stage.kind}
+    return {"shard": stage.shard, "prefix": list(stage.prefix), **kind}
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
@@ -108,8 +114,8 @@ def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
 class TrainReport:
     """What `train`, `repair` or `extend` did."""
 
-    stages: tuple[tuple[int, Order], ...]
-    """(shard, prefix) of every stage trained."""
+    stages: tuple[Stage, ...]
+    """Every stage trained: shard, prefix and kind."""
     discarded: int
     """Stages thrown away because a record was deleted meanwhile."""
     seconds: float
@@ -119,7 +125,7 @@ class TrainReport:
         """The document of `s3t train --json` and `s3t repair --json`, and in that of `s3t extend --json`."""
         return {
             "trained": len(self.stages),
-            "stages": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.stages],
+            "stages": [_stage_json(stage) for stage in self.stages],
             "discarded": self.discarded,
             "seconds": round(self.seconds, 3),
             "status": self.status.to_json(),
@@ -160,7 +166,7 @@ class Predictions:
         """The document of `s3t predict --json`."""
         return {
             "generation": self.generation,
-            "members": [{"shard": member.shard, "prefix": list(member.prefix)} for member in self.members],
+            "members": [_stage_json(member) for member in self.members],
             "predictions": self.rows(),
         }
 
@@ -282,8 +288,8 @@ class AuditReport:
     generation: int
     checked: int
     """Live stages whose keys, bytes and chains were checked."""
-    replayed: tuple[tuple[int, Order], ...]
-    """(shard, prefix) of stages that were trained again."""
+    replayed: tuple[Stage, ...]
+    """Stages that were trained again: shard, prefix and kind."""
     mismatches: tuple[dict[str, Any], ...]
     """What is wrong: shard, prefix or slice, and the problem in words."""
 
@@ -299,6 +305,6 @@ class AuditReport:
             "generation": self.generation,
             "checked": self.checked,
             "replayed": len(self.replayed),
-            "replayed_stages": [{"shard": shard, "prefix": list(prefix)} for shard, prefix in self.replayed],
+            "replayed_stages": [_stage_json(stage) for stage in self.replayed],
             "mismatches": list(self.mismatches),
         }

@@ -58,7 +58,7 @@ class Run:
         self._description = self._parts.description
         self._ledger, self._store, self._orders = self._parts.ledger, self._parts.store, self._parts.orders
         self._deleter, self._presence = self._parts.deleter, self._parts.presence
-        self._answers = Answers(labels=self._description.labels, aggregation=self._recipe.prediction.aggregation)
+        self._answers = Answers.of(self._description.labels, self._recipe.prediction)
         self._trainer = Trainer(
             parts=self._parts,
             snapshot=lambda: self._snapshot(everything=True),
@@ -355,8 +355,8 @@ class Run:
             loaded.forget_stale(snapshot)
 
     def _members(self, snapshot: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
-        voters = self._recipe.prediction.ensemble
-        return choose_members(self._inventory(snapshot), prefixes, voters=voters, run=str(self.path))
+        settings = self._recipe.prediction
+        return choose_members(self._inventory(snapshot), prefixes, settings=settings, run=str(self.path))
 
     def _inventory(self, snapshot: Snapshot) -> Inventory:
         return self._parts.inventory(snapshot)
@@ -385,6 +385,7 @@ class Run:
                     labels=self.labels,
                     inputs=self._parts.key_inputs,
                     store=self._store,
+                    public=self._parts.public,
                 )
             return self._loaded
 

@@ -63,7 +63,7 @@ class Trainer:
             else:
                 report = self._train_here(progress)
         return TrainReport(
-            stages=tuple((stage.shard, stage.prefix) for stage in report.trained),
+            stages=report.trained,
             discarded=report.discarded,
             seconds=time.monotonic() - started,
             status=self.status(),
@@ -85,9 +85,11 @@ class Trainer:
     def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
         """Records to go through, in all epochs, to train stages; where some are replayed, about as many."""
         replay = self.parts.recipe.method.replay
-        own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in stages)
-        before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in stages)
-        return self.parts.recipe.training.epochs * (own + round(replay * before))
+        models = [stage for stage in stages if stage.kind == "model"]
+        own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
+        before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
+        once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in stages if stage.kind == "prototypes")
+        return self.parts.recipe.training.epochs * (own + round(replay * before)) + once
 
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""

@@ -9,7 +9,6 @@ from s3t.engine.worker import serve
 from s3t.memory import keep_freed_memory
 from s3t.progress import Progress
 from s3t.run import Run
-from s3t.stages import Stage
 
 
 def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
@@ -17,7 +16,7 @@ def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
     (folder,) = arguments
     with Run.open(folder) as run:
         report = run.train(progress=progress)
-    return EngineReport(trained=tuple(Stage(*stage) for stage in report.stages), discarded=report.discarded)
+    return EngineReport(trained=report.stages, discarded=report.discarded)
 
 
 if __name__ == "__main__":

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import torch
 
@@ -18,17 +20,21 @@ from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
 from s3t.models.source import model_digest, model_folder
-from s3t.models.stacked import Link, prepare
-from s3t.models.tensors import pack, unpack
+from s3t.models.stacked import prepare
+from s3t.models.tensors import StageTensors, pack, unpack
 from s3t.partition import Place
 from s3t.prediction.aggregate import Scores
+from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble
-from s3t.prediction.resident import Resident
+from s3t.prediction.prototypes import prototype_logits
+from s3t.prediction.resident import Held, Resident
+from s3t.prediction.whole import WholeEnsemble, WholeLink
 from s3t.recipe import Recipe
+from s3t.records.public import read_public
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
-from s3t.training import environment, exact_numerics, resolve_device, train_stage
+from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
 
 WINDOW_BATCHES = 64
 """Of texts that are encoded at a time for an answer. Images, which are large, and all of one size, are encoded batch by
@@ -47,6 +53,7 @@ class Workshop:
         labels: Sequence[str],
         inputs: KeyInputs,
         store: ArtifactStore,
+        public: tuple[Path, str] | None = None,
     ) -> None:
         folder = model_folder(recipe.base_model, revision=recipe.revision)
         if model_digest(folder) != inputs.base_digest:
@@ -55,8 +62,10 @@ class Workshop:
                 "run"
             )
         self._recipe = recipe
+        self._labels = labels
         self._inputs = inputs
         self._store = store
+        self._public = public
         self._model, self._encoder = assemble(folder, recipe, labels=max(1, len(labels)))
         self._model.base.model.to(resolve_device(recipe.training.device))
         self._turn = threading.Lock()
@@ -70,7 +79,8 @@ class Workshop:
             encoder=self._encoder,
         )
         self._resident = Resident(recipe.prediction.adapter_memory)
-        self._ensemble = Ensemble(
+        kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
+        self._ensemble = kind(
             self._model,
             self._encoder,
             training=recipe.training,
@@ -110,6 +120,8 @@ class Workshop:
         parents = self._parents(stage, snapshot)
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
+        if stage.kind == "prototypes":
+            return self._stored(stage, key, digests, self._prototypes(stage, digests, on_step), steps=0, above=None)
         block = trained_block(self._recipe, stage.depth)
         models = {
             trained_block(self._recipe, len(artifact.manifest.prefix)): unpack(artifact.content)
@@ -127,7 +139,47 @@ class Workshop:
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 on_step=on_step,
             )
-        content = pack(trained.tensors)
+        score = self._score([*models.items(), (block, trained.tensors)]) if self._public else None
+        return self._stored(stage, key, digests, trained.tensors, steps=trained.steps, above=above, validation=score)
+
+    def _score(self, blocks: Iterable[tuple[int, StageTensors]]) -> float:
+        """How good a model is on the public records."""
+        rows, answers = self._public_records
+        with exact_numerics(self.device, self._recipe.training):
+            chain: list[Any] = [
+                prepare(self._model.base, self._model.adapter, block, tensors) for block, tensors in blocks
+            ]
+        return answers.score(self._ensemble.logits([chain], rows)[0], rows["label"].to_pylist())
+
+    @cached_property
+    def _public_records(self) -> tuple[pa.Table, Answers]:
+        path, digest = self._public or (Path(), "")
+        answers = Answers.of(tuple(self._labels), self._recipe.prediction)
+        return read_public(path, digest=digest), answers
+
+    def _prototypes(self, stage: Stage, digests: Sequence[str], on_step: Callable[[int], None]) -> StageTensors:
+        with self._turn:
+            return slice_prototypes(
+                self._model,
+                self.material.slice(Place(stage.shard, stage.prefix[0]), digests[0]),
+                self._encoder,
+                labels=len(self._labels),
+                training=self._recipe.training,
+                on_step=on_step,
+            )
+
+    def _stored(
+        self,
+        stage: Stage,
+        key: str,
+        digests: tuple[str, ...],
+        tensors: StageTensors,
+        *,
+        steps: int,
+        above: Manifest | None,
+        validation: float | None = None,
+    ) -> tuple[str, bytes, Manifest]:
+        content = pack(tensors)
         manifest = Manifest(
             key=key,
             shard=stage.shard,
@@ -137,21 +189,24 @@ class Workshop:
             seed=self._recipe.training.seed,
             precision=self._recipe.training.precision,
             threads=self._recipe.training.threads,
-            steps=trained.steps,
+            steps=steps,
             environment=self.environment(),
             sha256=hashlib.sha256(content).hexdigest(),
             parent=None if above is None else Parent(key=above.key, sha256=above.sha256),
+            validation=validation,
         )
         return key, content, manifest
 
-    def chain(self, stage: Stage, snapshot: Snapshot) -> list[Link]:
+    def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
         """The links of a live prefix, ready to answer; each artifact was checked against its manifest and its parent.
 
         Raises:
             IntegrityError: one of them is not what it should be.
         """
 
-        def prepared(artifact: Artifact) -> Link:
+        def prepared(artifact: Artifact) -> Held:
+            if self._recipe.method.trainable == "all":
+                return WholeLink(tensors=unpack(artifact.content))
             block = trained_block(self._recipe, len(artifact.manifest.prefix))
             return prepare(self._model.base, self._model.adapter, block, unpack(artifact.content))
 
@@ -175,7 +230,29 @@ class Workshop:
         Raises:
             IntegrityError: as `chain`.
         """
-        return self._ensemble.logits([self.chain(stage, snapshot) for stage in stages], inputs, on_batch=on_batch)
+        models = [stage for stage in stages if stage.kind == "model"]
+        found: dict[Stage, Scores] = {}
+        if models:
+            chains = [self.chain(stage, snapshot) for stage in models]
+            found |= zip(models, self._ensemble.logits(chains, inputs, on_batch=on_batch), strict=True)
+        classifiers = [stage for stage in stages if stage.kind == "prototypes"]
+        if classifiers:
+            sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
+            answers = prototype_logits(
+                self._model,
+                self._encoder,
+                sums,
+                inputs,
+                training=self._recipe.training,
+                batch_size=self._recipe.prediction.batch_size,
+                on_batch=on_batch,
+            )
+            found |= zip(classifiers, answers, strict=True)
+        return np.stack([found[stage] for stage in stages])
+
+    def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:
+        """A slice's prototypes. Not kept in memory: they are small, and read again for every answer."""
+        return unpack(self._artifacts(stage, snapshot)[-1].content)
 
     def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
         """Those of its chain's artifacts that together are the model of a stage."""

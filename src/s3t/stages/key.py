@@ -41,12 +41,13 @@ class KeyInputs:
     """See `training_part`."""
 
 
-def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
+def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | None = None) -> dict[str, Any]:
     """The fields of a recipe that decide a stage's tensors, JSON-compatible.
 
     Args:
         recipe: the recipe, with every `auto` resolved that decides bits.
         labels: the label set in order, declared or inferred.
+        validation: the digest of the public records, where stages are tried on some; their manifests say how well.
 
     Raises:
         ValueError: an `auto` is left; the key would not say what was computed.
@@ -69,6 +70,8 @@ def training_part(recipe: Recipe, *, labels: Sequence[str]) -> dict[str, Any]:
     }
     if recipe.method != Method():  # the default is what runs did before there were others; their stages keep their keys
         found["method"] = recipe.method.model_dump(mode="json") | {"slices": recipe.partition.slices}
+    if validation is not None:
+        found["validation"] = validation
     return found | features
 
 
@@ -90,5 +93,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "slices": list(slice_digests),
         "parent": parent,
     }
+    if stage.kind != "model":
+        content["kind"] = stage.kind
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

@@ -44,6 +44,10 @@ class ArtifactStore(Protocol):
         """All (shard, key) that are whole."""
         ...
 
+    def manifest(self, shard: int, key: str) -> Manifest | None:
+        """A manifest, its artifact not looked at; None if it cannot be read."""
+        ...
+
     def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
         """Bytes that some take, with their manifests."""
         ...
@@ -95,6 +99,13 @@ class LocalStore:
                 f"{path}: its manifest is that of another stage; remove both files and run `s3t repair`"
             )
         return Artifact(content=content, manifest=manifest)
+
+    def manifest(self, shard: int, key: str) -> Manifest | None:
+        """A manifest, its artifact not looked at; None if it cannot be read."""
+        try:
+            return Manifest.model_validate_json(self.path(shard, key).with_suffix(".json").read_bytes())
+        except (OSError, ValidationError):
+            return None
 
     def keys(self) -> set[tuple[int, str]]:
         """Every (shard, key) that has a tensor file or a manifest."""

@@ -46,7 +46,11 @@ class Manifest(BaseModel):
     """Of the tensor file beside."""
     parent: Parent | None
     """None for a first stage."""
+    validation: float | None = None
+    """How good the prefix is on the run's public records (accuracy; a regression's error, negative); None where depth
+    alone chooses."""
 
     def to_bytes(self) -> bytes:
         """As stored: JSON, one field a line."""
-        return (self.model_dump_json(indent=2) + "\n").encode()
+        absent = {"validation"} if self.validation is None else None  # as manifests were before there was such a choice
+        return (self.model_dump_json(indent=2, exclude=absent) + "\n").encode()

@@ -2,6 +2,7 @@
 
 from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
+from s3t.training.prototypes import slice_prototypes
 from s3t.training.stage import Trained, train_stage
 from s3t.training.trunk import TrunkCache, fill
 
@@ -15,5 +16,6 @@ __all__ = [
     "fill",
     "resolve_device",
     "resolved",
+    "slice_prototypes",
     "train_stage",
 ]

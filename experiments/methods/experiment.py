@@ -1,0 +1,167 @@
+"""One method: trained, tried, and deleted from until nothing answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from pydantic import Field
+
+import s3t
+from experiments.settings import Settings
+
+
+class Config(Settings):
+    """What the methods have in common, and what differs."""
+
+    shards: int = Field(ge=1)
+    """m."""
+    slices: int = Field(ge=1)
+    """L."""
+    budget: int = Field(ge=1)
+    """B, of s3t."""
+    rounds: int = Field(ge=1)
+    """Random orders of deletion."""
+    base_model: str
+    """As in a recipe."""
+    max_length: int = Field(ge=1)
+    """Tokens a text."""
+    training: dict[str, Any]
+    """Of the recipe."""
+    adapter: dict[str, Any]
+    """Of the recipe, the same for every method."""
+    layers_per_slice: int = Field(ge=1)
+    """Of a block of s3t; the other methods adapt as many layers as all its blocks have together."""
+    methods: dict[str, dict[str, Any]]
+    """What differs of the recipe, by the name in the table."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Records with the columns text and label."""
+
+    train: pd.DataFrame
+    test: pd.DataFrame
+    labels: list[str]
+
+
+def banking77(data: Path) -> Task:
+    """The real task."""
+    table = pd.read_parquet(data / "banking77" / "banking77.parquet").rename(columns={"category": "label"})
+    labels = json.loads((data / "banking77" / "categories.json").read_text())
+    train, test = (table[table.split == split][["text", "label"]] for split in ("train", "test"))
+    return Task(train=_numbered(train), test=_numbered(test), labels=labels)
+
+
+def smoke() -> Task:
+    """A few made-up records in three labels: that it works, no measurement."""
+    things = {"fruit": ["apple", "pear", "plum", "fig"], "tool": ["saw", "axe", "drill"], "city": ["Oslo", "Rome"]}
+    said = ["a {}", "the {}", "my {} is here", "where is the {}", "no {} today", "we saw a {}", "this {} is old"]
+    rows = [(phrase.format(thing), label) for label, names in things.items() for thing in names for phrase in said]
+    table = pd.DataFrame(rows, columns=["text", "label"])
+    return Task(train=_numbered(table), test=_numbered(table), labels=list(things))
+
+
+def _numbered(table: pd.DataFrame) -> pd.DataFrame:
+    return table.drop_duplicates("text").reset_index(drop=True).assign(id=lambda rows: "r" + rows.index.astype(str))
+
+
+def recipe_of(config: Config, name: str, labels: list[str]) -> dict[str, Any]:
+    """A method's recipe."""
+    own: Mapping[str, Any] = config.methods[name]
+    blockwise = "method" not in own
+    size = {"layers_per_slice": config.layers_per_slice} if blockwise else {}
+    if not blockwise and "trainable" not in own["method"]:
+        size = {"layers": config.layers_per_slice * config.slices}
+    partition = {"shards": config.shards, "slices": config.slices, "salt": "methods"}
+    return {
+        "task": "text-classification",
+        "base_model": config.base_model,
+        "columns": {"id": "id", "text": "text", "label": "label"},
+        "labels": labels,
+        "text": {"max_length": config.max_length},
+        "partition": partition | own.get("partition", {}),
+        "adapter": config.adapter | size,
+        "training": config.training | {"seed": config.seed} | own.get("training", {}),
+        **({"sequences": {"budget": config.budget}} if blockwise else {"method": own["method"]}),
+    }
+
+
+def measure(config: Config, name: str, task: Task, folder: Path) -> dict[str, Any]:
+    """One row of the table.
+
+    Args:
+        config: of the experiment.
+        name: of the method.
+        task: its records.
+        folder: for the runs; empty.
+    """
+    recipe = recipe_of(config, name, task.labels)
+    with (
+        _state(folder / "state"),
+        s3t.Run.create(folder / "run", recipe=recipe, data=task.train) as run,
+    ):
+        seconds = run.train(progress=s3t.ProgressBar()).seconds
+        accuracy = run.evaluate(task.test, per_depth=False, progress=s3t.ProgressBar()).accuracy
+        status = run.status()
+        expected = None if status.forecast is None else status.forecast.all_shards_die
+    deaths, times = [], []
+    for number in range(config.rounds):
+        order = list(task.train.id)
+        random.Random(config.seed * 1_000_003 + number).shuffle(order)
+        deleted, spent = delete_until_dead(folder / "run", folder / f"copy-{number}", order)
+        deaths.append(deleted)
+        times += spent
+        shutil.rmtree(folder / f"copy-{number}")
+    return {
+        "method": name,
+        "accuracy": accuracy,
+        "train_seconds": round(seconds, 1),
+        "stored_bytes": status.stored_bytes,
+        "stages": len(status.inventory.alive),
+        "deletions_until_dead": deaths,
+        "deletions_until_dead_mean": statistics.fmean(deaths),
+        "deletions_until_dead_expected": expected,
+        "deletion_ms": round(1e3 * statistics.median(times), 2),
+    }
+
+
+def delete_until_dead(run: Path, copy: Path, order: list[str]) -> tuple[int, list[float]]:
+    """Delete from a copy of a run, record after record, until no shard answers; how many that took, and each's seconds.
+
+    Nothing is repaired. A run remembers outside of its folder what was deleted, so each copy has a memory of its own.
+    """
+    copy.mkdir()
+    shutil.copytree(run, copy / "run")
+    spent: list[float] = []
+    with _state(copy / "state"), s3t.Run.open(copy / "run") as opened:
+        for record in order:
+            started = time.perf_counter()
+            report = opened.delete(records=[record])
+            spent.append(time.perf_counter() - started)
+            if not any(report.status.depths):
+                break
+    return len(spent), spent
+
+
+@contextmanager
+def _state(folder: Path) -> Iterator[None]:
+    before = os.environ.get("S3T_STATE")
+    os.environ["S3T_STATE"] = str(folder)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["S3T_STATE"]
+        else:
+            os.environ["S3T_STATE"] = before

@@ -1,0 +1,130 @@
+"""`s3t tune`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from s3t.cli.display import print_line, print_table
+from s3t.cli.options import JsonOption
+from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
+
+if TYPE_CHECKING:
+    from s3t.tuning import Tuning
+
+SHOWN = 20
+"""Trials in the table."""
+
+
+class Sampler(StrEnum):
+    """How values are drawn."""
+
+    TPE = "tpe"
+    GRID = "grid"
+
+
+RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="What does not vary.", show_default=False)]
+SpaceOption = Annotated[
+    Path,
+    typer.Option(
+        "--space",
+        metavar="YAML",
+        help="What varies: fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.",
+        show_default=False,
+    ),
+]
+DataOption = Annotated[
+    Path, typer.Option("--data", metavar="FILE", help="Public records to train on.", show_default=False)
+]
+ValidationOption = Annotated[
+    Path, typer.Option("--validation", metavar="FILE", help="Public records to measure on.", show_default=False)
+]
+StudyOption = Annotated[
+    Path,
+    typer.Option("--study", metavar="FOLDER", help="Where trials are noted; stopped, it goes on.", show_default=False),
+]
+OutOption = Annotated[
+    Path | None, typer.Option("--out", metavar="YAML", help="Write the best recipe there.", show_default=False)
+]
+PrivateOption = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--private",
+        metavar="FILE|RUN",
+        help="Private records, or a run of them: refuse the public files if they hold one. May be repeated.",
+        show_default=False,
+    ),
+]
+PublicOption = Annotated[
+    bool, typer.Option("--all-public", help="Declare that no private record is in the files; nothing is compared.")
+]
+TrialsOption = Annotated[
+    int, typer.Option("--trials", metavar="N", min=1, help="Recipes to try, those that are in the study counted.")
+]
+SamplerOption = Annotated[Sampler, typer.Option("--sampler", help="tpe, or grid: every combination.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Of the sampler.")]
+
+
+def command(
+    recipe: RecipeArgument,
+    space: SpaceOption,
+    data: DataOption,
+    validation: ValidationOption,
+    study: StudyOption,
+    out: OutOption = None,
+    private: PrivateOption = None,
+    declared_public: PublicOption = False,
+    trials: TrialsOption = 20,
+    sampler: SamplerOption = Sampler.TPE,
+    seed: SeedOption = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Choose a recipe's numbers on public data, with Optuna.
+
+    Each trial makes a run of the public records, trains it and measures the ensemble. What is chosen by private records
+    tells of them, and goes on telling when they are deleted; so they are refused.
+
+    Example:  s3t tune recipe.yaml --space space.yaml --data public.csv --validation held-out.csv --private records.csv
+    --study tuning --out tuned.yaml
+    """
+    with failures_reported(as_json):
+        from s3t.disk import storage_errors
+        from s3t.tuning import read_space, tune
+
+        found = tune(
+            recipe,
+            read_space(space),
+            data=data,
+            validation=validation,
+            folder=study,
+            private=private or (),
+            declared_public=declared_public,
+            trials=trials,
+            sampler=sampler.value,
+            seed=seed,
+            progress=ProgressBar(),
+        )
+        if out is not None:
+            with storage_errors(f"writing {out}"):
+                out.write_text(found.to_yaml(), encoding="utf-8")
+        show(found.to_json(), as_json, lambda: _render(found, out))
+
+
+def _render(found: Tuning, out: Path | None) -> None:
+    rows = [
+        {
+            "trial": trial.number,
+            "score": "-" if trial.score is None else f"{trial.score:.4f}",
+            "seconds": f"{trial.seconds:.1f}",
+            **{name: f"{value:.3g}" if isinstance(value, float) else value for name, value in trial.values.items()},
+        }
+        for trial in sorted(found.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0)))
+    ]
+    print_table("trials, the best first", rows[:SHOWN])
+    for problem in sorted({trial.problem for trial in found.trials if trial.problem}):
+        print_line(f"not trained: {problem}")
+    print_line(f"best: trial {found.best.number}, {found.best.score:.4f}{'' if out is None else f', in {out}'}")

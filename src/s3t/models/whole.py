@@ -1,0 +1,112 @@
+"""Stages that train the model itself, without adapters: the original SISA (Bourtoule et al. 2021).
+
+There is one block then, and it is every parameter but the head's. It is put on the base model by copying it there, and
+taken off by copying the base model's own values back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+
+import torch
+from torch import Tensor, nn
+
+from s3t.errors import IsolationError
+from s3t.models.base import Base
+from s3t.models.blocks import BlockModel, Blocks, MountedModel, copied, copy_exactly
+from s3t.models.tensors import StageTensors
+from s3t.recipe import Adapter
+
+
+class MountedWhole(MountedModel):
+    """A base model with the parameters of a stage in place of its own. Made by `WholeModel.mounted`."""
+
+    def add_block(self, block: int) -> None:
+        """Begin with the base model's own parameters.
+
+        Args:
+            block: 1, the only one.
+        """
+        if block != 1 or self.depth:
+            raise IsolationError(f"block {block} cannot be added: the model itself is the one block")
+        self._targets[block] = ()
+        self._own = block
+
+    def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
+        """Put a stage's parameters on the model.
+
+        Raises:
+            IntegrityError: the names or shapes are not just the model's.
+        """
+        copy_exactly(self._body(), tensors, what=f"block {block}")
+
+    def thaw(self) -> list[nn.Parameter]:
+        """Make every parameter trainable. The model stays in evaluation mode, as under adapters: no dropout."""
+        self.base.model.requires_grad_(True)
+        return list(self.base.model.parameters())
+
+    def fuse(self) -> None:
+        """Nothing: there are no adapters."""
+
+    def own_tensors(self) -> StageTensors:
+        """Copies of all parameters, on the CPU."""
+        return StageTensors(
+            block={name: copied(value) for name, value in self._body().items()},
+            head={name: copied(value) for name, value in self._head_parameters().items()},
+        )
+
+    def check_isolation(self, frozen: Blocks) -> None:
+        """See that no buffer has changed; parameters may all.
+
+        Raises:
+            IsolationError: one has, or there are other blocks.
+        """
+        if frozen:
+            raise IsolationError("the model itself is trained, so no other block can be on it; nothing is stored")
+        if buffers_digest(self.base) != self._pristine:
+            raise IsolationError(
+                "a buffer of the base model changed; nothing is stored. One that follows the data does this"
+            )
+
+    def _body(self) -> dict[str, nn.Parameter]:
+        head = set(self.base.head)
+        return {name: value for name, value in self.base.model.named_parameters() if name not in head}
+
+
+class WholeModel(BlockModel):
+    """A base model whose one block is itself."""
+
+    def __init__(self, base: Base, adapter: Adapter) -> None:
+        super().__init__(base, adapter)
+        self._buffers = buffers_digest(base)
+        self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
+
+    @contextmanager
+    def mounted(self, blocks: Blocks) -> Iterator[MountedWhole]:
+        """The model as a stage left it, or bare. On leaving, every parameter is the base model's again."""
+        self._enter()
+        try:
+            mount = MountedWhole(self.base, self.adapter, pristine=self._buffers)
+            for number, tensors in blocks.items():
+                mount.add_block(number)
+                mount.load_block(number, tensors.block)
+                mount.load_head(tensors.head)
+            yield mount
+        finally:
+            self.base.model.requires_grad_(False)
+            with torch.no_grad():
+                for name, value in self.base.model.named_parameters():
+                    value.grad = None
+                    value.copy_(self._bare[name])
+            self._mounted = False
+
+
+def buffers_digest(base: Base) -> str:
+    """SHA-256 of every buffer."""
+    digest = sha256()
+    for name, tensor in base.model.named_buffers():
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,70 @@
+"""Answers of prototypes: how near an input's feature is to each class's mean (Snell et al. 2017).
+
+Shapes: N inputs, C labels, D features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoder
+from s3t.models.features import features
+from s3t.models.tensors import StageTensors
+from s3t.prediction.aggregate import Scores
+from s3t.recipe import Training
+from s3t.training.numerics import exact_numerics
+from s3t.training.prototypes import COUNTS, SUMS
+
+TEMPERATURE = 0.05
+"""What a cosine is divided by, so that it weighs like a trained logit. Declared, not fitted: nothing is learned."""
+
+
+def prototype_logits(
+    model: BlockModel,
+    encoder: Encoder,
+    classifiers: Sequence[Sequence[StageTensors]],
+    inputs: pa.Table,
+    *,
+    training: Training,
+    batch_size: int,
+    on_batch: Callable[[int], None] = lambda count: None,
+) -> Scores:
+    """The logits of some classifiers, each from the prototypes of its slices: cosines over TEMPERATURE.
+
+    Args:
+        model: bare.
+        encoder: of the inputs.
+        classifiers: for each, the sums of its slices, in their order.
+        inputs: the feature columns, N rows.
+        training: precision and threads (resolved).
+        batch_size: inputs a pass; texts are not sorted, so inputs come in their order.
+        on_batch: told after each pass how many answers it gave.
+
+    Returns:
+        One N x C for each classifier. A class without a record is as far as can be.
+    """
+    device = model.passes.device
+    means = [_means(slices) for slices in classifiers]
+    found: Scores = np.zeros((len(means), inputs.num_rows, len(means[0][1]) if means else 1))
+    with exact_numerics(device, training), model.mounted({}), torch.inference_mode():
+        for start in range(0, inputs.num_rows, batch_size):
+            encoded = encoder.encode(inputs.slice(start, batch_size))
+            batch = {name: tensor.to(device) for name, tensor in encoder.collate(encoded).items()}
+            vectors = features(model.passes, batch).double().cpu()
+            for number, (mean, known) in enumerate(means):
+                cosines = torch.where(known, vectors @ mean.t(), -1.0)
+                found[number, start : start + len(encoded)] = (cosines / TEMPERATURE).numpy()
+            on_batch(len(encoded) * len(means))
+    return found
+
+
+def _means(slices: Sequence[StageTensors]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Of every class its mean, of length 1, C x D; and whether it has a record, C."""
+    sums = torch.stack([tensors.block[SUMS] for tensors in slices]).sum(dim=0)
+    counts = torch.stack([tensors.block[COUNTS] for tensors in slices]).sum(dim=0)
+    return torch.nn.functional.normalize(sums, dim=1), counts > 0

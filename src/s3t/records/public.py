@@ -1,0 +1,88 @@
+"""Public labelled records that stages are tried on: no private record may be among them.
+
+A choice by records that can be deleted would tell of them after they are gone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet
+
+from s3t.disk import write_durably
+from s3t.errors import DataError, IntegrityError
+from s3t.recipe import Recipe
+from s3t.records.canonical import canonical_bytes
+from s3t.records.ingest import ingest_labelled
+
+_OWNERS = {"record", "subject"}
+_SHOWN = 3
+
+
+def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
+    """Features and labels of the public records.
+
+    Args:
+        path: of their file.
+        recipe: names the columns.
+        private: the run's records.
+
+    Raises:
+        DataError: the file does not fit the recipe, or holds a record of the run.
+    """
+    rows = ingest_labelled(path, recipe).rows
+    rows = rows.select(features_of(rows))
+    known = dict(zip(contents(private, rows.column_names), private["record"].to_pylist(), strict=True))
+    shared = sorted({known[content] for content in contents(rows, rows.column_names) if content in known})
+    if shared:
+        shown = ", ".join(map(repr, shared[:_SHOWN])) + (", ..." if len(shared) > _SHOWN else "")
+        raise DataError(
+            str(path),
+            [
+                f"holds {len(shared)} records of the run's data ({shown}); take them out: a choice by records that can "
+                "be deleted would tell of them afterwards"
+            ],
+        )
+    return rows
+
+
+def public_digest(rows: pa.Table) -> str:
+    """SHA-256 of the public records."""
+    digest = sha256(canonical_bytes(rows.column_names))
+    for content in contents(rows, rows.column_names):
+        digest.update(content)
+    return digest.hexdigest()
+
+
+def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
+    """Write them durably."""
+    write_durably(path, lambda part: pa.parquet.write_table(rows, part), tmp=tmp)
+
+
+def read_public(path: Path, *, digest: str) -> pa.Table:
+    """Read them again.
+
+    Raises:
+        IntegrityError: the file is missing, or not the one of init.
+    """
+    try:
+        rows = pa.parquet.ParquetFile(path).read()
+    except (OSError, pa.ArrowException) as error:
+        raise IntegrityError(f"{path}: the public records cannot be read ({error}); restore the run") from error
+    if public_digest(rows) != digest:
+        raise IntegrityError(f"{path}: the public records are not those of init; restore the run from a backup")
+    return rows
+
+
+def features_of(rows: pa.Table) -> list[str]:
+    """The columns that make a record, but for whose it is."""
+    return sorted(name for name in rows.column_names if name not in _OWNERS)
+
+
+def contents(rows: pa.Table, names: Collection[str]) -> list[bytes]:
+    """What each record holds in some columns, as bytes to compare."""
+    columns = [rows[name].to_pylist() for name in names]
+    return [canonical_bytes(row) for row in zip(*columns, strict=True)]

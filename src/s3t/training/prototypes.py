@@ -1,0 +1,55 @@
+"""The prototypes of a slice (ProtoSISA; Yan et al. 2022, ARCANE): for every class, the sum of its records' features.
+
+Sums are kept slice by slice, and made of a slice's present records whenever it has lost one. To subtract what left
+would give other last bits than a slice that never had it, and they would be the record's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from s3t.models.blocks import BlockModel
+from s3t.models.encode import Encoder
+from s3t.models.features import features
+from s3t.models.tensors import StageTensors
+from s3t.recipe import Training
+from s3t.training.batches import cut
+from s3t.training.examples import EncodedSlice
+from s3t.training.numerics import exact_numerics
+
+SUMS, COUNTS = "sums", "counts"
+
+
+def slice_prototypes(
+    model: BlockModel,
+    contents: EncodedSlice,
+    encoder: Encoder,
+    *,
+    labels: int,
+    training: Training,
+    on_step: Callable[[int], None] = lambda records: None,
+) -> StageTensors:
+    """A slice's sums, C x D in float64, and its records of each class, C.
+
+    Args:
+        model: bare.
+        contents: the slice.
+        encoder: collates batches.
+        labels: C.
+        training: batch size, precision and threads (resolved).
+        on_step: told the number of records of each pass.
+    """
+    passes = model.passes
+    lengths = contents.lengths or [0] * len(contents.records)
+    order = sorted(range(len(contents.records)), key=lengths.__getitem__)
+    found = [torch.zeros(0, 0, dtype=torch.float64)]
+    with exact_numerics(passes.device, training), model.mounted({}):
+        for chosen in cut(order, training.batch_size):
+            batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(chosen)).items()}
+            found.append(features(passes, batch).double().cpu())
+            on_step(len(chosen))
+        of_class = torch.nn.functional.one_hot(contents.targets[order], labels).double()
+        sums, counts = of_class.t() @ torch.cat(found[1:] or found), of_class.sum(dim=0).long()
+    return StageTensors(block={SUMS: sums, COUNTS: counts}, head={})

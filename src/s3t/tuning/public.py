@@ -1,0 +1,84 @@
+"""Private records in what is said to be public: refused, before anything is tried on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from s3t.errors import DataError, InputError
+from s3t.recipe import Recipe
+from s3t.records import ingest
+from s3t.records.public import contents, features_of
+from s3t.run import Run
+
+_SHOWN = 3
+
+
+def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str | Path], recipe: Recipe) -> None:
+    """Compare records that are said to be public with private ones.
+
+    Args:
+        public: what each is called, and its records as `ingest` gives them.
+        private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
+            have held.
+        recipe: names the columns.
+
+    Raises:
+        DataError: some are private; with all that were found.
+    """
+    problems: list[str] = []
+    for where in map(Path, private):
+        if where.is_dir():
+            problems += _known_to(where, public)
+        else:
+            known = set(contents(ingest(where, recipe).rows, features_of(public[0][1])))
+            for name, rows in public:
+                shared = [
+                    record
+                    for record, content in zip(
+                        rows["record"].to_pylist(), contents(rows, features_of(rows)), strict=True
+                    )
+                    if content in known
+                ]
+                problems += _problem(name, shared, f"are in {where}")
+    if problems:
+        raise DataError("the public data", problems)
+
+
+def _known_to(run: Path, public: Sequence[tuple[str, pa.Table]]) -> list[str]:
+    problems: list[str] = []
+    with Run.open(run) as opened:
+        for name, rows in public:
+            ids = rows["record"].to_pylist()
+            found = opened.locate(records=ids)
+            problems += _problem(
+                name, [place.name for place in found if place.state != "unknown"], f"are or were in the run {run}"
+            )
+    return problems
+
+
+def _problem(name: str, records: list[str], where: str) -> list[str]:
+    if not records:
+        return []
+    shown = ", ".join(map(repr, sorted(set(records))[:_SHOWN])) + (", ..." if len(set(records)) > _SHOWN else "")
+    return [
+        f"{len(records)} records of {name} {where} ({shown}); what is chosen by them would tell of them: take them out"
+    ]
+
+
+def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
+    """Whether anybody has said what the data must not hold.
+
+    Raises:
+        InputError: nobody has.
+    """
+    if not private and not declared:
+        raise InputError(
+            "the public data",
+            [
+                "nothing says that no private record is among them: name the private data or its runs, to compare "
+                "with, or declare that there are none"
+            ],
+        )

@@ -1,0 +1,239 @@
+"""Trials of a recipe: each makes a run on public records, trains it, and measures it on others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from s3t.errors import InputError, RecipeError, TrainingError
+from s3t.progress import Progress, Silent, telling
+from s3t.recipe import Recipe, recipe_from
+from s3t.records import ingest
+from s3t.records.public import public_digest
+from s3t.run import Run
+from s3t.tuning.public import check_declared, refuse_private
+from s3t.tuning.space import Choice, with_values
+
+SALT = "tune"
+"""Of trial runs: their records are public, and each trial shall split them alike."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One recipe that was tried."""
+
+    number: int
+    values: Mapping[str, Any]
+    """Of the fields that vary."""
+    score: float | None
+    """Accuracy of the ensemble (a regression's error, negative); None where it could not be trained."""
+    seconds: float
+    problem: str | None
+    """Why it could not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What was found."""
+
+    trials: tuple[Trial, ...]
+    recipe: Mapping[str, Any]
+    """The best trial's, without a salt."""
+
+    @property
+    def best(self) -> Trial:
+        """The first of the best."""
+        return max((trial for trial in self.trials if trial.score is not None), key=lambda trial: trial.score or 0.0)
+
+    def to_yaml(self) -> str:
+        """The recipe, as `s3t init` takes it."""
+        return yaml.safe_dump(dict(self.recipe), sort_keys=False, allow_unicode=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t tune --json`."""
+        return {
+            "best": self.best.number,
+            "score": self.best.score,
+            "recipe": dict(self.recipe),
+            "trials": [
+                {
+                    "number": trial.number,
+                    "values": dict(trial.values),
+                    "score": trial.score,
+                    "seconds": round(trial.seconds, 1),
+                    "problem": trial.problem,
+                }
+                for trial in self.trials
+            ],
+        }
+
+
+def tune(
+    recipe: Recipe | Mapping[str, Any] | str | Path,
+    space: Sequence[Choice],
+    *,
+    data: Path,
+    validation: Path,
+    folder: Path,
+    private: Sequence[str | Path] = (),
+    declared_public: bool = False,
+    trials: int = 20,
+    sampler: Literal["tpe", "grid"] = "tpe",
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Try recipes until so many trials are in the folder, those of earlier calls counted in.
+
+    Args:
+        recipe: what does not vary.
+        space: what does.
+        data: public records to train on.
+        validation: public records to measure on.
+        folder: of the study; what is there is gone on from.
+        private: files or runs whose records must not be among the public ones.
+        declared_public: that there are none is declared, and nothing compared.
+        trials: how many; a grid has no more than it has points.
+        sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
+        seed: of the sampler.
+        progress: hears of trials.
+
+    Raises:
+        InputError: with what is wrong; private records among the public ones; a study of something else.
+        StorageError: the disk refused.
+    """
+    check_declared(private, declared=declared_public)
+    base = recipe_from(recipe)
+    fields = base.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt"}})
+    public = [(str(path), ingest(path, base).rows) for path in (data, validation)]
+    refuse_private(public, private, base)
+    _check_space(fields, space, sampler)
+    about = hashlib.sha256(
+        json.dumps([fields, [repr(choice) for choice in space], [public_digest(rows) for _, rows in public]]).encode()
+    ).hexdigest()
+    study = _study(folder, about, space, sampler=sampler, seed=seed)
+    heard = progress or Silent()
+    with telling(heard, "tuning", max(0, trials - len(_done(study)))):
+        while (left := trials - len(_done(study))) > 0 and not _exhausted(study):
+            study.optimize(
+                lambda trial: _score(trial, study, space, fields, data=data, validation=validation, folder=folder),
+                n_trials=left,
+                catch=(RecipeError, TrainingError),
+                callbacks=[lambda _study, _trial: heard.advance(1)],
+            )
+    found = Tuning(trials=tuple(map(_trial, _done(study))), recipe={})
+    if all(trial.score is None for trial in found.trials):
+        problems = sorted({trial.problem or "" for trial in found.trials}) or ["no trial was asked for"]
+        raise InputError("the space", [f"no trial could be trained: {problem}" for problem in problems])
+    return Tuning(trials=found.trials, recipe=with_values(fields, found.best.values))
+
+
+def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
+    """Whether every field is one of a recipe; for a grid, whether it is one."""
+    if sampler == "grid" and any(choice.kind != "one of" for choice in space):
+        loose = ", ".join(choice.field for choice in space if choice.kind != "one of")
+        raise InputError("the space", [f"a grid needs a list of values for {loose}; or take --sampler tpe"])
+    problems: list[str] = []
+    for choice in space:
+        try:
+            recipe_from(with_values(fields, {choice.field: choice.values[0]}), where="the space")
+        except RecipeError as error:
+            problems += [problem for problem in error.problems if problem.startswith(f"{choice.field}: no such field")]
+    if problems:
+        raise InputError("the space", problems)
+
+
+def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, seed: int) -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise InputError("tuning", ["needs Optuna: pip install 's3t[tune]'"]) from error
+    from optuna.storages import JournalStorage
+    from optuna.storages.journal import JournalFileBackend
+
+    optuna.logging.set_verbosity(optuna.logging.CRITICAL)  # trials that fail are in the result
+    folder.mkdir(parents=True, exist_ok=True)
+    storage = JournalStorage(JournalFileBackend(str(folder / "study.log")))
+    study = optuna.create_study(storage=storage, study_name="s3t", direction="maximize", load_if_exists=True)
+    if study.user_attrs.setdefault("about", about) != about:
+        raise InputError(
+            str(folder), ["holds a study of another recipe, space or data; name another folder, or remove it"]
+        )
+    study.set_user_attr("about", about)
+    for trial in study.trials:
+        if trial.state == optuna.trial.TrialState.RUNNING:  # its process was killed
+            study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            study.enqueue_trial(trial.params)
+    if sampler == "grid":
+        study.sampler = optuna.samplers.GridSampler({choice.field: choice.values for choice in space}, seed=seed)
+    else:  # after a stop it shall not draw again what it drew before
+        study.sampler = optuna.samplers.TPESampler(seed=seed + len(study.trials))
+    return study
+
+
+def _score(
+    trial: Any,
+    study: Any,
+    space: Sequence[Choice],
+    fields: Mapping[str, Any],
+    *,
+    data: Path,
+    validation: Path,
+    folder: Path,
+) -> float:
+    values = {choice.field: _drawn(trial, choice) for choice in space}
+    place, started = folder / f"trial-{trial.number}", time.monotonic()
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        tried = with_values(fields, values | {"partition.salt": SALT})
+        with Run.create(place, recipe=tried, data=data) as run:
+            run.train()
+            metrics = run.evaluate(validation, per_depth=False).metrics
+    except (RecipeError, TrainingError) as error:
+        trial.set_user_attr("problem", str(error))
+        trial.set_user_attr("seconds", time.monotonic() - started)
+        raise
+    except BaseException:
+        study.enqueue_trial(values)  # the next call begins with it
+        raise
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+    trial.set_user_attr("seconds", time.monotonic() - started)
+    return float(metrics["accuracy"] if "accuracy" in metrics else -metrics["rmse"])
+
+
+def _done(study: Any) -> list[Any]:
+    """Trials that were gone through, whatever came of them."""
+    return [trial for trial in study.trials if "seconds" in trial.user_attrs]
+
+
+def _exhausted(study: Any) -> bool:
+    """Whether a grid has been gone through; a trial that was stopped is made again."""
+    waiting = any(trial.state.name == "WAITING" for trial in study.trials)
+    return hasattr(study.sampler, "is_exhausted") and study.sampler.is_exhausted(study) and not waiting
+
+
+def _drawn(trial: Any, choice: Choice) -> Any:
+    if choice.kind == "one of":
+        return trial.suggest_categorical(choice.field, choice.values)
+    low, high = choice.values
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(choice.field, low, high, log=choice.kind == "log")
+    return trial.suggest_float(choice.field, low, high, log=choice.kind == "log")
+
+
+def _trial(trial: Any) -> Trial:
+    return Trial(
+        number=trial.number,
+        values=trial.params,
+        score=trial.value,
+        seconds=trial.user_attrs.get("seconds", 0.0),
+        problem=trial.user_attrs.get("problem"),
+    )

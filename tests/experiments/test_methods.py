@@ -1,0 +1,74 @@
+"""The table of methods: that it is made, and that what is committed and told is what was measured."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments.methods.__main__ import FOLDER, RESULTS
+from experiments.methods.experiment import Config, recipe_of, smoke
+from experiments.methods.table import table
+from experiments.settings import load
+from s3t.recipe import recipe_from
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = load(Config, FOLDER / "config.yaml")
+
+
+def command(*arguments):
+    return subprocess.run(
+        [sys.executable, "-m", "experiments.methods", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.integration
+def test_the_smoke_run_measures_every_method_and_goes_on_where_it_was(tmp_path):
+    results = tmp_path / "results.json"
+    first = command("--smoke", "--results", str(results), "--method", "full")
+    assert first.returncode == 0, first.stderr
+    of_full = json.loads(results.read_text())["rows"]["full"]
+    assert of_full["deletions_until_dead"] == [1]
+    done = command("--smoke", "--results", str(results))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(results.read_text())
+    assert list(found["rows"]) == ["full", *(name for name in CONFIG.methods if name != "full")]
+    assert found["rows"]["full"] == of_full
+    assert done.stdout.strip() == table(found).strip()
+    rows = found["rows"]
+    assert all(
+        row["stored_bytes"] > 0 and 0 <= row["accuracy"] <= 1 and row["deletion_ms"] > 0 for row in rows.values()
+    )
+    stages = {name: row["stages"] for name, row in rows.items()}
+    assert (stages["s3t"], stages["sisa"], stages["protosisa"], stages["sequential"]) == (3 * (3 + 3 + 3), 9, 18, 3)
+    assert rows["sisa, all parameters"]["stored_bytes"] > 10 * rows["sisa"]["stored_bytes"]
+    assert min(rows["s3t"]["deletions_until_dead"]) >= 3
+    assert list(ROOT.glob(".experiment-*")) == []
+
+
+def test_results_of_a_smoke_run_are_not_kept_beside_the_real_ones():
+    refused = command("--smoke")
+    assert refused.returncode == 2
+    assert "--results" in refused.stderr
+
+
+def test_a_method_that_is_none_is_refused():
+    refused = command("--method", "sista")
+    assert refused.returncode == 2
+    assert "sista" in refused.stderr
+
+
+@pytest.mark.parametrize("name", CONFIG.methods)
+def test_every_recipe_is_one_and_adapts_as_many_layers(name):
+    recipe = recipe_from(recipe_of(CONFIG, name, smoke().labels))
+    layers = recipe.adapter.layers if not recipe.method.blockwise else recipe.adapter.layers_per_slice * 3
+    assert layers == ("all" if recipe.method.trainable == "all" else 6)
+
+
+@pytest.mark.skipif(not RESULTS.exists(), reason="not measured yet")
+def test_the_guide_has_the_table_of_the_committed_results_and_those_are_of_the_committed_settings():
+    results = json.loads(RESULTS.read_text())
+    assert results["config"] == CONFIG.model_dump(mode="json")
+    assert results["rows"].keys() == CONFIG.methods.keys()
+    assert table(results) in (ROOT / "docs" / "methods.md").read_text()

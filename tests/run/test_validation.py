@@ -1,0 +1,132 @@
+"""select: validation. The live order of a shard that is best on public records serves."""
+
+import pandas as pd
+import pytest
+
+import s3t
+from s3t.recipe import recipe_from
+from s3t.records import ingest
+from s3t.run import workshop
+from s3t.stages import Stage
+from tests import tiny
+from tests.run.worlds import make_worlds
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def public(tmp_path):
+    """A file of records that are none of the run's, without ids."""
+    table = tiny.text_table(60, seed=7)
+    table = table[~table.text.isin(tiny.text_table().text)].drop(columns="id")
+    path = tmp_path / "public.csv"
+    table.to_csv(path, index=False)
+    return path
+
+
+def recipe_with(model, public, **changes):
+    return tiny.recipe(model, prediction={"select": "validation", "validation": str(public)}, **changes)
+
+
+@pytest.fixture
+def run(text_model, public, tmp_path):
+    with s3t.Run.create(tmp_path / "run", recipe=recipe_with(text_model, public), data=tiny.text_table()) as made:
+        made.train()
+        yield made
+
+
+def scores_of(run):
+    inventory = run.status().inventory
+    return {stage: run._store.manifest(stage.shard, key).validation for stage, key in inventory.alive.items()}
+
+
+def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, public):
+    table = pd.read_csv(public)
+    scores = scores_of(run)
+    for stage, score in scores.items():
+        answer = run.predict(table.drop(columns="label"), prefixes=[(stage.shard, stage.prefix)])
+        assert score == pytest.approx(sum(a == b for a, b in zip(answer.label, table.label, strict=True)) / len(table))
+    assert len(set(scores.values())) > 1
+    inventory = run.status().inventory
+    for shard in (0, 1):
+        live = [(scores[Stage(shard, order)], order) for order in inventory.orders[shard]]
+        assert (scores[Stage(shard, inventory.serving(shard).prefix)]) == max(score for score, _ in live)
+
+
+def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
+    run.delete(records=["r3"])
+    scores, inventory = scores_of(run), run.status().inventory
+    for shard in (0, 1):
+        ends = [Stage(shard, serving.prefix) for serving in inventory.serving_all(shard)]
+        assert scores[Stage(shard, inventory.serving(shard).prefix)] == max(scores[end] for end in ends)
+    assert {(member.shard, member.prefix) for member in run.predict(["w1"]).members} == {
+        (shard, serving.prefix) for shard, serving in inventory.members().items()
+    }
+
+
+def test_who_serves_is_who_serves_in_a_run_that_never_knew(text_model, public, tmp_path):
+    worlds = make_worlds(tmp_path, recipe_with(text_model, public), tiny.text_table(), [["r1"], ["r4", "r6"]])
+    worlds.assert_exact()
+    assert worlds.forgot.status().inventory.members() == worlds.never_knew.status().inventory.members()
+    assert worlds.forgot.audit(replay=3).ok
+    worlds.close()
+
+
+def test_a_choice_by_private_records_is_caught(text_model, public, tmp_path, monkeypatch):
+    table = tiny.text_table()
+
+    def private(path, *, digest):
+        present = table[~table.id.isin(["r1", "r4"])] if "never-knew" in str(path) else table
+        return ingest(present, recipe_from(recipe_with(text_model, public))).rows.select(["text", "label"])
+
+    monkeypatch.setattr(workshop, "read_public", private)
+    worlds = make_worlds(tmp_path, recipe_with(text_model, public), table, [["r1"], ["r4"]])
+    assert worlds.differing_artifacts()
+    worlds.close()
+
+
+def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):
+    stage, key = next(iter(sorted(run.status().inventory.alive.items())))
+    manifest = run._store.manifest(stage.shard, key)
+    path = run._store.path(stage.shard, key).with_suffix(".json")
+    path.write_bytes(manifest.model_copy(update={"validation": 2.0}).to_bytes())
+    found = run.audit(replay=len(run.status().inventory.alive)).mismatches
+    assert [row["prefix"] for row in found if "not as good" in row["problem"]] == [list(stage.prefix)]
+
+
+def test_public_records_that_are_the_runs_are_refused_and_no_folder_is_left(text_model, public, tmp_path):
+    tiny.text_table().drop(columns="id").head(2).to_csv(public, mode="a", header=False, index=False)
+    with pytest.raises(s3t.DataError, match=r"holds 2 records of the run's data \('r0', 'r1'\)"):
+        s3t.Run.create(tmp_path / "run", recipe=recipe_with(text_model, public), data=tiny.text_table())
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_public_file_in_its_place_is_noticed(run):
+    run.delete(records=["r3"])
+    (run.path / "public.parquet").write_bytes(b"")
+    with s3t.Run.open(run.path) as again, pytest.raises(s3t.IntegrityError, match="public records"):
+        again.repair()
+
+
+@pytest.mark.parametrize(
+    ("prediction", "changes", "message"),
+    [
+        ({"select": "validation"}, {}, "needs a file of public records"),
+        ({"validation": "a.csv"}, {}, "nothing looks at it"),
+        ({"select": "validation", "validation": "a.csv"}, {"labels": "infer"}, "labels: declare them"),
+        ({"select": "validation", "validation": "a.csv", "ensemble": "sequences"}, {}, "nothing to choose from"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(prediction, changes, message, text_model):
+    with pytest.raises(s3t.RecipeError, match=message):
+        recipe_from(tiny.recipe(text_model, prediction=prediction) | changes)
+
+
+def test_answers_may_keep_their_probabilities_to_themselves(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, prediction={"answers": "labels"})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as made:
+        made.train()
+        answer = made.predict(["w1 w30"])
+        assert answer.probabilities is None
+        assert set(answer.rows()[0]) == {"label", "generation"}
+        assert "probabilities" not in str(answer.to_json())

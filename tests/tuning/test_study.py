@@ -1,0 +1,150 @@
+"""`s3t tune` on tiny models: real trials, real Optuna, and private data refused."""
+
+import json
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import s3t
+from s3t.cli.app import app
+from s3t.errors import DataError, InputError
+from s3t.recipe import recipe_from
+from s3t.tuning import read_space, tune
+from s3t.tuning import study as studies
+from tests import tiny
+
+pytestmark = pytest.mark.integration
+
+
+class World:
+    """Files of public and private records, and a recipe."""
+
+    def __init__(self, model, folder):
+        self.folder, self.private = folder, folder / "private.csv"
+        self.data, self.validation = folder / "public.csv", folder / "validation.csv"
+        tiny.text_table().to_csv(self.private, index=False)
+        public = tiny.text_table(60, seed=9)
+        public = public[~public.text.isin(tiny.text_table().text)].drop_duplicates("text")
+        public = public.assign(id=["q" + name for name in public.id])
+        public.iloc[:36].to_csv(self.data, index=False)
+        public.iloc[36:].to_csv(self.validation, index=False)
+        self.recipe = tiny.recipe(model, partition={"shards": 1, "slices": 2}, sequences={"budget": 1})
+
+    def tune(self, space, **options):
+        asked = {"private": [self.private], "trials": 4, "folder": self.folder / "study"} | options
+        return tune(self.recipe, read_space(space), data=self.data, validation=self.validation, **asked)
+
+
+@pytest.fixture
+def world(text_model, tmp_path):
+    return World(text_model, tmp_path)
+
+
+GRID = {"training.learning_rate": [1e-6, 0.05], "adapter.rank": [2, 4]}
+
+
+def test_a_grid_tries_every_combination_once_and_the_best_recipe_makes_a_run(world, tmp_path):
+    found = world.tune(GRID, sampler="grid", trials=50)
+    assert {tuple(sorted(trial.values.items())) for trial in found.trials} == {
+        (("adapter.rank", rank), ("training.learning_rate", rate)) for rank in (2, 4) for rate in (1e-6, 0.05)
+    }
+    assert found.best.score == max(trial.score for trial in found.trials)
+    assert len({trial.score for trial in found.trials}) > 1
+    recipe = recipe_from(yaml.safe_load(found.to_yaml()))
+    assert recipe.training.learning_rate == found.best.values["training.learning_rate"]
+    assert recipe.partition.salt is None
+    with s3t.Run.create(tmp_path / "run", recipe=yaml.safe_load(found.to_yaml()), data=world.private) as run:
+        assert run.recipe.adapter.rank == found.best.values["adapter.rank"]
+    assert [path.name for path in (tmp_path / "study").iterdir() if path.name.startswith("trial")] == []
+
+
+def test_trials_that_are_there_are_not_made_again_and_the_same_seed_tries_the_same(world, tmp_path, monkeypatch):
+    space = {"training.learning_rate": {"log": [1e-4, 1e-1]}, "training.epochs": {"between": [1, 2]}}
+    first = world.tune(space, trials=2)
+    made = []
+    score = studies._score
+    monkeypatch.setattr(studies, "_score", lambda *args, **options: made.append(1) or score(*args, **options))
+    more = world.tune(space, trials=3)
+    assert len(made) == 1
+    assert more.trials[:2] == first.trials
+    again = world.tune(space, trials=2, folder=tmp_path / "other")
+    assert [(trial.values, trial.score) for trial in again.trials] == [
+        (trial.values, trial.score) for trial in first.trials
+    ]
+
+
+def test_a_trial_that_was_stopped_is_made_again(world, monkeypatch):
+    stops = [True]
+    evaluate = s3t.Run.evaluate
+
+    def stopped(self, *args, **options):
+        if stops:
+            stops.clear()
+            raise KeyboardInterrupt
+        return evaluate(self, *args, **options)
+
+    monkeypatch.setattr(s3t.Run, "evaluate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        world.tune(GRID, sampler="grid")
+    found = world.tune(GRID, sampler="grid")
+    assert len(found.trials) == 4
+    assert all(trial.score is not None for trial in found.trials)
+    assert len({tuple(trial.values.values()) for trial in found.trials}) == 4
+
+
+def test_a_recipe_that_cannot_be_trained_is_a_trial_without_a_score(world):
+    found = world.tune({"adapter.layers_per_slice": [1, 9]}, sampler="grid")
+    scores = {trial.values["adapter.layers_per_slice"]: trial for trial in found.trials}
+    assert scores[9].score is None
+    assert "layers_per_slice" in scores[9].problem
+    assert found.best.values == {"adapter.layers_per_slice": 1}
+    with pytest.raises(InputError, match="no trial could be trained"):
+        world.tune({"adapter.layers_per_slice": [8, 9]}, sampler="grid", folder=world.folder / "none")
+
+
+def test_private_records_are_refused_by_content_from_a_file_and_by_id_from_a_run(world, tmp_path):
+    with s3t.Run.create(tmp_path / "run", recipe=world.recipe, data=world.private) as run:
+        run.delete(records=["r5"])  # what it has forgotten it must not see again, either
+    lines = world.private.read_text().splitlines()
+    with world.data.open("a") as file:
+        file.write(f"{lines[6]}\n")
+    with pytest.raises(DataError, match=r"1 records of .*public.csv are in .*private.csv \('r5'\)"):
+        world.tune(GRID)
+    with pytest.raises(DataError, match=r"are or were in the run .* \('r5'\)"):
+        world.tune(GRID, private=[tmp_path / "run"])
+    assert not (tmp_path / "study").exists()
+
+
+def test_somebody_has_to_say_what_is_private(world):
+    with pytest.raises(InputError, match="nothing says that no private record"):
+        world.tune(GRID, private=[])
+    assert world.tune(GRID, private=[], declared_public=True, trials=1).trials
+
+
+def test_a_field_that_there_is_not_and_a_grid_of_a_range_are_refused(world):
+    with pytest.raises(InputError, match=r"training\.speed: no such field"):
+        world.tune({"training.speed": [1]})
+    with pytest.raises(InputError, match="a grid needs a list"):
+        world.tune({"adapter.rank": {"between": [1, 2]}}, sampler="grid")
+
+
+def test_a_study_of_another_space_is_refused(world):
+    world.tune(GRID, trials=1)
+    with pytest.raises(InputError, match="holds a study of another recipe"):
+        world.tune({"adapter.rank": [2]})
+
+
+def test_the_command_writes_the_best_recipe(world):
+    recipe, space, out = (world.folder / name for name in ("recipe.yaml", "space.yaml", "best.yaml"))
+    recipe.write_text(yaml.safe_dump(world.recipe))
+    space.write_text(yaml.safe_dump(GRID))
+    options = ["--space", space, "--data", world.data, "--validation", world.validation, "--private", world.private]
+    options += ["--study", world.folder / "study", "--out", out, "--sampler", "grid"]
+    done = CliRunner().invoke(app, ["tune", str(recipe), *map(str, options)])
+    assert done.exit_code == 0, done.output
+    assert "best: trial" in done.output
+    again = CliRunner().invoke(app, ["tune", str(recipe), *map(str, options), "--json"])
+    document = json.loads(again.stdout)
+    assert len(document["trials"]) == 4
+    assert yaml.safe_load(out.read_text()) == document["recipe"]
