@@ -90,7 +90,8 @@ PARTS = {
         variants={
             "s3t": {},
             "without cache": {"trunk_cache": False},
-            "without bucketing": {"bucketing": "none"},
+            "without parts": {"bucketing": "none"},
+            "batches of one length": {"bucketing": "length"},
             "with sdpa": {"attention": "sdpa"},
             "float32": {"precision": "float32"},
             "without all": {**SLOW, "precision": "float32"},

@@ -18,6 +18,7 @@ from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
 from s3t.stages.key import AS_ONCE
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
+from s3t.training.batches import parts_of
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -134,7 +135,13 @@ def gradients(model, kind, precision, *, fast, depth):
     )
     seed = partial(stage_seed, 0, Stage(0, (0, 1, 2)[:depth]))
     training = recipe.training.model_copy(
-        update={"epochs": 1, "batch_size": 6, "bucketing": "none", "fused": fast, "fused_lora": fast}
+        update={
+            "epochs": 1,
+            "batch_size": 6,
+            "bucketing": "parts" if fast else "none",
+            "fused": fast,
+            "fused_lora": fast,
+        }
     )
     above, found = {}, []
     for block in range(1, depth):
@@ -153,6 +160,9 @@ def gradients(model, kind, precision, *, fast, depth):
     else:
         examples = Examples([part], encoder)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stage, "PART_TOKENS", {"cpu": 1})
+        if fast and lengths is not None:
+            assert len(parts_of(range(6), lengths, part_tokens=1)) > 1
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, training=training, seed=seed)
     return found

@@ -78,6 +78,7 @@ OTHER = [
     {"training": {"threads": 2}},
     {"training": {"attention": "eager"}},
     {"training": {"bucketing": "none"}},
+    {"training": {"bucketing": "length"}},
     {"training": {"fused": False}},
     {"training": {"fused_lora": False}},
     {"training": {"trunk_cache": False}},

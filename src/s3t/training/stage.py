@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -21,9 +22,13 @@ from s3t.models.blocks import BlockModel, Blocks
 from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
-from s3t.training.batches import epoch_batches
+from s3t.training.batches import epoch_batches, parts_of
 from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
+
+PART_TOKENS = {"cpu": 48, "cuda": 8192}
+"""What a pass and its way back cost beside the tokens in it, in tokens of a small encoder: on a GPU, which wants to be
+filled, so much that a batch of short texts stays whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,18 +122,38 @@ def _fit(
     lengths = examples.lengths if training.bucketing == "length" else None
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
-        vary = seed(f"augment {epoch}")
-        for batch, states, targets in _on_device(examples, order, passes.device, seed=vary):
+        parts = [part for batch in order for part in _parts(batch, examples, training, passes.device)]
+        ready = _on_device(examples, [part.chosen for part in parts], passes.device, seed=seed(f"augment {epoch}"))
+        for part, (batch, states, targets) in zip(parts, ready, strict=True):
             loss = _loss(passes.logits(batch, border=examples.border, states=states), targets)
-            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+            (loss * (len(part.chosen) / part.of)).backward()  # type: ignore[no-untyped-call, unused-ignore]
+            if not part.last:
+                continue
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(own, training.max_grad_norm)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
             steps += 1
-            on_step(len(targets))
+            on_step(part.of)
     return steps
+
+
+class _Part(NamedTuple):
+    """Records of a batch that are passed together."""
+
+    chosen: list[int]
+    of: int
+    """Records of the whole batch."""
+    last: bool
+    """Whether the batch is done then, and a step is made."""
+
+
+def _parts(batch: list[int], examples: Examples, training: Training, device: torch.device) -> list[_Part]:
+    split = [batch]
+    if training.bucketing == "parts" and examples.lengths is not None:
+        split = parts_of(batch, examples.lengths, part_tokens=PART_TOKENS[device.type])
+    return [_Part(chosen, len(batch), number == len(split)) for number, chosen in enumerate(split, start=1)]
 
 
 def _on_device(
