@@ -48,7 +48,7 @@ def in_another_process(path, table, folder):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     content, members = json.loads(done.stdout)
-    return bytes.fromhex(content), tuple((shard, tuple(prefix), key) for shard, prefix, key in members)
+    return bytes.fromhex(content), tuple((shard, tuple(prefix), *rest) for shard, prefix, *rest in members)
 
 
 def delete_until(run, table, wanted):

@@ -29,7 +29,9 @@ class World:
         public = public.assign(id=["q" + name for name in public.id])
         public.iloc[:36].to_csv(self.data, index=False)
         public.iloc[36:].to_csv(self.validation, index=False)
-        self.recipe = tiny.recipe(model, partition={"shards": 1, "slices": 2}, sequences={"budget": 1})
+        self.recipe = tiny.recipe(
+            model, partition={"shards": 1, "slices": 2}, sequences={"budget": 1}, training={"epochs": 8}
+        )
 
     def tune(self, space, **options):
         asked = {"private": [self.private], "trials": 4, "folder": self.folder / "study"} | options
