@@ -21,7 +21,7 @@ ADAPTERS = {
 SLOW_OK = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.mark.parametrize("adapter", ["lora", "ia3"])
+@pytest.mark.parametrize("adapter", ["lora", pytest.param("ia3", marks=pytest.mark.integration)])
 @SLOW_OK
 @given(data=st.data())
 def test_any_schedule_of_deletions_is_exact(adapter, text_model, data):
@@ -38,6 +38,7 @@ def test_any_schedule_of_deletions_is_exact(adapter, text_model, data):
         worlds.close()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("adapter", ["lora", "ia3"])
 @settings(SLOW_OK, max_examples=4)
 @given(data=st.data())
@@ -72,7 +73,7 @@ def hard_requests(recipe, table):
     }
 
 
-@pytest.mark.parametrize("kind", ["text", "image"])
+@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.integration)])
 def test_hard_deletions_are_exact(kind, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
     recipe = tiny.recipe(model, kind=kind)
@@ -121,6 +122,7 @@ def test_a_text_regression_on_pairs_is_exact(text_model, tmp_path):
     worlds.close()
 
 
+@pytest.mark.integration
 def test_more_orders_than_slices_and_a_bigger_budget_share_stages(text_model, tmp_path):
     table = tiny.text_table()
     worlds = make_worlds(tmp_path, tiny.recipe(text_model, sequences={"budget": 6}), table, [["r3"]])
@@ -185,6 +187,7 @@ def test_deleting_between_repairs_is_exact(text_model, tmp_path):
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
 
+@pytest.mark.integration
 def test_digits_are_exact(tmp_path):
     """Once on a real data set: scikit-learn's digits, on an untrained ViT of their size."""
     import pandas as pd

@@ -72,6 +72,7 @@ with s3t.Run.open(sys.argv[1]) as run:
 """
 
 
+@pytest.mark.integration
 def test_a_run_replays_under_another_number_of_threads(trained):
     """The number is the run's own, whatever the process is told."""
     for threads in ("1", "2"):

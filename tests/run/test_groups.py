@@ -39,6 +39,7 @@ def hard_requests(recipe, table):
     }
 
 
+@pytest.mark.integration
 def test_hard_deletions_from_groups_are_exact(text_model, tmp_path):
     recipe, table = grouped_recipe(text_model), grouped_table(SOME_RARE)
     for name, requests in hard_requests(recipe, table).items():

@@ -65,6 +65,7 @@ def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
         assert ours >= exact_worth(bms(setting), setting) - 1e-9
 
 
+@pytest.mark.integration
 @settings(deadline=None, max_examples=4)
 @given(st.integers(13, 14), st.integers(1, 15), st.integers(0, 100))
 def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
@@ -177,6 +178,7 @@ def test_it_ends_with_cyclic_orders_when_the_evaluations_are_spent(monkeypatch):
     assert len(set(orders)) == 6
 
 
+@pytest.mark.integration
 def test_it_serves_deeper_than_bms_under_declared_priors():
     """Mean ratio over flat Dirichlet priors, at equal budget."""
     ratios = []
