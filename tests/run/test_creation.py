@@ -6,6 +6,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 import s3t
 from s3t.disk import temporary_name
 from tests import tiny
