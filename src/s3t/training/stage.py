@@ -26,7 +26,7 @@ from s3t.training.batches import epoch_batches, parts_of
 from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
 
-PART_TOKENS = {"cpu": 48, "cuda": 8192}
+PART_TOKENS = {"cpu": 128, "cuda": 8192}
 """What a pass and its way back cost beside the tokens in it, in tokens of a small encoder: on a GPU, which wants to be
 filled, so much that a batch of short texts stays whole."""
 
