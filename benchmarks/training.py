@@ -90,7 +90,7 @@ PARTS = {
         variants={
             "s3t": {},
             "without cache": {"trunk_cache": False},
-            "without parts": {"bucketing": "none"},
+            "without packing": {"bucketing": "none"},
             "batches of one length": {"bucketing": "length"},
             "with sdpa": {"attention": "sdpa"},
             "float32": {"precision": "float32"},

@@ -11,7 +11,7 @@ from s3t.stages.key import AS_ONCE
 
 DIGESTS = ("d0", "d1")
 
-RESOLVED = {"precision": "float32", "threads": 1, "attention": "sdpa", "trunk_cache": True}
+RESOLVED = {"precision": "float32", "threads": 1, "attention": "sdpa", "bucketing": "packed", "trunk_cache": True}
 
 
 def key(

@@ -1,5 +1,7 @@
 """The numeric environment is resolved, held and put back."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -7,7 +9,7 @@ from s3t.models.assembly import Abilities
 from s3t.recipe import Training
 from s3t.training import environment, exact_numerics, resolve_device, resolved
 
-ABLE = Abilities(sdpa=True, trunk=True)
+ABLE = Abilities(sdpa=True, trunk=True, packing=True)
 
 
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
@@ -28,15 +30,21 @@ def test_auto_threads_are_as_many_as_torch_takes():
 )
 def test_auto_attention_is_torchs_where_the_model_has_it_and_it_is_fast(precision, sdpa, attention):
     training = Training(device="cpu", precision=precision)
-    assert resolved(training, Abilities(sdpa=sdpa, trunk=True)).attention == attention
+    assert resolved(training, replace(ABLE, sdpa=sdpa)).attention == attention
     asked = training.model_copy(update={"attention": "model"})
     assert resolved(asked, ABLE).attention == "model"
 
 
 @pytest.mark.parametrize("trunk", [True, False])
 def test_the_trunk_is_kept_where_the_model_allows_it(trunk):
-    assert resolved(Training(), Abilities(sdpa=True, trunk=trunk)).trunk_cache is trunk
+    assert resolved(Training(), replace(ABLE, trunk=trunk)).trunk_cache is trunk
     assert resolved(Training(trunk_cache=False), ABLE).trunk_cache is False
+
+
+@pytest.mark.parametrize(("packing", "bucketing"), [(True, "packed"), (False, "none")])
+def test_texts_share_rows_where_the_model_allows_it(packing, bucketing):
+    assert resolved(Training(), replace(ABLE, packing=packing)).bucketing == bucketing
+    assert resolved(Training(bucketing="length"), ABLE).bucketing == "length"
 
 
 def test_nothing_is_computed_with_an_auto_left():

@@ -17,7 +17,8 @@ from s3t.models.alone import ALONE
 from s3t.models.base import check_model, load_base
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
-from s3t.models.passes import Passes, pack_states, padded_states
+from s3t.models.packing import pack
+from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
 from s3t.recipe import Recipe
@@ -25,6 +26,9 @@ from s3t.recipe import Recipe
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
 # a missing package.
 _UNFIT = (ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError, OSError, ImportError)
+
+_ROUNDING = 1e-2
+"""What rounding may change, as a share of what a mistake would."""
 
 
 def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, Encoder]:
@@ -51,10 +55,12 @@ class Abilities:
     trunk: bool
     """A pass can start at any block's border: what lies below is the base model's in every stage, and no part of the
     head; and with states of each record alone it gives what the whole pass gives."""
+    packing: bool
+    """Texts that share a row, each blind to the others, give what each gives in a row of its own."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
-    """Whether the model can be trained by the recipe: layers, modules, encoder; then all blocks on, and three inputs.
+    """Whether the model can be trained by the recipe: layers, modules, encoder; then all blocks on, and a few inputs.
 
     Raises:
         RecipeError: with every problem found.
@@ -91,10 +97,18 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         varied = recipe.image.varies or recipe.method.direction == "bottom-up"
         fixed = frozen and not varied and max(borders) > 0
         trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
+        packing = recipe.task.is_text and _can_pack(model.passes, encoder.collate(records))
+    problems = []
     if recipe.training.trunk_cache is True and not trunk:
-        problem = "this model gives something else when a pass starts at a block's border; set it to auto"
-        raise RecipeError("the recipe", [f"training.trunk_cache: {problem}"])
-    return Abilities(sdpa=bool(getattr(type(model.base.model), "_supports_sdpa", False)), trunk=trunk)
+        what = "this model gives something else when a pass starts at a block's border"
+        problems.append(f"training.trunk_cache: {what}; set it to auto")
+    if recipe.training.bucketing == "packed" and not packing:
+        what = "this model may give something else for texts that share a row"
+        problems.append(f"training.bucketing: {what}; set it to auto")
+    if problems:
+        raise RecipeError("the recipe", problems)
+    sdpa = bool(getattr(type(model.base.model), "_supports_sdpa", False))
+    return Abilities(sdpa=sdpa, trunk=trunk, packing=packing)
 
 
 def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:
@@ -112,10 +126,26 @@ def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, reco
     return True
 
 
+def _can_pack(passes: Passes, batch: Batch) -> bool:
+    """Whether packing changes nothing but rounding: far less than texts of a row that see each other would."""
+    packing = pack(batch["attention_mask"])
+    if len(packing.taken) == len(batch["attention_mask"]):
+        return False  # the recipe's texts are cut so short that none fits beside another
+    try:
+        whole = passes.logits(batch)
+        error = (passes.logits(batch, packing=packing) - whole).abs().max()
+        seeing = packing._replace(same=torch.ones_like(packing.same))
+        leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
+    except _UNFIT:
+        return False
+    return bool(error < _ROUNDING * leak)
+
+
 def _inputs(recipe: Recipe) -> pa.Table:
     if recipe.task.is_text:
         names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
-        return pa.table({name: ["one", "one two three", "three four"] for name in names})
+        long = "one two three four five six seven eight nine ten"
+        return pa.table({name: ["one", "one two three", "three four", long] for name in names})
     images = []
     for color in ("black", "white", "gray"):
         content = io.BytesIO()

@@ -8,13 +8,14 @@ so masks, positions and the head are the model's.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from s3t.models.base import Base
+from s3t.models.packing import Packing, packed_layers
 
 Batch = Mapping[str, Tensor]
 
@@ -46,7 +47,9 @@ class Passes:
         """The border between the last layer and the head."""
         return len(self._layers)
 
-    def logits(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
+    def logits(
+        self, batch: Batch, *, border: int = 0, states: Tensor | None = None, packing: Packing | None = None
+    ) -> Tensor:
         """The model's logits.
 
         Args:
@@ -54,8 +57,13 @@ class Passes:
             border: where the pass starts, if there are states.
             states: batch x tokens x width, the input of the layer at the border (of the head, at the last one); None:
                 the pass starts at the inputs.
+            packing: of the batch; the layers then compute on its rows.
+
+        Raises:
+            TypeError: the layers cannot be told of a packing.
+            ValueError: nor may they.
         """
-        with self._starting(border, states):
+        with self._starting(border, states), self._packed(0 if states is None else border, packing):
             logits: Tensor = self._model(**batch).logits
         return logits
 
@@ -81,6 +89,12 @@ class Passes:
             with suppress(_Stop):
                 self._model(**batch)
         return found
+
+    def _packed(self, border: int, packing: Packing | None) -> AbstractContextManager[None]:
+        if packing is None:
+            return nullcontext()
+        boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
+        return packed_layers(self._layers[border:], packing, boolean=boolean)
 
     @contextmanager
     def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> Iterator[None]:

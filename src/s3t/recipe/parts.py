@@ -284,10 +284,11 @@ class Training(Part):
     """How attention is computed: eager (matrix products one by one), sdpa (torch's scaled_dot_product_attention), or as
     transformers chooses for the model. auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model
     has it; resolved at init and kept."""
-    bucketing: Literal["parts", "length", "none"] = "parts"
-    """parts: batches are drawn from all records, and each is computed in parts of texts of like length, which are
-    hardly padded; the gradient is the same. length: texts of like length share a batch; faster, and in few epochs less
-    accurate. none: batches are drawn from all records, and padded to their longest."""
+    bucketing: Literal["auto", "packed", "length", "none"] = "auto"
+    """packed: batches are drawn from all records, and texts of a batch share rows, each blind to the others; the
+    gradient is the same. none: each text has a row, padded to the longest. length: texts of like length share a batch;
+    fast with any model, and in few epochs less accurate. auto: packed where a trial at init shows that the model gives
+    the same, else none; resolved at init and kept."""
     trunk_cache: Literal["auto"] | bool = "auto"
     """Compute what lies below a block once a slice, not at every step. auto: where a trial at init shows that the model
     gives the same from there; resolved at init and kept."""

@@ -1,5 +1,4 @@
-"""The batches of an epoch, and the parts in which one is computed: functions of the records' number, of their lengths,
-and of a seed."""
+"""The batches of an epoch: a function of the number of records, of their lengths, and of a seed."""
 
 from __future__ import annotations
 
@@ -38,33 +37,6 @@ def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[i
     for pool in cut(order, POOL_BATCHES * batch_size):
         batches += cut(sorted(pool, key=lengths.__getitem__), batch_size)
     return [batches[number] for number in torch.randperm(len(batches), generator=generator).tolist()]
-
-
-def parts_of(batch: Sequence[int], lengths: Sequence[int], *, part_tokens: float) -> list[list[int]]:
-    """A batch in parts of like length, so that a part is hardly padded: the split that costs the least.
-
-    A part costs as many tokens as its records have when all are as long as its longest, and `part_tokens` more.
-
-    Args:
-        batch: positions of records.
-        lengths: of all records, by position.
-        part_tokens: what a pass costs beside its tokens, in tokens.
-
-    >>> parts_of([0, 1, 2, 3], [90, 10, 95, 12], part_tokens=50)
-    [[1, 3], [0, 2]]
-    """
-    order = sorted(batch, key=lengths.__getitem__)  # stable
-    costs, starts = [0.0], [0]
-    for end in range(1, len(order) + 1):
-        longest = lengths[order[end - 1]]
-        cost, start = min((costs[start] + part_tokens + (end - start) * longest, start) for start in range(end))
-        costs.append(cost)
-        starts.append(start)
-    parts, end = [], len(order)
-    while end:
-        parts.append(order[starts[end] : end])
-        end = starts[end]
-    return parts[::-1]
 
 
 def cut(order: list[int], size: int) -> list[list[int]]:

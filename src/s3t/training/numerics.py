@@ -54,8 +54,11 @@ def resolved(training: Training, abilities: Abilities) -> Training:
         slow = device.type == "cpu" and precision == "bfloat16"
         attention = "sdpa" if abilities.sdpa and not slow else "eager"
     cached = abilities.trunk if training.trunk_cache == "auto" else training.trunk_cache
-    settled = {"precision": precision, "threads": threads, "attention": attention, "trunk_cache": cached}
-    return training.model_copy(update=settled)
+    bucketing = training.bucketing
+    if bucketing == "auto":
+        bucketing = "packed" if abilities.packing else "none"
+    settled = {"precision": precision, "threads": threads, "attention": attention}
+    return training.model_copy(update=settled | {"bucketing": bucketing, "trunk_cache": cached})
 
 
 def _has_bfloat16(device: torch.device) -> bool:

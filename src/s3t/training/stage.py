@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,16 +18,13 @@ from transformers import get_scheduler
 
 from s3t.errors import TrainingError
 from s3t.models.blocks import BlockModel, Blocks
+from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
-from s3t.training.batches import epoch_batches, parts_of
+from s3t.training.batches import epoch_batches
 from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
-
-PART_TOKENS = {"cpu": 128, "cuda": 8192}
-"""What a pass and its way back cost beside the tokens in it, in tokens of a small encoder: on a GPU, which wants to be
-filled, so much that a batch of short texts stays whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,46 +116,30 @@ def _fit(
     scheduler = get_scheduler(name, optimizer, num_warmup_steps=warmup, num_training_steps=total)
     steps = 0
     lengths = examples.lengths if training.bucketing == "length" else None
+    packed = training.bucketing == "packed" and examples.lengths is not None
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
-        parts = [part for batch in order for part in _parts(batch, examples, training, passes.device)]
-        ready = _on_device(examples, [part.chosen for part in parts], passes.device, seed=seed(f"augment {epoch}"))
-        for part, (batch, states, targets) in zip(parts, ready, strict=True):
-            loss = _loss(passes.logits(batch, border=examples.border, states=states), targets)
-            (loss * (len(part.chosen) / part.of)).backward()  # type: ignore[no-untyped-call, unused-ignore]
-            if not part.last:
-                continue
+        vary = seed(f"augment {epoch}")
+        for batch, states, targets, packing in _on_device(examples, order, passes.device, seed=vary, packed=packed):
+            loss = _loss(passes.logits(batch, border=examples.border, states=states, packing=packing), targets)
+            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(own, training.max_grad_norm)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
             steps += 1
-            on_step(part.of)
+            on_step(len(targets))
     return steps
 
 
-class _Part(NamedTuple):
-    """Records of a batch that are passed together."""
-
-    chosen: list[int]
-    of: int
-    """Records of the whole batch."""
-    last: bool
-    """Whether the batch is done then, and a step is made."""
-
-
-def _parts(batch: list[int], examples: Examples, training: Training, device: torch.device) -> list[_Part]:
-    split = [batch]
-    if training.bucketing == "parts" and examples.lengths is not None:
-        split = parts_of(batch, examples.lengths, part_tokens=PART_TOKENS[device.type])
-    return [_Part(chosen, len(batch), number == len(split)) for number, chosen in enumerate(split, start=1)]
-
-
 def _on_device(
-    examples: Examples, order: Sequence[Sequence[int]], device: torch.device, *, seed: int
-) -> Iterator[tuple[Batch, Tensor | None, Tensor]]:
-    """Each batch with its states and targets. For a GPU the next one is on its way while one is computed on."""
+    examples: Examples, order: Sequence[Sequence[int]], device: torch.device, *, seed: int, packed: bool
+) -> Iterator[tuple[Batch, Tensor | None, Tensor, Packing | None]]:
+    """Each batch with its states, targets and, if wanted, packing.
+
+    For a GPU the next one is on its way while one is computed on.
+    """
     waiting = None
     for chosen in order:
         batch, states = examples.batch(chosen, seed=seed)
@@ -167,6 +147,7 @@ def _on_device(
             {name: _moved(tensor, device) for name, tensor in batch.items()},
             None if states is None else _moved(states, device),
             _moved(examples.targets[chosen], device),
+            Packing(*(_moved(tensor, device) for tensor in pack(batch["attention_mask"]))) if packed else None,
         )
         if device.type != "cuda":
             yield ready

@@ -1,0 +1,122 @@
+"""Several short texts in one row, each blind to the others: a pass through the layers with hardly a token of padding.
+
+What the layers compute of a text is the same but for rounding, where nothing but attention looks from token to token,
+and positions are added below the layers. Whether that is so of a model, `assembly` tries out.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+
+class Packing(NamedTuple):
+    """How the tokens of a batch lie in fewer rows. Tokens are counted row after row, of the batch or of the packing."""
+
+    taken: Tensor
+    """Rows x width, int64: at each place of the packing, which token of the batch. At a place that stays empty, the
+    first."""
+    found: Tensor
+    """Batch x longest, int64: for each token of the batch its place in the packing. For padding, the first."""
+    same: Tensor
+    """Rows x 1 x width x width, bool: whether two places of a row hold tokens of one text. Empty places count as a text
+    of their own, for attention to nothing at all is no number."""
+
+
+def pack(mask: Tensor) -> Packing:
+    """Lay the texts of a batch into as few rows as first-fit-decreasing finds; a row is as wide as the longest text.
+
+    Args:
+        mask: batch x longest; 1 where there is a token, 0 where there is padding. On the CPU.
+    """
+    count, width = mask.shape
+    tokens = [row.nonzero().squeeze(1).add(number * width) for number, row in enumerate(mask)]
+    rows = fitted([len(one) for one in tokens], width)
+    taken = torch.zeros(len(rows), width, dtype=torch.int64)
+    text = torch.zeros(len(rows), width, dtype=torch.int64)
+    found = torch.zeros(count * width, dtype=torch.int64)
+    for index, row in enumerate(rows):
+        laid = torch.cat([tokens[number] for number in row])
+        taken[index, : len(laid)] = laid
+        text[index, : len(laid)] = laid // width + 1
+        found[laid] = torch.arange(len(laid)) + index * width
+    return Packing(taken, found.reshape(count, width), (text[:, :, None] == text[:, None, :])[:, None])
+
+
+def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
+    """Numbers of texts, row by row: the longest first, each in the first row that has room for it.
+
+    >>> fitted([2, 9, 5, 3], 9)
+    [[1], [2, 3], [0]]
+    """
+    rows: list[list[int]] = []
+    room: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):  # stable
+        fits = next((row for row, free in enumerate(room) if free >= lengths[number]), None)
+        if fits is None:
+            fits = len(rows)
+            rows.append([])
+            room.append(width)
+        rows[fits].append(number)
+        room[fits] -= lengths[number]
+    return rows
+
+
+@contextmanager
+def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool) -> Iterator[None]:
+    """While within, the first layer gets the packing's rows, each attends within its texts, and the last hands on the
+    batch as it was, with states of nothing in particular at its padding.
+
+    Args:
+        layers: those that the pass goes through, in order.
+        packing: of the batch that the model is called with.
+        boolean: what kind of mask a layer takes that is given none; else one that is added.
+
+    Raises:
+        TypeError: when called, a layer takes no attention_mask.
+        ValueError: when called, a layer takes other tensors, which may tell it of positions.
+    """
+    masks: dict[torch.dtype, Tensor] = {torch.bool: packing.same}
+
+    def mask(given: Tensor | None, states: Tensor) -> Tensor:
+        kind = given.dtype if given is not None else torch.bool if boolean else states.dtype
+        if kind not in masks:
+            blind = torch.zeros(packing.same.shape, dtype=kind, device=packing.same.device)
+            masks[kind] = blind.masked_fill_(~packing.same, torch.finfo(kind).min)
+        return masks[kind]
+
+    def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        names = list(inspect.signature(layer.forward).parameters)
+        given = dict(zip(names, args, strict=False)) | kwargs
+        states = given.pop("hidden_states", None)
+        if states is None or "attention_mask" not in given:
+            raise TypeError(f"{type(layer).__name__} takes no hidden_states and attention_mask")
+        masked = mask(given.pop("attention_mask"), states)
+        if any(_holds_tensors(value) for value in given.values()):
+            raise ValueError(f"{type(layer).__name__} takes other tensors than hidden_states and attention_mask")
+        if layer is layers[0]:
+            states = states.flatten(0, 1).index_select(0, packing.taken.flatten()).unflatten(0, packing.taken.shape)
+        changed = {"hidden_states": states, "attention_mask": masked}
+        return tuple(changed.get(name, value) for name, value in zip(names, args, strict=False)), kwargs | {
+            name: value for name, value in changed.items() if name in kwargs
+        }
+
+    def leave(_layer: nn.Module, _args: Any, output: Any) -> Any:
+        states = output[0] if isinstance(output, tuple) else output
+        states = states.flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
+        return (states, *output[1:]) if isinstance(output, tuple) else states
+
+    with ExitStack() as stack:
+        for layer in layers:
+            stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
+        stack.callback(layers[-1].register_forward_hook(leave).remove)
+        yield
+
+
+def _holds_tensors(value: object) -> bool:
+    return isinstance(value, Tensor) or (isinstance(value, tuple | list) and any(map(_holds_tensors, value)))
