@@ -43,6 +43,7 @@ from s3t.models.source import model_folder
 from s3t.models.stacked import prepare
 from s3t.prediction.aggregate import Scores
 from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
 from tests.plain import member_logits, random_chain
 
@@ -109,7 +110,8 @@ class Case:
             [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
             for chain in self.chains
         ]
-        self.ensemble = Ensemble(self.model, self.encoder, training=self.training, batch_size=BATCH, window_batches=64)
+        windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
+        self.ensemble = Ensemble(self.model, windows, training=self.training)
 
     def ways(self) -> dict[str, Callable[[], Scores]]:
         """What is compared, by name."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 import experiments
-from experiments.runner import NAMES, draw, run
+from experiments.runner import NAMES, draw, run, smoke
 
 
 def main() -> None:
@@ -14,9 +14,14 @@ def main() -> None:
         prog="python -m experiments", description=experiments.__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("name", choices=[*NAMES, "all"], metavar="NAME", help=", ".join([*NAMES, "or all"]))
+    parser.add_argument("--smoke", action="store_true", help="at a small size, into a folder that goes: that it works")
     parser.add_argument("--draw", action="store_true", help="draw again from results.json; compute nothing")
     options = parser.parse_args()
-    for name in NAMES if options.name == "all" else [options.name]:
+    names = NAMES if options.name == "all" else [options.name]
+    if options.smoke:
+        smoke(names)
+        return
+    for name in names:
         if options.draw:
             draw(name)
         else:

@@ -44,6 +44,9 @@ LOOKS = {
     "first": Look("#D55E00", "-", "v"),
     "uniform": Look("#000000", "-.", ""),
     "paper": Look("#000000", "", "X"),
+    "protosisa": Look("#767676", ":", ""),
+    "full": Look("#009E73", "-.", "o"),
+    "largest budget": Look("#CC79A7", "-", ""),
 }
 
 _PARAMETERS = {

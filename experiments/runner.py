@@ -6,9 +6,11 @@ import hashlib
 import importlib
 import json
 import math
+import os
 import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -32,7 +34,20 @@ NAMES = (
     "bms_random",
     "bms_sorted_cyclic",
     "storage",
+    "slice_wise",
+    "deleted_slices",
+    "deletion_accuracy",
+    "thousand_requests",
+    "layers_per_slice",
+    "sequential",
+    "trained_layers",
+    "protosisa_weights",
+    "sequence_ensembles",
+    "design_ablation",
+    "kept_accuracy",
 )
+TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
+"""They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
 DIGITS = 8
 """Of every number written: more would be noise in the file's history."""
 NOTHING = 1e-12
@@ -64,29 +79,26 @@ def experiment(name: str) -> Experiment:
     return cast(Experiment, importlib.import_module(f"experiments.{name}.experiment"))
 
 
-def run(name: str, *, into: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Path:
+def run(name: str, *, into: Path | None = None, smoke: bool = False) -> Path:
     """Compute an experiment, write results.json, and draw it.
 
     Args:
         name: one of NAMES.
         into: a folder for what it leaves; by default its own.
-        overrides: of its config.yaml.
+        smoke: at the small size of its config.yaml: that it works, no measurement.
 
     Returns:
         The folder.
     """
     chosen = experiment(name)
     folder = into or FOLDER / name
-    config = load(chosen.Config, FOLDER / name / "config.yaml", overrides)
+    config = load(chosen.Config, FOLDER / name / "config.yaml", smoke=smoke)
     partial = Partial(folder / "partial.json", _digest(name, config))
     commit = _commit(name)
-    with _bar() as progress:
-        points = list(chosen.points(config))
-        task = progress.add_task(name, total=len(points), completed=0)
-        rows = []
-        for point in points:
-            rows.append(partial.row(point) or partial.keep(point, *_timed(chosen, config, point)))
-            progress.advance(task)
+    rows = [
+        partial.row(point) or partial.keep(point, *_timed(chosen, config, point))
+        for point in _told(name, chosen.points(config))
+    ]
     result = {
         "experiment": name,
         "commit": commit,
@@ -103,6 +115,15 @@ def run(name: str, *, into: Path | None = None, overrides: Mapping[str, Any] | N
     partial.remove()
     draw(name, folder)
     return folder
+
+
+def smoke(names: Sequence[str]) -> None:
+    """Run experiments at the small size of their config.yaml, in a folder that goes: that they work."""
+    with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder:
+        os.environ["S3T_EXPERIMENTS"] = str(Path(folder) / "kept")
+        for name in names:
+            (Path(folder) / name).mkdir()
+            run(name, into=Path(folder) / name, smoke=True)
 
 
 def draw(name: str, folder: Path | None = None) -> None:
@@ -185,7 +206,7 @@ def _key(point: Row) -> str:
 def _digest(name: str, config: Settings) -> str:
     """Of settings and code of the experiment and of the package: rows are not kept over a change of them."""
     digest = hashlib.sha256(config.model_dump_json().encode())
-    for path in _code(name):
+    for path in [FOLDER / name / "experiment.py"] if name in TRAINED else _code(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
@@ -193,6 +214,8 @@ def _digest(name: str, config: Settings) -> str:
 def _code(name: str) -> list[Path]:
     """What the rows depend on, besides the settings."""
     package = FOLDER.parent / "src" / "s3t"
+    if name in TRAINED:
+        return [*FOLDER.glob("*.py"), *(FOLDER / name).glob("*.py"), *package.rglob("*.py")]
     return [
         FOLDER / "systems.py",
         FOLDER / "quality.py",
@@ -221,11 +244,14 @@ def _text(result: Row) -> str:
     return f'{head[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
-def _bar() -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
+def _told(name: str, points: Sequence[Row]) -> Iterator[Row]:
+    """The points, each told of as it is begun; what trains has a progress bar of its own, so here is a line."""
+    console = Console(stderr=True)
+    if name in TRAINED:
+        for number, point in enumerate(points, start=1):
+            console.print(f"{name}, {number} of {len(points)}: {json.dumps(point)}", highlight=False)
+            yield point
+        return
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console) as progress:
+        yield from progress.track(points, description=name)

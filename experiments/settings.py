@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -22,10 +21,17 @@ class Settings(BaseModel):
 S = TypeVar("S", bound=Settings)
 
 
-def load(kind: type[S], path: Path, overrides: Mapping[str, Any] | None = None) -> S:
-    """The settings in a file, some of them overridden.
+def load(kind: type[S], path: Path, *, smoke: bool = False) -> S:
+    """The settings in a file.
+
+    Args:
+        kind: which settings.
+        path: of the file.
+        smoke: those of its `smoke` part in the place of others: a small size, to see that it works.
 
     Raises:
         pydantic.ValidationError: with everything that is wrong.
     """
-    return kind.model_validate({**yaml.safe_load(path.read_text()), **(overrides or {})})
+    found = yaml.safe_load(path.read_text())
+    small = found.pop("smoke", {})
+    return kind.model_validate(found | small if smoke else found)

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.machine import describe
 from experiments import methods
-from experiments.methods.experiment import Config, banking77, measure, smoke
+from experiments.methods.experiment import Config, measure
 from experiments.methods.table import table
 from experiments.settings import load
+from experiments.tasks import task
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results.json"
-SMOKE = {"rounds": 1, "max_length": 8, "training": {"epochs": 1, "batch_size": 16, "learning_rate": 2e-3}}
 
 
 def main() -> None:
@@ -28,24 +27,23 @@ def main() -> None:
         formatter_class=argparse.RawTextHelpFormatter,
     )
     parser.add_argument("--smoke", action="store_true", help="a few made-up records, one round: that it works")
-    parser.add_argument("--data", default=os.environ.get("S3T_DATA", "../shared/data"), help="folder of real data")
     parser.add_argument("--method", action="append", help="measure this method alone; may be repeated")
     parser.add_argument("--results", help="file of results; methods that are there are not measured again")
     options = parser.parse_args()
     if options.smoke and options.results is None:
         parser.error("--smoke measures nothing that may be kept: name another file with --results")
-    config = load(Config, FOLDER / "config.yaml", SMOKE if options.smoke else None)
+    config = load(Config, FOLDER / "config.yaml", smoke=options.smoke)
     unknown = sorted(set(options.method or ()) - config.methods.keys())
     if unknown:
         parser.error(f"no method is called {', '.join(unknown)}; there are {', '.join(config.methods)}")
     path = Path(options.results or RESULTS)
-    task = smoke() if options.smoke else banking77(Path(options.data))
+    records = task("banking77", made_up=options.smoke)
     found = _kept(path, config)
     for name in options.method or config.methods:
         if name in found["rows"]:
             continue
         with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder:
-            row = measure(config, name, task, Path(folder))
+            row = measure(config, name, records, Path(folder))
         found["rows"][name] = row | {"commit": describe()["commit"]}
         path.write_text(json.dumps(found, indent=2) + "\n")
     print(table(found))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import random
 import shutil
 import statistics
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 from pydantic import Field
 
 import s3t
+from experiments.runs import remembering_in
 from experiments.settings import Settings
+from experiments.tasks import Task
 
 
 class Config(Settings):
@@ -32,10 +29,6 @@ class Config(Settings):
     """B, of s3t."""
     rounds: int = Field(ge=1)
     """Random orders of deletion."""
-    base_model: str
-    """As in a recipe."""
-    max_length: int = Field(ge=1)
-    """Tokens a text."""
     training: dict[str, Any]
     """Of the recipe."""
     adapter: dict[str, Any]
@@ -46,37 +39,7 @@ class Config(Settings):
     """What differs of the recipe, by the name in the table."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """Records with the columns text and label."""
-
-    train: pd.DataFrame
-    test: pd.DataFrame
-    labels: list[str]
-
-
-def banking77(data: Path) -> Task:
-    """The real task."""
-    table = pd.read_parquet(data / "banking77" / "banking77.parquet").rename(columns={"category": "label"})
-    labels = json.loads((data / "banking77" / "categories.json").read_text())
-    train, test = (table[table.split == split][["text", "label"]] for split in ("train", "test"))
-    return Task(train=_numbered(train), test=_numbered(test), labels=labels)
-
-
-def smoke() -> Task:
-    """A few made-up records in three labels: that it works, no measurement."""
-    things = {"fruit": ["apple", "pear", "plum", "fig"], "tool": ["saw", "axe", "drill"], "city": ["Oslo", "Rome"]}
-    said = ["a {}", "the {}", "my {} is here", "where is the {}", "no {} today", "we saw a {}", "this {} is old"]
-    rows = [(phrase.format(thing), label) for label, names in things.items() for thing in names for phrase in said]
-    table = pd.DataFrame(rows, columns=["text", "label"])
-    return Task(train=_numbered(table), test=_numbered(table), labels=list(things))
-
-
-def _numbered(table: pd.DataFrame) -> pd.DataFrame:
-    return table.drop_duplicates("text").reset_index(drop=True).assign(id=lambda rows: "r" + rows.index.astype(str))
-
-
-def recipe_of(config: Config, name: str, labels: list[str]) -> dict[str, Any]:
+def recipe_of(config: Config, name: str, task: Task) -> dict[str, Any]:
     """A method's recipe."""
     own: Mapping[str, Any] = config.methods[name]
     blockwise = "method" not in own
@@ -85,11 +48,7 @@ def recipe_of(config: Config, name: str, labels: list[str]) -> dict[str, Any]:
         size = {"layers": config.layers_per_slice * config.slices}
     partition = {"shards": config.shards, "slices": config.slices, "salt": "methods"}
     return {
-        "task": "text-classification",
-        "base_model": config.base_model,
-        "columns": {"id": "id", "text": "text", "label": "label"},
-        "labels": labels,
-        "text": {"max_length": config.max_length},
+        **task.recipe,
         "partition": partition | own.get("partition", {}),
         "adapter": config.adapter | size,
         "training": config.training | {"seed": config.seed} | own.get("training", {}),
@@ -106,9 +65,9 @@ def measure(config: Config, name: str, task: Task, folder: Path) -> dict[str, An
         task: its records.
         folder: for the runs; empty.
     """
-    recipe = recipe_of(config, name, task.labels)
+    recipe = recipe_of(config, name, task)
     with (
-        _state(folder / "state"),
+        remembering_in(folder),
         s3t.Run.create(folder / "run", recipe=recipe, data=task.train) as run,
     ):
         seconds = run.train(progress=s3t.ProgressBar()).seconds
@@ -144,7 +103,7 @@ def delete_until_dead(run: Path, copy: Path, order: list[str]) -> tuple[int, lis
     copy.mkdir()
     shutil.copytree(run, copy / "run")
     spent: list[float] = []
-    with _state(copy / "state"), s3t.Run.open(copy / "run") as opened:
+    with remembering_in(copy), s3t.Run.open(copy / "run") as opened:
         for record in order:
             started = time.perf_counter()
             report = opened.delete(records=[record])
@@ -152,16 +111,3 @@ def delete_until_dead(run: Path, copy: Path, order: list[str]) -> tuple[int, lis
             if not any(report.status.depths):
                 break
     return len(spent), spent
-
-
-@contextmanager
-def _state(folder: Path) -> Iterator[None]:
-    before = os.environ.get("S3T_STATE")
-    os.environ["S3T_STATE"] = str(folder)
-    try:
-        yield
-    finally:
-        if before is None:
-            del os.environ["S3T_STATE"]
-        else:
-            os.environ["S3T_STATE"] = before

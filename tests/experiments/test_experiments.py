@@ -12,43 +12,11 @@ from experiments import runner
 from experiments.distance_cyclic.experiment import counting_bound
 from experiments.runner import FOLDER, NAMES, draw, experiment, results, rounded, run
 from experiments.settings import load
-from experiments.storage.experiment import Shape, sizes
+from experiments.storage.experiment import sizes
 from s3t.sequences import Setting, cyclic, mean_distance
 
 FILES = ("README.md", "config.yaml", "experiment.py", "figure.png", "figure.py", "results.json")
 
-SMALL_VIT = {
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 6,
-    "num_attention_heads": 2,
-    "image_size": 16,
-    "patch_size": 8,
-}
-TINY = {
-    "deletion_rate_budget": {"slices": 4, "budgets": [1, 2, 4, 6], "trials": 20},
-    "deletion_rate_scaling": {
-        "slices": 4,
-        "budgets": [1, 4],
-        "small_budget": 2,
-        "shard_counts": [1, 3],
-        "slice_counts": [4, 5],
-        "trials": 20,
-    },
-    "deletion_rate_prior": {
-        "shards": 2,
-        "slices": 4,
-        "budgets": [1, 4],
-        "systems": 3,
-        "survival_systems": 1,
-        "survival_budgets": [1],
-        "trials": 20,
-    },
-    "distance_cyclic": {"slices": 3, "budgets": {"first": 1, "last": 6}, "draws": 2},
-    "bms_random": {"slices": 4, "budgets": [1, 2, 4], "priors": 2, "draws": 2},
-    "bms_sorted_cyclic": {"slice_counts": [3, 4], "slices": 4, "budgets": [1, 4], "priors": 2},
-    "storage": {"budgets": [1, 2, 3, 8], "trials": 20, "model": SMALL_VIT, "layers_per_slice": 1},
-}
 CHEAP = {
     "deletion_rate_budget": lambda row: True,
     "deletion_rate_scaling": lambda row: True,
@@ -63,9 +31,9 @@ every_name = pytest.mark.parametrize("name", NAMES)
 
 @every_name
 def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
-    run(name, into=tmp_path, overrides=TINY[name])
+    run(name, into=tmp_path, smoke=True)
     found = results(name, tmp_path)
-    assert len(found["rows"]) == len(experiment(name).points(config_of(name, TINY[name])))
+    assert len(found["rows"]) == len(experiment(name).points(config_of(name, smoke=True)))
     assert {"commit", "date", "seed", "seconds", "machine", "versions", "config", "summary"} <= set(found)
     picture = (tmp_path / "figure.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
@@ -78,7 +46,7 @@ def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_pat
     pair = []
     for part in ("one", "two"):
         (tmp_path / part).mkdir()
-        run(name, into=tmp_path / part, overrides=TINY[name])
+        run(name, into=tmp_path / part, smoke=True)
         found = results(name, tmp_path / part)
         pair.append((found["rows"], found["summary"], (tmp_path / part / "figure.png").read_bytes()))
     assert pair[0] == pair[1]
@@ -87,7 +55,7 @@ def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_pat
 def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
     name = "deletion_rate_budget"
     (tmp_path / "whole").mkdir()
-    run(name, into=tmp_path / "whole", overrides=TINY[name])
+    run(name, into=tmp_path / "whole", smoke=True)
     monkeypatch.setattr(runner, "SECONDS_KEPT", 0)
     chosen, measured = experiment(name), []
     measure = chosen.measure
@@ -100,10 +68,10 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
 
     monkeypatch.setattr(chosen, "measure", stopping)
     with pytest.raises(KeyboardInterrupt):
-        run(name, into=tmp_path, overrides=TINY[name])
+        run(name, into=tmp_path, smoke=True)
     assert (tmp_path / "partial.json").exists()
     measured.append("stopped")
-    run(name, into=tmp_path, overrides=TINY[name])
+    run(name, into=tmp_path, smoke=True)
     assert measured == [1, 2, "stopped", 4, 6]
     assert results(name, tmp_path)["rows"] == results(name, tmp_path / "whole")["rows"]
     assert not (tmp_path / "partial.json").exists()
@@ -174,10 +142,10 @@ def test_the_table_of_storage_has_the_known_rates():
 
 
 def test_adapters_are_counted_as_peft_makes_them():
-    shape, names = Shape(**SMALL_VIT), ("q_proj", "v_proj")
+    shape, names = config_of("storage", smoke=True).model, ("q_proj", "v_proj")
     found = sizes(shape, 7, 4, 2, names)
     with torch.device("meta"):
-        model = ViTForImageClassification(ViTConfig(**SMALL_VIT, num_labels=7))
+        model = ViTForImageClassification(ViTConfig(**shape.model_dump(), num_labels=7))
     base, head = model.num_parameters(), model.classifier.weight.numel() + model.classifier.bias.numel()
     inject_adapter_in_model(LoraConfig(r=4, target_modules=list(names)), model)
     assert found.head == head
@@ -221,8 +189,8 @@ def test_drawing_again_needs_the_results_alone(tmp_path, monkeypatch):
     assert (tmp_path / "figure.png").exists()
 
 
-def config_of(name, overrides=None):
-    return load(experiment(name).Config, FOLDER / name / "config.yaml", overrides)
+def config_of(name, *, smoke=False):
+    return load(experiment(name).Config, FOLDER / name / "config.yaml", smoke=smoke)
 
 
 def paired(name, config, rows):

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from experiments.methods.__main__ import FOLDER, RESULTS
-from experiments.methods.experiment import Config, recipe_of, smoke
+from experiments.methods.experiment import Config, recipe_of
 from experiments.methods.table import table
 from experiments.settings import load
+from experiments.tasks import task
 from s3t.recipe import recipe_from
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -61,7 +62,7 @@ def test_a_method_that_is_none_is_refused():
 
 @pytest.mark.parametrize("name", CONFIG.methods)
 def test_every_recipe_is_one_and_adapts_as_many_layers(name):
-    recipe = recipe_from(recipe_of(CONFIG, name, smoke().labels))
+    recipe = recipe_from(recipe_of(CONFIG, name, task("banking77", made_up=True)))
     layers = recipe.adapter.layers if not recipe.method.blockwise else recipe.adapter.layers_per_slice * 3
     assert layers == ("all" if recipe.method.trainable == "all" else 6)
 

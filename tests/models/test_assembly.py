@@ -12,7 +12,7 @@ from s3t.errors import RecipeError
 from s3t.models.assembly import check_assembly
 from s3t.recipe import recipe_from
 from tests import tiny
-from tests.models.kinds import LLAMA, TEXT, model_of_kind, without_projection
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
 
 
 @pytest.mark.parametrize("kind", TEXT)
@@ -54,6 +54,14 @@ def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp
     settings = {"n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 24, "pad_token_id": 0}
     model = model_of_kind("gpt2", text_model, tmp_path / "model", auto=AutoModelForCausalLM, **settings)
     assert "no linear modules" in problems_of(model)
+
+
+def test_a_model_whose_attention_hangs_on_what_it_saw_is_refused(text_model, tmp_path):
+    settings = SMALL | {"max_position_embeddings": 24}
+    model = model_of_kind("big_bird", text_model, tmp_path / "sparse", **settings, attention_type="block_sparse")
+    assert "original_full" in problems_of(model)
+    model = model_of_kind("big_bird", text_model, tmp_path / "full", **settings, attention_type="original_full")
+    check_assembly(model, recipe_from(tiny.recipe(model)))
 
 
 def test_a_checkpoint_that_lacks_layers_or_has_another_shape_is_refused(text_model, tmp_path):

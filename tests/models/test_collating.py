@@ -1,5 +1,9 @@
 """Batches are padded as transformers pads them."""
 
+import json
+import shutil
+
+import pyarrow as pa
 import pytest
 import torch
 from transformers import DataCollatorWithPadding
@@ -25,3 +29,14 @@ def test_a_batch_is_what_transformers_makes_of_it(text_model, side, pairs):
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert ours["input_ids"].dtype == theirs["input_ids"].dtype
+
+
+def test_a_text_of_which_the_tokenizer_makes_nothing_is_one_token_of_padding(text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    parts = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
+    (folder / "tokenizer.json").write_text(json.dumps(parts))
+    encoder = TextEncoder(folder, max_length=20)
+    batch = encoder.collate(encoder.encode(pa.table({"text": ["", "w1 w2"]})))
+    assert batch["input_ids"].tolist()[0] == [encoder.pad_token_id] * 2
+    assert batch["attention_mask"].tolist() == [[1, 0], [1, 1]]
+    assert all(tensor.dtype == torch.int64 for tensor in batch.values())

@@ -11,7 +11,8 @@ from torch.nn.functional import pad
 from transformers.models.bert import modeling_bert
 
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.packing import fitted, pack
+from s3t.models.encode import TextEncoder
+from s3t.models.packing import Packing, fitted, pack
 from s3t.models.passes import Passes
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
@@ -35,6 +36,12 @@ def folder_of(kind, text_model, tmp_path):
     return text_model if KINDS[kind] is None else model_of_kind(name, text_model, tmp_path / "m", **KINDS[kind])
 
 
+def one_row_each(mask):
+    """What `pack` leaves out."""
+    places = torch.arange(mask.numel()).reshape(mask.shape)
+    return Packing(places, places, (mask[:, :, None] == mask[:, None, :])[:, None])
+
+
 def mask_of(lengths, side):
     longest = max(lengths)
     fill = {"right": lambda one: (0, longest - one), "left": lambda one: (longest - one, 0)}[side]
@@ -52,8 +59,10 @@ def test_every_text_is_in_one_row_that_has_room_for_it(lengths):
 @given(lengths=LENGTHS, side=st.sampled_from(["left", "right"]))
 def test_every_token_is_found_where_it_was_laid_beside_those_of_its_text_alone(lengths, side):
     mask = mask_of(lengths, side)
-    packing = pack(mask)
-    count, width = mask.shape
+    packing, (count, width) = pack(mask), mask.shape
+    assert (packing is None) is (len(fitted(lengths, max(lengths))) == count)
+    if packing is None:
+        return
     text = torch.full((packing.taken.numel(),), -1)
     for number in range(count):
         for token in range(width):
@@ -78,7 +87,7 @@ def test_packed_logits_are_the_plain_ones(kind, attention, text_model, tmp_path)
     for texts in lengths.values():
         words = [" ".join(tiny.WORDS[start : start + length]) for start, length in enumerate(texts)]
         batch = encoder.collate(encoder.encode(pa.table({"text": words})))
-        packing = pack(batch["attention_mask"])
+        packing = pack(batch["attention_mask"]) or one_row_each(batch["attention_mask"])
         whole, states = passes.logits(batch), passes.states(batch, [0, 1, 2])
         tolerance = 1e-5 * whole.abs().max()
         assert (passes.logits(batch, packing=packing) - whole).abs().max() < tolerance
@@ -100,6 +109,33 @@ def test_models_are_packed_whose_positions_lie_below_the_layers(kind, text_model
     assert resolved(recipe.training, found).bucketing == ("packed" if kind in PACKED else "none")
     if kind not in PACKED:
         assert "training.bucketing" in problems_of(folder, training={"bucketing": "packed"})
+
+
+def test_a_causal_model_is_not_packed(text_model, tmp_path):
+    """The packing's mask would let a token see those behind it."""
+    folder = model_of_kind("bert", text_model, tmp_path / "m", **SMALL, is_decoder=True)
+    assert not check_assembly(folder, recipe_from(tiny.recipe(folder))).packing
+
+
+def test_a_model_is_tried_under_every_attention_that_may_be_chosen(text_model, monkeypatch):
+    forward = modeling_bert.eager_attention_forward
+
+    def wrong(module, query, key, value, mask, **named):
+        return forward(module, query, key, value, None if mask is None else mask[:, :, :1], **named)
+
+    monkeypatch.setattr(modeling_bert, "eager_attention_forward", wrong)
+    for attention, packed in (("auto", False), ("eager", False), ("sdpa", True)):
+        recipe = recipe_from(tiny.recipe(text_model, training={"attention": attention}))
+        assert check_assembly(text_model, recipe).packing is packed
+
+
+def test_a_batch_without_a_mask_is_not_packed(text_model, monkeypatch):
+    collate = TextEncoder.collate
+    unmasked = lambda self, records: {  # noqa: E731
+        name: tensor for name, tensor in collate(self, records).items() if name != "attention_mask"
+    }
+    monkeypatch.setattr(TextEncoder, "collate", unmasked)
+    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).packing
 
 
 def test_images_are_not_packed(image_model):

@@ -7,6 +7,7 @@ import torch
 from s3t.models.assembly import assemble
 from s3t.models.stacked import prepare
 from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from tests import tiny
@@ -39,9 +40,8 @@ class World:
         ]
 
     def ensemble(self, *, batch_size=7, window_batches=2):
-        return Ensemble(
-            self.model, self.encoder, training=self.training, batch_size=batch_size, window_batches=window_batches
-        )
+        windows = Windows(self.encoder, batch_size=batch_size, window_batches=window_batches)
+        return Ensemble(self.model, windows, training=self.training)
 
     def logits(self, **settings):
         return self.ensemble(**settings).logits(self.members, self.inputs)

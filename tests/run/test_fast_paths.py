@@ -160,10 +160,14 @@ def gradients(model, kind, precision, *, fast, depth):
     else:
         examples = Examples([part], encoder)
     with pytest.MonkeyPatch.context() as patch:
-        if fast and lengths is not None:
-            assert len(fitted(lengths, max(lengths))) < len(lengths)
+        rows = []
+        top = assembled.passes._layers[-1]
+        counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, training=training, seed=seed)
+    counted.remove()
+    assert rows == [len(fitted(lengths, max(lengths))) if fast and lengths else 6]  # packed, or not
+    assert rows[0] < 6 or not (fast and lengths)
     return found
 
 

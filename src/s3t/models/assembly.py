@@ -17,7 +17,7 @@ from s3t.models.alone import ALONE
 from s3t.models.base import check_model, load_base
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
-from s3t.models.packing import pack
+from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
@@ -97,18 +97,21 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         varied = recipe.image.varies or recipe.method.direction == "bottom-up"
         fixed = frozen and not varied and max(borders) > 0
         trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
-        packing = recipe.task.is_text and _can_pack(model.passes, encoder.collate(records))
+        packing = (
+            recipe.training.bucketing in ("auto", "packed")
+            and recipe.task.is_text
+            and _can_pack(model, encoder, recipe)
+        )
     problems = []
     if recipe.training.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
         problems.append(f"training.trunk_cache: {what}; set it to auto")
     if recipe.training.bucketing == "packed" and not packing:
-        what = "this model may give something else for texts that share a row"
+        what = "packed is for texts, and for models that give the same for texts that share a row; this one may not"
         problems.append(f"training.bucketing: {what}; set it to auto")
     if problems:
         raise RecipeError("the recipe", problems)
-    sdpa = bool(getattr(type(model.base.model), "_supports_sdpa", False))
-    return Abilities(sdpa=sdpa, trunk=trunk, packing=packing)
+    return Abilities(sdpa=_has_sdpa(model), trunk=trunk, packing=packing)
 
 
 def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:
@@ -126,26 +129,43 @@ def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, reco
     return True
 
 
-def _can_pack(passes: Passes, batch: Batch) -> bool:
-    """Whether packing changes nothing but rounding: far less than texts of a row that see each other would."""
-    packing = pack(batch["attention_mask"])
-    if len(packing.taken) == len(batch["attention_mask"]):
-        return False  # the recipe's texts are cut so short that none fits beside another
+def _can_pack(model: BlockModel, encoder: Encoder, recipe: Recipe) -> bool:
+    """Whether packing changes nothing but rounding, far less than texts of a row that see each other would, whatever
+    attention is chosen."""
+    names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
+    # Of several lengths, for to see copies of itself would change nothing.
+    texts = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
+    batch = encoder.collate(encoder.encode(pa.table(dict.fromkeys(names, texts))))
+    packing = pack(batch["attention_mask"]) if "attention_mask" in batch else None
+    if packing is None:
+        return False
+    attention = recipe.training.attention
+    kinds = ["eager", *(["sdpa"] if _has_sdpa(model) else [])] if attention == "auto" else [attention]
     try:
-        whole = passes.logits(batch)
-        error = (passes.logits(batch, packing=packing) - whole).abs().max()
-        seeing = packing._replace(same=torch.ones_like(packing.same))
-        leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
+        return all(_packs(model, batch, packing, kind) for kind in kinds)
     except _UNFIT:
         return False
+
+
+def _packs(model: BlockModel, batch: Batch, packing: Packing, attention: str) -> bool:
+    if attention != "model":
+        changed: Any = model.base.model
+        changed.set_attn_implementation(attention)
+    passes, seeing = model.passes, packing._replace(same=torch.ones_like(packing.same))
+    whole = passes.logits(batch)
+    error = (passes.logits(batch, packing=packing) - whole).abs().max()
+    leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
     return bool(error < _ROUNDING * leak)
+
+
+def _has_sdpa(model: BlockModel) -> bool:
+    return bool(getattr(type(model.base.model), "_supports_sdpa", False))
 
 
 def _inputs(recipe: Recipe) -> pa.Table:
     if recipe.task.is_text:
         names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
-        long = "one two three four five six seven eight nine ten"
-        return pa.table({name: ["one", "one two three", "three four", long] for name in names})
+        return pa.table({name: ["one", "one two three", "three four"] for name in names})
     images = []
     for color in ("black", "white", "gray"):
         content = io.BytesIO()

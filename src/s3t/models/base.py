@@ -37,6 +37,12 @@ class Base:
     layers: LayerList
     head: tuple[str, ...]
 
+    @property
+    def labels(self) -> int:
+        """Columns of its logits; 1 for a regression."""
+        config: Any = self.model.config
+        return int(config.num_labels)
+
 
 def check_model(folder: Path, recipe: Recipe) -> None:
     """Whether blocks, target modules and text length fit the model; reads its configuration alone.
@@ -69,6 +75,11 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     side = min(sides) if isinstance(sides, list | tuple) else sides
     if side is not None and recipe.image.crop >= side:
         problems.append(f"image.crop: {recipe.image.crop} pixels of an image of {side}; ask for fewer")
+    if getattr(config, "attention_type", "original_full") != "original_full":
+        problems.append(
+            f"base_model: its attention_type is {config.attention_type}: such a model changes to full attention with "
+            "the first short text, for good, so its answers hang on what it saw; set original_full in its config.json"
+        )
     if problems:
         raise RecipeError("the recipe", problems)
 
@@ -154,11 +165,16 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base) -> str:
-    """SHA-256 of every base parameter and buffer, whether blocks are mounted or not; the head's are not base's."""
+def base_digest(base: Base, *, parameters: bool = True) -> str:
+    """SHA-256 of every base parameter and buffer, whether blocks are mounted or not; the head's are not base's.
+
+    Args:
+        base: the model.
+        parameters: False: of the buffers alone.
+    """
     head = set(base.head)
     digest = hashlib.sha256()
-    for name, tensor in (*base.model.named_parameters(), *base.model.named_buffers()):
+    for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or _is_adapters(base.model, name):
             continue
         # PEFT moves a wrapped module's own tensors down to base_layer.

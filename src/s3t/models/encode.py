@@ -83,7 +83,12 @@ class TextEncoder:
         names = [name for name in ("text", "text_pair") if name in rows.column_names]
         texts = [rows[name].to_pylist() for name in names]
         columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
-        return [{name: torch.tensor(columns[name][row]) for name in columns} for row in range(rows.num_rows)]
+        # An empty text, of which some tokenizers make no token, is one of padding.
+        empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
+        return [
+            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
+            for row in range(rows.num_rows)
+        ]
 
     def encode_later(self, rows: pa.Table) -> list[Encoded]:
         """Token ids take no more memory than texts."""

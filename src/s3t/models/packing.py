@@ -1,14 +1,16 @@
 """Several short texts in one row, each blind to the others: a pass through the layers with hardly a token of padding.
 
-What the layers compute of a text is the same but for rounding, where nothing but attention looks from token to token,
-and positions are added below the layers. Whether that is so of a model, `assembly` tries out.
+What the layers compute of a text is the same but for rounding (and for what an adapter's dropout draws), where nothing
+but attention looks from token to token, and positions are added below the layers. Whether that is so of a model,
+`assembly` tries out.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -19,27 +21,33 @@ class Packing(NamedTuple):
     """How the tokens of a batch lie in fewer rows. Tokens are counted row after row, of the batch or of the packing."""
 
     taken: Tensor
-    """Rows x width, int64: at each place of the packing, which token of the batch. At a place that stays empty, the
-    first."""
+    """Rows x width, int64: at each place of the packing, which token of the batch. At one that stays empty, any."""
     found: Tensor
-    """Batch x longest, int64: for each token of the batch its place in the packing. For padding, the first."""
+    """Batch x longest, int64: for each token of the batch its place in the packing. For padding, any."""
     same: Tensor
     """Rows x 1 x width x width, bool: whether two places of a row hold tokens of one text. Empty places count as a text
     of their own, for attention to nothing at all is no number."""
 
 
-def pack(mask: Tensor) -> Packing:
+def pack(mask: Tensor) -> Packing | None:
     """Lay the texts of a batch into as few rows as first-fit-decreasing finds; a row is as wide as the longest text.
 
     Args:
         mask: batch x longest; 1 where there is a token, 0 where there is padding. On the CPU.
+
+    Returns:
+        None where no two texts fit into one row.
     """
     count, width = mask.shape
     tokens = [row.nonzero().squeeze(1).add(number * width) for number, row in enumerate(mask)]
     rows = fitted([len(one) for one in tokens], width)
-    taken = torch.zeros(len(rows), width, dtype=torch.int64)
+    if len(rows) == count:
+        return None
+    places = len(rows) * width
+    # Of what nothing looks at, indices differ all the same: gradients that fall on one place are added one by one.
+    taken = torch.arange(places).reshape(len(rows), width)
+    found = torch.arange(count * width) % places
     text = torch.zeros(len(rows), width, dtype=torch.int64)
-    found = torch.zeros(count * width, dtype=torch.int64)
     for index, row in enumerate(rows):
         laid = torch.cat([tokens[number] for number in row])
         taken[index, : len(laid)] = laid
@@ -91,7 +99,7 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         return masks[kind]
 
     def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        names = list(inspect.signature(layer.forward).parameters)
+        names = _arguments(type(layer).forward)
         given = dict(zip(names, args, strict=False)) | kwargs
         states = given.pop("hidden_states", None)
         if states is None or "attention_mask" not in given:
@@ -116,6 +124,12 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
             stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
         stack.callback(layers[-1].register_forward_hook(leave).remove)
         yield
+
+
+@cache
+def _arguments(forward: Callable[..., Any]) -> tuple[str, ...]:
+    """What a module's forward pass is called with, by position."""
+    return tuple(inspect.signature(forward).parameters)[1:]
 
 
 def _holds_tensors(value: object) -> bool:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from hashlib import sha256
 
 import torch
 from torch import Tensor, nn
 
 from s3t.errors import IsolationError
-from s3t.models.base import Base
+from s3t.models.base import Base, base_digest
 from s3t.models.blocks import BlockModel, Blocks, MountedModel, copied, copy_exactly
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
@@ -65,7 +64,7 @@ class MountedWhole(MountedModel):
         """
         if frozen:
             raise IsolationError("the model itself is trained, so no other block can be on it; nothing is stored")
-        if buffers_digest(self.base) != self._pristine:
+        if base_digest(self.base, parameters=False) != self._pristine:
             raise IsolationError(
                 "a buffer of the base model changed; nothing is stored. One that follows the data does this"
             )
@@ -80,7 +79,7 @@ class WholeModel(BlockModel):
 
     def __init__(self, base: Base, adapter: Adapter) -> None:
         super().__init__(base, adapter)
-        self._buffers = buffers_digest(base)
+        self._buffers = base_digest(base, parameters=False)
         self._bare = {name: value.detach().clone() for name, value in base.model.named_parameters()}
 
     @contextmanager
@@ -101,12 +100,3 @@ class WholeModel(BlockModel):
                     value.grad = None
                     value.copy_(self._bare[name])
             self._mounted = False
-
-
-def buffers_digest(base: Base) -> str:
-    """SHA-256 of every buffer."""
-    digest = sha256()
-    for name, tensor in base.model.named_buffers():
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
-    return digest.hexdigest()

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 
 from s3t.models.blocks import BlockModel, MountedModel
-from s3t.models.encode import Encoded, Encoder, tokens
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
 from s3t.models.stacked import Link, Stack, deepest
 from s3t.prediction.aggregate import Scores
+from s3t.prediction.windows import Windows
 from s3t.recipe import Training
 from s3t.training.numerics import exact_numerics
 
@@ -36,24 +36,17 @@ Member = Sequence[Link]
 class Ensemble:
     """Passes of many members through one base model."""
 
-    def __init__(
-        self, model: BlockModel, encoder: Encoder, *, training: Training, batch_size: int, window_batches: int
-    ) -> None:
+    def __init__(self, model: BlockModel, windows: Windows, *, training: Training) -> None:
         """Say how passes are made; nothing is computed.
 
         Args:
             model: the base model.
-            encoder: of the inputs.
+            windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
             training: precision and threads (resolved), the same as in training.
-            batch_size: inputs of a pass through the trunk, and rows of a pass above it.
-            window_batches: batches that are encoded at a time. Within them, texts are sorted by their length.
         """
         self._model = model
-        self._encoder = encoder
+        self._windows = windows
         self._training = training
-        self._batch_size = batch_size
-        self._window = batch_size * window_batches
-        self._passes = model.passes
         self._sharing: Sharing | None = None
 
     def logits(
@@ -66,29 +59,20 @@ class Ensemble:
             inputs: the feature columns, N rows.
             on_batch: told after each pass how many answers of members it gave; in all M x N.
         """
-        device = self._passes.device
-        found: Scores = np.zeros((len(members), inputs.num_rows, 1))
+        device = self._model.passes.device
+        found: Scores = np.zeros((len(members), inputs.num_rows, self._model.base.labels))
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
             dtype = torch.bfloat16 if self._training.precision == "bfloat16" else torch.float32
-            ensemble = _Pass(self._model, mount, chains, rows=self._batch_size, dtype=dtype)
-            for start in range(0, inputs.num_rows, self._window):
-                encoded = self._encoder.encode(inputs.slice(start, self._window))
-                if self._sharing is None:
-                    self._sharing = find_sharing(self._model.base, self._batch(encoded[:1], device))
-                by_length = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))  # stable
-                for positions in _pieces(len(encoded), self._batch_size, balanced=False):
-                    rows = by_length[positions]
-                    batch = self._batch([encoded[row] for row in rows], device)
-                    answers = ensemble.run(batch, self._sharing, on_batch)
-                    if found.shape[-1] != answers.shape[-1]:
-                        found = np.zeros((*found.shape[:2], answers.shape[-1]))
-                    found[np.ix_(order, [start + row for row in rows])] = answers
+            ensemble = _Pass(self._model, mount, chains, rows=self._windows.batch_size, dtype=dtype)
+            for window in self._windows.of(inputs, device):
+                for rows, batch in window.batches():
+                    if self._sharing is None:
+                        one = {name: tensor[:1] for name, tensor in batch.items()}
+                        self._sharing = find_sharing(self._model.base, one)
+                    found[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, on_batch)
         return found
-
-    def _batch(self, records: Sequence[Encoded], device: torch.device) -> dict[str, Tensor]:
-        return {name: tensor.to(device) for name, tensor in self._encoder.collate(records).items()}
 
 
 class _Pass:
@@ -145,15 +129,12 @@ class _Pass:
         return answers
 
 
-def _pieces(count: int, largest: int, *, balanced: bool = True) -> Iterator[slice]:
-    """Consecutive parts of a range, none larger than `largest`; balanced: of sizes that differ by one at most.
+def _pieces(count: int, largest: int) -> Iterator[slice]:
+    """Consecutive parts of a range, none larger than `largest`, of sizes that differ by one at most.
 
-    >>> [(part.start, part.stop) for part in _pieces(7, 3)], [part.stop for part in _pieces(7, 3, balanced=False)]
-    ([(0, 2), (2, 4), (4, 7)], [3, 6, 7])
+    >>> [(part.start, part.stop) for part in _pieces(7, 3)]
+    [(0, 2), (2, 4), (4, 7)]
     """
     number = math.ceil(count / largest)
-    bounds = [min(part * largest, count) for part in range(number + 1)]
-    if balanced:
-        bounds = [count * part // number for part in range(number + 1)] if number else []
-    for start, stop in pairwise(bounds):
+    for start, stop in pairwise([count * part // number for part in range(number + 1)] if number else []):
         yield slice(start, stop)

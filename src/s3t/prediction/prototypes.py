@@ -12,10 +12,10 @@ import pyarrow as pa
 import torch
 
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoder
 from s3t.models.features import features
 from s3t.models.tensors import StageTensors
 from s3t.prediction.aggregate import Scores
+from s3t.prediction.windows import Windows
 from s3t.recipe import Training
 from s3t.training.numerics import exact_numerics
 from s3t.training.prototypes import COUNTS, SUMS
@@ -26,23 +26,21 @@ TEMPERATURE = 0.05
 
 def prototype_logits(
     model: BlockModel,
-    encoder: Encoder,
+    windows: Windows,
     classifiers: Sequence[Sequence[StageTensors]],
     inputs: pa.Table,
     *,
     training: Training,
-    batch_size: int,
     on_batch: Callable[[int], None] = lambda count: None,
 ) -> Scores:
     """The logits of some classifiers, each from the prototypes of its slices: cosines over TEMPERATURE.
 
     Args:
         model: bare.
-        encoder: of the inputs.
+        windows: cuts the inputs into batches.
         classifiers: for each, the sums of its slices, in their order.
         inputs: the feature columns, N rows.
         training: precision and threads (resolved).
-        batch_size: inputs a pass; texts are not sorted, so inputs come in their order.
         on_batch: told after each pass how many answers it gave.
 
     Returns:
@@ -52,14 +50,13 @@ def prototype_logits(
     means = [_means(slices) for slices in classifiers]
     found: Scores = np.zeros((len(means), inputs.num_rows, len(means[0][1]) if means else 1))
     with exact_numerics(device, training), model.mounted({}), torch.inference_mode():
-        for start in range(0, inputs.num_rows, batch_size):
-            encoded = encoder.encode(inputs.slice(start, batch_size))
-            batch = {name: tensor.to(device) for name, tensor in encoder.collate(encoded).items()}
-            vectors = features(model.passes, batch).double().cpu()
-            for number, (mean, known) in enumerate(means):
-                cosines = torch.where(known, vectors @ mean.t(), -1.0)
-                found[number, start : start + len(encoded)] = (cosines / TEMPERATURE).numpy()
-            on_batch(len(encoded) * len(means))
+        for window in windows.of(inputs, device):
+            for rows, batch in window.batches():
+                vectors = features(model.passes, batch).double().cpu()
+                for number, (mean, known) in enumerate(means):
+                    cosines = torch.where(known, vectors @ mean.t(), -1.0)
+                    found[number, rows] = (cosines / TEMPERATURE).numpy()
+                on_batch(len(rows) * len(means))
     return found
 
 

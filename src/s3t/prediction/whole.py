@@ -13,9 +13,9 @@ import pyarrow as pa
 import torch
 
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoder, tokens
 from s3t.models.tensors import StageTensors
 from s3t.prediction.aggregate import Scores
+from s3t.prediction.windows import Windows
 from s3t.recipe import Training
 from s3t.training.numerics import exact_numerics
 
@@ -37,21 +37,14 @@ class WholeEnsemble:
 
     Args:
         model: the base model.
-        encoder: of the inputs.
+        windows: cuts the inputs into batches; all of a window are passed before another member takes its turn.
         training: precision and threads (resolved), the same as in training.
-        batch_size: inputs of a pass.
-        window_batches: batches that are encoded at a time, and passed before another member takes its turn. Within
-            them, texts are sorted by their length.
     """
 
-    def __init__(
-        self, model: BlockModel, encoder: Encoder, *, training: Training, batch_size: int, window_batches: int
-    ) -> None:
+    def __init__(self, model: BlockModel, windows: Windows, *, training: Training) -> None:
         self._model = model
-        self._encoder = encoder
+        self._windows = windows
         self._training = training
-        self._batch_size = batch_size
-        self._window = batch_size * window_batches
 
     def logits(
         self,
@@ -67,21 +60,13 @@ class WholeEnsemble:
             inputs: the feature columns, N rows.
             on_batch: told after each pass how many answers it gave.
         """
-        found: Scores = np.zeros((len(members), inputs.num_rows, 1))
+        found: Scores = np.zeros((len(members), inputs.num_rows, self._model.base.labels))
         device = self._model.passes.device
         with exact_numerics(device, self._training), torch.inference_mode():
-            for start in range(0, inputs.num_rows, self._window):
-                encoded = self._encoder.encode(inputs.slice(start, self._window))
-                by_length = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))  # stable
+            for window in self._windows.of(inputs, device):
                 for number, (link,) in enumerate(members):
                     with self._model.mounted({1: link.tensors}):
-                        for first in range(0, len(encoded), self._batch_size):
-                            rows = by_length[first : first + self._batch_size]
-                            collated = self._encoder.collate([encoded[row] for row in rows])
-                            batch = {name: tensor.to(device) for name, tensor in collated.items()}
-                            answers = self._model.passes.logits(batch).float().cpu().numpy()
-                            if found.shape[-1] != answers.shape[-1]:
-                                found = np.zeros((*found.shape[:2], answers.shape[-1]))
-                            found[number, [start + row for row in rows]] = answers
+                        for rows, batch in window.batches():
+                            found[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
                             on_batch(len(rows))
         return found

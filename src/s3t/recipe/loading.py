@@ -23,11 +23,9 @@ def load_recipe(path: str | Path) -> Recipe:
     """
     path = Path(path)
     try:
-        content = yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceOnly)  # noqa: S506 - a SafeLoader
-    except OSError as error:
-        raise RecipeError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RecipeError(str(path), [f"is not YAML: {' '.join(str(error).split())}"]) from error
+        content = read_yaml(path)
+    except ValueError as error:
+        raise RecipeError(str(path), [str(error)]) from error
     if not isinstance(content, Mapping):
         raise RecipeError(str(path), ["holds no fields; start with `task:` (see docs/recipe.md)"])
     recipe = recipe_from(content, where=str(path))
@@ -35,6 +33,20 @@ def load_recipe(path: str | Path) -> Recipe:
     if not Path(recipe.base_model).is_absolute() and beside.is_dir():
         recipe = recipe.model_copy(update={"base_model": str(beside.resolve())})
     return recipe
+
+
+def read_yaml(path: Path) -> Any:
+    """What a YAML file holds.
+
+    Raises:
+        ValueError: it cannot be read, is not YAML, or gives a key twice.
+    """
+    try:
+        return yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceOnly)  # noqa: S506 - a SafeLoader
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror}; check the path") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ValueError(f"is not YAML: {' '.join(str(error).split())}") from error
 
 
 class _OnceOnly(yaml.SafeLoader):

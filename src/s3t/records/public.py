@@ -5,7 +5,9 @@ A choice by records that can be deleted would tell of them after they are gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,6 +22,32 @@ from s3t.records.ingest import ingest_labelled
 
 _OWNERS = {"record", "subject"}
 _SHOWN = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class Public:
+    """The public records of a run."""
+
+    path: Path
+    digest: str
+
+    @cached_property
+    def rows(self) -> pa.Table:
+        """Features and labels, read once.
+
+        Raises:
+            IntegrityError: the file is missing, or not the one of init.
+        """
+        try:
+            rows = pa.parquet.ParquetFile(self.path).read()
+        except (OSError, pa.ArrowException) as error:
+            problem = f"{self.path}: the public records cannot be read ({error}); restore the run"
+            raise IntegrityError(problem) from error
+        if public_digest(rows) != self.digest:
+            raise IntegrityError(
+                f"{self.path}: the public records are not those of init; restore the run from a backup"
+            )
+        return rows
 
 
 def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
@@ -38,12 +66,11 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
     known = dict(zip(contents(private, rows.column_names), private["record"].to_pylist(), strict=True))
     shared = sorted({known[content] for content in contents(rows, rows.column_names) if content in known})
     if shared:
-        shown = ", ".join(map(repr, shared[:_SHOWN])) + (", ..." if len(shared) > _SHOWN else "")
         raise DataError(
             str(path),
             [
-                f"holds {len(shared)} records of the run's data ({shown}); take them out: a choice by records that can "
-                "be deleted would tell of them afterwards"
+                f"holds {len(shared)} records of the run's data ({some_of(shared)}); take them out: a choice by "
+                "records that can be deleted would tell of them afterwards"
             ],
         )
     return rows
@@ -62,24 +89,19 @@ def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
     write_durably(path, lambda part: pa.parquet.write_table(rows, part), tmp=tmp)
 
 
-def read_public(path: Path, *, digest: str) -> pa.Table:
-    """Read them again.
-
-    Raises:
-        IntegrityError: the file is missing, or not the one of init.
-    """
-    try:
-        rows = pa.parquet.ParquetFile(path).read()
-    except (OSError, pa.ArrowException) as error:
-        raise IntegrityError(f"{path}: the public records cannot be read ({error}); restore the run") from error
-    if public_digest(rows) != digest:
-        raise IntegrityError(f"{path}: the public records are not those of init; restore the run from a backup")
-    return rows
-
-
 def features_of(rows: pa.Table) -> list[str]:
     """The columns that make a record, but for whose it is."""
     return sorted(name for name in rows.column_names if name not in _OWNERS)
+
+
+def some_of(records: Iterable[str]) -> str:
+    """The first few of some records, in their order, to be shown.
+
+    >>> some_of({"d", "a", "b", "c"}), some_of(["a", "a"])
+    ("'a', 'b', 'c', ...", "'a'")
+    """
+    known = sorted(set(records))
+    return ", ".join(map(repr, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
 
 
 def contents(rows: pa.Table, names: Collection[str]) -> list[bytes]:

@@ -18,6 +18,7 @@ from s3t.ledger.locks import RunLock
 from s3t.ledger.presence import Presence
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
+from s3t.records.public import Public
 from s3t.run.layout import Description, Layout, read_erasures, read_layout, write_erasures
 from s3t.run.ledger_address import ledger_address
 from s3t.run.orders import Orders
@@ -176,10 +177,10 @@ class Parts:
             return tuple(transaction.unfinished())
 
     @property
-    def public(self) -> tuple[Path, str] | None:
-        """The file of the public records, and their digest, if stages are tried on some."""
+    def public(self) -> Public | None:
+        """The public records, if stages are tried on some."""
         digest = self.description.validation
-        return None if digest is None else (self.layout.public, digest)
+        return None if digest is None else Public(path=self.layout.public, digest=digest)
 
     def erasures(self) -> int:
         """How often slices were rewritten in this folder."""

@@ -72,13 +72,14 @@ class Status:
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t status --json`."""
+        classifiers = self.inventory.classifiers()
         return {
             "method": self.recipe.method.described(),
             "generation": self.generation,
             "records": self.records,
             "stored_bytes": self.stored_bytes,
             "missing_stages": self.missing,
-            "shards": [self._shard(shard) for shard in range(len(self.inventory.orders))],
+            "shards": [self._shard(shard, classifiers.get(shard)) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": list(self.warnings),
             "unfinished": [
@@ -89,9 +90,9 @@ class Status:
             "forecast": None if self.forecast is None else self.forecast.to_json(),
         }
 
-    def _shard(self, shard: int) -> dict[str, Any]:
+    def _shard(self, shard: int, classifier: Stage | None) -> dict[str, Any]:
         inventory = self.inventory
-        orders, classifier = inventory.orders[shard], inventory.classifiers().get(shard)
+        orders = inventory.orders[shard]
         return {
             "shard": shard,
             "slices": [inventory.records[Place(shard, index)] for index in range(len(orders[0]))],

@@ -109,7 +109,7 @@ class Trainer:
             ) as work,
             self.parts.presence.claimed(stage) as claimed,
         ):
-            if not claimed or self.parts.ledger.snapshot().stages.get(stage) != snapshot.stages.get(stage):
+            if not claimed or stage in self.parts.inventory(self.parts.ledger.snapshot()).alive:
                 return None  # the second: another stored it, and let go of its claim, since we looked
             progress.note(str(stage))
             return self._train_claimed(stage, snapshot, work, progress)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Collection, Iterable, Sequence
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +29,9 @@ from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Held, Resident
 from s3t.prediction.whole import WholeEnsemble, WholeLink
+from s3t.prediction.windows import Windows
 from s3t.recipe import Recipe
-from s3t.records.public import read_public
+from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
@@ -53,7 +54,7 @@ class Workshop:
         labels: Sequence[str],
         inputs: KeyInputs,
         store: ArtifactStore,
-        public: tuple[Path, str] | None = None,
+        public: Public | None = None,
     ) -> None:
         folder = model_folder(recipe.base_model, revision=recipe.revision)
         if model_digest(folder) != inputs.base_digest:
@@ -79,14 +80,13 @@ class Workshop:
             encoder=self._encoder,
         )
         self._resident = Resident(recipe.prediction.adapter_memory)
-        kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
-        self._ensemble = kind(
-            self._model,
+        self._windows = Windows(
             self._encoder,
-            training=recipe.training,
             batch_size=recipe.prediction.batch_size,
             window_batches=WINDOW_BATCHES if recipe.task.is_text else 1,
         )
+        kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
+        self._ensemble = kind(self._model, self._windows, training=recipe.training)
 
     @property
     def device(self) -> torch.device:
@@ -139,23 +139,18 @@ class Workshop:
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 on_step=on_step,
             )
-        score = self._score([*models.items(), (block, trained.tensors)]) if self._public else None
+        tried = [*models.items(), (block, trained.tensors)]
+        score = self._score(self._public.rows, tried) if self._public else None
         return self._stored(stage, key, digests, trained.tensors, steps=trained.steps, above=above, validation=score)
 
-    def _score(self, blocks: Iterable[tuple[int, StageTensors]]) -> float:
-        """How good a model is on the public records."""
-        rows, answers = self._public_records
+    def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
+        """How good a model is on some labelled records."""
+        answers = Answers.of(tuple(self._labels), self._recipe.prediction)
         with exact_numerics(self.device, self._recipe.training):
             chain: list[Any] = [
                 prepare(self._model.base, self._model.adapter, block, tensors) for block, tensors in blocks
             ]
         return answers.score(self._ensemble.logits([chain], rows)[0], rows["label"].to_pylist())
-
-    @cached_property
-    def _public_records(self) -> tuple[pa.Table, Answers]:
-        path, digest = self._public or (Path(), "")
-        answers = Answers.of(tuple(self._labels), self._recipe.prediction)
-        return read_public(path, digest=digest), answers
 
     def _prototypes(self, stage: Stage, digests: Sequence[str], on_step: Callable[[int], None]) -> StageTensors:
         with self._turn:
@@ -239,13 +234,7 @@ class Workshop:
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(
-                self._model,
-                self._encoder,
-                sums,
-                inputs,
-                training=self._recipe.training,
-                batch_size=self._recipe.prediction.batch_size,
-                on_batch=on_batch,
+                self._model, self._windows, sums, inputs, training=self._recipe.training, on_batch=on_batch
             )
             found |= zip(classifiers, answers, strict=True)
         return np.stack([found[stage] for stage in stages])

@@ -143,11 +143,12 @@ def _on_device(
     waiting = None
     for chosen in order:
         batch, states = examples.batch(chosen, seed=seed)
+        packing = pack(batch["attention_mask"]) if packed else None
         ready = (
             {name: _moved(tensor, device) for name, tensor in batch.items()},
             None if states is None else _moved(states, device),
             _moved(examples.targets[chosen], device),
-            Packing(*(_moved(tensor, device) for tensor in pack(batch["attention_mask"]))) if packed else None,
+            None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
         )
         if device.type != "cuda":
             yield ready

@@ -10,10 +10,8 @@ import pyarrow as pa
 from s3t.errors import DataError, InputError
 from s3t.recipe import Recipe
 from s3t.records import ingest
-from s3t.records.public import contents, features_of
+from s3t.records.public import contents, features_of, some_of
 from s3t.run import Run
-
-_SHOWN = 3
 
 
 def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str | Path], recipe: Recipe) -> None:
@@ -62,7 +60,7 @@ def _known_to(run: Path, public: Sequence[tuple[str, pa.Table]]) -> list[str]:
 def _problem(name: str, records: list[str], where: str) -> list[str]:
     if not records:
         return []
-    shown = ", ".join(map(repr, sorted(set(records))[:_SHOWN])) + (", ..." if len(set(records)) > _SHOWN else "")
+    shown = some_of(records)
     return [
         f"{len(records)} records of {name} {where} ({shown}); what is chosen by them would tell of them: take them out"
     ]

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from s3t.errors import InputError
+from s3t.recipe.loading import read_yaml
 
 FIXED = ("task", "columns", "labels", "partition.salt", "partition.group", "prediction.validation", "ledger")
 """Fields that say what the data are and where they go: there is nothing to choose."""
@@ -40,11 +39,9 @@ def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
     if isinstance(content, str | Path):
         where = str(content)
         try:
-            content = yaml.safe_load(Path(content).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InputError(where, [f"cannot be read: {error.strerror}; check the path"]) from error
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(where, [f"is not YAML: {' '.join(str(error).split())}"]) from error
+            content = read_yaml(Path(content))
+        except ValueError as error:
+            raise InputError(where, [str(error)]) from error
     if not isinstance(content, Mapping) or not content:
         raise InputError(where, [f"names no field; for each field that may vary, {_HOW}"])
     problems: list[str] = []

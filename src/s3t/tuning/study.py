@@ -145,7 +145,7 @@ def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: st
         try:
             recipe_from(with_values(fields, {choice.field: choice.values[0]}), where="the space")
         except RecipeError as error:
-            problems += [problem for problem in error.problems if problem.startswith(f"{choice.field}: no such field")]
+            problems += [problem for problem in error.problems if ": no such field" in problem]
     if problems:
         raise InputError("the space", problems)
 

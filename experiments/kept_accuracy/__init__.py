@@ -1,0 +1,1 @@
+"""Ours only: accuracy, not depth, that `survival` keeps after deletions, against the paper's orders."""

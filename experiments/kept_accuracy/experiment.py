@@ -1,0 +1,102 @@
+"""Systems of the same budget and other orders: trained once, deletions replayed over their answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from experiments.replay import Judge, curves, of_prefixes
+from experiments.runner import Row
+from experiments.runs import expected_of, recipe_of
+from experiments.served import own_orders
+from experiments.settings import Settings
+from experiments.tasks import task
+
+
+class Setting(BaseModel):
+    """Of one task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(ge=1)
+    """Of every stage."""
+    learning_rate: float = Field(gt=0)
+    """The same for all orders."""
+    records: int | None
+    """To train on; None: all."""
+
+
+class Config(Settings):
+    """Tasks, budgets and selectors."""
+
+    made_up: bool
+    """Made-up records."""
+    shards: int = Field(ge=1)
+    """m."""
+    slices: int = Field(ge=1)
+    """L."""
+    budgets: tuple[int, ...]
+    """B's."""
+    selectors: tuple[str, ...]
+    """The paper's, and ours."""
+    tried: int | None
+    """Records to be tried on; None: all."""
+    rounds: int = Field(ge=1)
+    """Random deletion orders."""
+    deletions: tuple[int, ...]
+    """Numbers of deletions after which accuracy is measured."""
+    training: dict[str, Any]
+    """Of the recipe."""
+    tasks: dict[str, Setting]
+    """By name."""
+
+
+def points(config: Config) -> list[Row]:
+    """One a system."""
+    return [
+        {"task": name, "budget": budget, "selector": selector}
+        for name in config.tasks
+        for budget in config.budgets
+        for selector in config.selectors
+    ]
+
+
+def measure(config: Config, point: Row) -> Row:
+    """Accuracy after every number of deletions, while the system answers; and how many systems do."""
+    setting = config.tasks[point["task"]]
+    found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
+    recipe = recipe_of(
+        found,
+        config.training | {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": config.seed},
+        shards=config.shards,
+        slices=config.slices,
+        budget=point["budget"],
+        selector=point["selector"],
+    )
+    answers = own_orders(recipe, found)
+    judge = Judge(of_prefixes(answers.logits, answers.orders), expected_of(found))
+    return curves(judge, config.deletions, answers.sizes, rounds=config.rounds, seed=config.seed)
+
+
+def summary(config: Config, rows: Sequence[Row]) -> Row:
+    """For every task and budget, accuracies with a dead system counted as never right, and the points between them."""
+    found: dict[str, dict[str, Any]] = {}
+    ours, paper = "survival", "cyclic"
+    for name in config.tasks:
+        for budget in config.budgets:
+            of = {row["selector"]: counted(row) for row in rows if (row["task"], row["budget"]) == (name, budget)}
+            at = [str(count) for count in config.deletions]
+            apart = [100 * (one - other) for one, other in zip(of[ours], of[paper], strict=True)]
+            found.setdefault(name, {})[f"B={budget}"] = {
+                "accuracy": {selector: dict(zip(at, own, strict=True)) for selector, own in of.items()},
+                "points_above": dict(zip(at, apart, strict=True)),
+                "mean_points_above": sum(apart) / len(apart),
+            }
+    return found
+
+
+def counted(row: Row) -> list[float]:
+    """Accuracies, with a dead system counted as never right."""
+    return [(value or 0.0) * alive for value, alive in zip(row["accuracy"], row["alive"], strict=True)]

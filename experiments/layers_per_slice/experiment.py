@@ -1,0 +1,79 @@
+"""Slice-wise training under every shape that fits into the model."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from experiments.runner import Row
+from experiments.runs import recipe_of, trained
+from experiments.settings import Settings
+from experiments.tasks import task
+
+
+class Setting(BaseModel):
+    """Of one task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(ge=1)
+    """Of every stage."""
+    learning_rate: float = Field(gt=0)
+    """The same for every shape."""
+    records: int | None
+    """To train on; None: all."""
+
+
+class Config(Settings):
+    """Tasks and shapes."""
+
+    seeds: tuple[int, ...]
+    """Of the trainings."""
+    made_up: bool
+    """Made-up records."""
+    shapes: tuple[tuple[int, int], ...]
+    """Layers a slice, and slices."""
+    training: dict[str, Any]
+    """Of the recipe."""
+    tasks: dict[str, Setting]
+    """By name."""
+
+
+def points(config: Config) -> list[Row]:
+    """One a training."""
+    return [
+        {"task": name, "layers": layers, "slices": slices, "train_seed": seed}
+        for name in config.tasks
+        for layers, slices in config.shapes
+        for seed in config.seeds
+    ]
+
+
+def measure(config: Config, point: Row) -> Row:
+    """The score of the full depth, and of every other."""
+    setting = config.tasks[point["task"]]
+    found = task(point["task"], records=setting.records, made_up=config.made_up)
+    training = {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": point["train_seed"]}
+    recipe = recipe_of(found, config.training | training, slices=point["slices"], layers_per_slice=point["layers"])
+    with trained(recipe, found) as run:
+        evaluated = run.evaluate(found.test)
+    return {
+        "score": evaluated.metrics[found.metric],
+        "per_depth": [row[found.metric] for row in evaluated.per_depth],
+    }
+
+
+def summary(config: Config, rows: Sequence[Row]) -> Row:
+    """For every task and shape the mean score and its standard deviation over the seeds."""
+    found: dict[str, dict[str, Any]] = {name: {} for name in config.tasks}
+    for name in config.tasks:
+        for layers, slices in config.shapes:
+            scores = [
+                row["score"] for row in rows if (row["task"], row["layers"], row["slices"]) == (name, layers, slices)
+            ]
+            spread = statistics.stdev(scores) if len(scores) > 1 else None
+            found[name][f"{layers}x{slices}"] = {"score": statistics.fmean(scores), "spread": spread}
+    return found

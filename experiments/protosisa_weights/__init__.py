@@ -1,0 +1,1 @@
+"""How ProtoSISA's accuracy depends on the weight of its models (paper, Appendix C, "Baseline Ablations")."""

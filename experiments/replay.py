@@ -1,0 +1,125 @@
+"""Deletions replayed over what trained prefixes answer: no training, and no two deletion orders alike.
+
+A system is trained once. Which slices a deletion order reaches, and when, decides which prefix of every shard serves;
+their logits on the test records are known, so the accuracy after every deletion is a matter of adding up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.runs import Logits, Prefix
+from s3t.sequences import Order
+
+Times = NDArray[np.int64]
+"""Shards x slices: after how many deletions each slice loses its first record."""
+
+Dead = NDArray[np.bool_]
+"""Shards x slices: which have lost a record."""
+
+
+Serving = Callable[[int, frozenset[int]], Logits | None]
+"""What a shard answers when some of its slices have lost a record; None if it does not."""
+
+
+def of_prefixes(logits: Mapping[tuple[int, Prefix], Logits], orders: Sequence[Sequence[Order]]) -> Serving:
+    """A system of orders: the deepest prefix without a dead slice serves, the first of equals.
+
+    Args:
+        logits: of every prefix of every order, by shard and prefix.
+        orders: of every shard.
+    """
+
+    def serving(shard: int, dead: frozenset[int]) -> Logits | None:
+        best: Prefix = ()
+        for order in orders[shard]:
+            depth = next((place for place, index in enumerate(order) if index in dead), len(order))
+            if depth > len(best):
+                best = tuple(order[:depth])
+        return logits[shard, best] if best else None
+
+    return serving
+
+
+def first_hits(sizes: Times, generator: np.random.Generator) -> Times:
+    """When a random order of all records reaches every slice.
+
+    Args:
+        sizes: records of every slice, shards x slices.
+        generator: of the order.
+    """
+    where = generator.permutation(np.repeat(np.arange(sizes.size), sizes.flatten()))
+    times = np.full(sizes.size, len(where) + 1, dtype=np.int64)
+    np.minimum.at(times, where, np.arange(1, len(where) + 1))
+    return times.reshape(sizes.shape)
+
+
+class Judge:
+    """Accuracy of a system's ensemble, the mean of its shards' logits; what was judged once is remembered."""
+
+    def __init__(self, serving: Serving, expected: NDArray[np.int64]) -> None:
+        """Know the right answers.
+
+        Args:
+            serving: who answers.
+            expected: label indices of the test records.
+        """
+        self._serving = serving
+        self._expected = expected
+        self._shards: dict[tuple[int, frozenset[int]], Logits | None] = {}
+
+    def accuracy(self, dead: Dead) -> float | None:
+        """Of the shards that answer; None if none does."""
+        members = [self._of(shard, frozenset(np.flatnonzero(row).tolist())) for shard, row in enumerate(dead)]
+        alive = [logits for logits in members if logits is not None]
+        if not alive:
+            return None
+        return float((np.mean(alive, axis=0).argmax(axis=1) == self._expected).mean())
+
+    def _of(self, shard: int, dead: frozenset[int]) -> Logits | None:
+        if (shard, dead) not in self._shards:
+            self._shards[shard, dead] = self._serving(shard, dead)
+        return self._shards[shard, dead]
+
+    def curve(self, times: Times, grid: Sequence[int]) -> list[float | None]:
+        """Accuracy after each of some numbers of deletions; None once every shard is dead.
+
+        Args:
+            times: of one deletion order.
+            grid: numbers of deletions, rising.
+        """
+        found: list[float | None] = []
+        last: tuple[bytes, float | None] | None = None
+        for count in grid:
+            dead = times <= count
+            state = dead.tobytes()
+            if last is None or last[0] != state:
+                last = (state, self.accuracy(dead))
+            found.append(last[1])
+        return found
+
+
+def curves(judge: Judge, grid: Sequence[int], sizes: Times, *, rounds: int, seed: int) -> dict[str, list[float | None]]:
+    """Over many deletion orders: the mean accuracy of the systems that are alive, and how many are.
+
+    Args:
+        judge: of the system.
+        grid: numbers of deletions, rising.
+        sizes: records of every slice.
+        rounds: deletion orders; the same for every system of such slices.
+        seed: of the orders.
+
+    Returns:
+        `accuracy` (None where all are dead), `spread` (its standard deviation over the orders), and `alive`.
+    """
+    generator = np.random.default_rng(seed)
+    found = [judge.curve(first_hits(sizes, generator), grid) for _ in range(rounds)]
+    alive = [[value for value in at if value is not None] for at in zip(*found, strict=True)]
+    return {
+        "accuracy": [float(np.mean(values)) if values else None for values in alive],
+        "spread": [float(np.std(values)) if values else None for values in alive],
+        "alive": [len(values) / rounds for values in alive],
+    }

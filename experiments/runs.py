@@ -1,0 +1,145 @@
+"""Runs that experiments train: their recipes, where they are kept, and what all their prefixes answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import s3t
+from experiments.tasks import Task
+from s3t.prediction.members import Member
+from s3t.stages import Kind
+
+Logits = NDArray[np.float32]
+"""Inputs x labels."""
+Prefix = tuple[int, ...]
+
+
+def recipe_of(
+    task: Task,
+    training: Mapping[str, Any],
+    *,
+    slices: int,
+    shards: int = 1,
+    layers_per_slice: int | None = None,
+    budget: int = 1,
+    selector: str = "survival",
+    method: Mapping[str, Any] | str | None = None,
+    rank: int = 16,
+) -> dict[str, Any]:
+    """A recipe.
+
+    Args:
+        task: what the data and the model are.
+        training: of the recipe.
+        slices: L.
+        shards: m.
+        layers_per_slice: layers of a block; None: L blocks are all layers.
+        budget: B, of s3t.
+        selector: of its orders.
+        method: as in a recipe; None: s3t. One not trained block by block adapts as many layers as L blocks have.
+        rank: of LoRA; alpha is twice as much.
+    """
+    name = method["name"] if isinstance(method, Mapping) else method or "s3t"
+    each = layers_per_slice or task.layers // slices
+    size = {"layers_per_slice": each} if name == "s3t" else {"layers": each * slices}
+    return {
+        **task.recipe,
+        "partition": {"shards": shards, "slices": slices, "salt": "experiments"},
+        "adapter": {"rank": rank, "alpha": 2 * rank, "target_modules": list(task.modules), **size},
+        "training": {"threads": 1, **training},
+        **({"method": method} if method is not None else {}),
+        **({"sequences": {"budget": budget, "selector": selector}} if name == "s3t" else {}),
+    }
+
+
+@contextmanager
+def untrained(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
+    """A run that is gone afterwards."""
+    with (
+        tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder,
+        remembering_in(Path(folder)),
+        s3t.Run.create(Path(folder) / "run", recipe=recipe, data=task.train) as run,
+    ):
+        yield run
+
+
+@contextmanager
+def trained(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
+    """A run, trained, that is gone afterwards."""
+    with untrained(recipe, task) as run:
+        run.train(progress=s3t.ProgressBar())
+        yield run
+
+
+@contextmanager
+def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
+    """A run, trained, which is there for the next experiment. After a stop, training goes on where it was.
+
+    It lies in the folder that S3T_EXPERIMENTS names (.experiments where it names none), and nobody deletes from it.
+    """
+    about = json.dumps([recipe, task.train.drop(columns="image", errors="ignore").to_csv()], sort_keys=True)
+    folder = Path(os.environ.get("S3T_EXPERIMENTS", ".experiments")) / hashlib.sha256(about.encode()).hexdigest()[:16]
+    folder.mkdir(parents=True, exist_ok=True)
+    with remembering_in(folder):
+        there = (folder / "run").exists()
+        made = s3t.Run.open(folder / "run") if there else s3t.Run.create(folder / "run", recipe=recipe, data=task.train)
+        with made as run:
+            run.train(progress=s3t.ProgressBar())
+            yield run
+
+
+def answers_of(
+    run: s3t.Run, task: Task, prefixes: Iterable[Prefix], *, kind: Kind = "model"
+) -> dict[tuple[int, Prefix], Logits]:
+    """The logits of some prefixes of every shard on the test records; kept beside the run.
+
+    Args:
+        run: trained, nothing deleted.
+        task: its test records.
+        prefixes: which; each is trained in every shard. Of prototypes: of which slices, in rising order.
+        kind: model or prototypes.
+    """
+    folder = run.path.parent / "answers"
+    folder.mkdir(exist_ok=True)
+    shards = range(run.recipe.partition.shards)
+    found: dict[tuple[int, Prefix], Logits] = {}
+    for prefix in sorted(set(prefixes)):
+        file = folder / f"{kind}-{'-'.join(map(str, prefix))}-of-{len(task.test)}.npy"
+        if not file.exists():
+            asked = [Member(shard, prefix, "", kind) for shard in shards]
+            logits = run.predict(task.test, prefixes=asked, progress=s3t.ProgressBar()).logits
+            part = file.with_suffix(".part.npy")
+            np.save(part, logits.astype(np.float32), allow_pickle=False)
+            part.replace(file)
+        found |= {(shard, prefix): own for shard, own in zip(shards, np.load(file), strict=True)}
+    return found
+
+
+def expected_of(task: Task) -> NDArray[np.int64]:
+    """Label indices of the test records."""
+    number = {label: index for index, label in enumerate(task.recipe["labels"])}
+    return task.test["label"].map(number).to_numpy(dtype=np.int64)
+
+
+@contextmanager
+def remembering_in(folder: Path) -> Iterator[None]:
+    """Within, runs remember what was deleted from them in that folder, not in the user's."""
+    before = os.environ.get("S3T_STATE")
+    os.environ["S3T_STATE"] = str(folder / "state")
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["S3T_STATE"]
+        else:
+            os.environ["S3T_STATE"] = before

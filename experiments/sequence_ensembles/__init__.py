@@ -1,0 +1,1 @@
+"""Ensembles of several orders of the same shard (paper, Appendix C, "Ensemble of Slice Sequences")."""

@@ -1,0 +1,1 @@
+"""Slice-wise against full training (paper, Section 5.2)."""

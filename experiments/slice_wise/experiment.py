@@ -1,0 +1,118 @@
+"""Slice-wise and full training on the same records, for as many epochs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.stats import t
+
+from experiments.runner import Row
+from experiments.runs import recipe_of, trained
+from experiments.settings import Settings
+from experiments.tasks import task
+
+SYSTEMS = {"slice-wise": None, "full": "full"}
+CONFIDENCE = 0.95
+
+
+class Setting(BaseModel):
+    """Of one task."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    slices: int = Field(ge=1)
+    """L; a block is as many layers as there are, divided by L."""
+    epochs: int = Field(ge=1)
+    """Of every stage, and of the full training."""
+    learning_rate: float = Field(gt=0)
+    """The same for both."""
+    records: int | None
+    """To train on; None: all."""
+
+
+class Config(Settings):
+    """Tasks, and what they have in common."""
+
+    seeds: tuple[int, ...]
+    """Of the trainings."""
+    made_up: bool
+    """Made-up records."""
+    tried: int | None
+    """Records to be tried on; None: all."""
+    rank: int = Field(ge=1)
+    """Of LoRA."""
+    training: dict[str, Any]
+    """Of the recipe."""
+    tasks: dict[str, Setting]
+    """By name."""
+
+
+def points(config: Config) -> list[Row]:
+    """One a training."""
+    return [
+        {"task": name, "system": system, "train_seed": seed}
+        for name in config.tasks
+        for seed in config.seeds
+        for system in SYSTEMS
+    ]
+
+
+def measure(config: Config, point: Row) -> Row:
+    """Train and try out: the task's own metric, and for slice-wise training that of every depth."""
+    setting = config.tasks[point["task"]]
+    found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
+    method = SYSTEMS[point["system"]]
+    training = {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": point["train_seed"]}
+    recipe = recipe_of(
+        found,
+        config.training | training,
+        slices=1 if method else setting.slices,
+        layers_per_slice=found.layers if method else None,
+        method=method,
+        rank=config.rank,
+    )
+    with trained(recipe, found) as run:
+        evaluated = run.evaluate(found.test)
+    return {
+        "metric": found.metric,
+        "records": len(found.train),
+        "tried": len(found.test),
+        "score": evaluated.metrics[found.metric],
+        "per_depth": [row[found.metric] for row in evaluated.per_depth],
+    }
+
+
+def summary(config: Config, rows: Sequence[Row]) -> Row:
+    """For every task the means, and the difference with an interval of Student's t over the seeds."""
+    found = {}
+    for name in config.tasks:
+        scores = {
+            system: [row["score"] or 0.0 for row in rows if (row["task"], row["system"]) == (name, system)]
+            for system in SYSTEMS
+        }
+        depths = [row["per_depth"] for row in rows if (row["task"], row["system"]) == (name, "slice-wise")]
+        apart = [100 * (ours - full) for ours, full in zip(scores["slice-wise"], scores["full"], strict=True)]
+        found[name] = {
+            "metric": next(row["metric"] for row in rows if row["task"] == name),
+            **{system: statistics.fmean(values) for system, values in scores.items()},
+            "points_apart": statistics.fmean(apart),
+            "points_interval": interval(apart),
+            "per_depth": [statistics.fmean(own) for own in zip(*depths, strict=True)],
+        }
+    return {"tasks": found}
+
+
+def interval(values: Sequence[float]) -> list[float] | None:
+    """Of the mean, at CONFIDENCE; None of a single value.
+
+    >>> [round(end, 2) for end in interval([1.0, 2.0, 3.0])]
+    [-0.48, 4.48]
+    """
+    if len(values) < 2:
+        return None
+    half = t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    mean = statistics.fmean(values)
+    return [mean - half, mean + half]

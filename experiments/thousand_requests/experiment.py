@@ -1,0 +1,158 @@
+"""Stages timed here; requests replayed over what they cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.variant import Stopwatch
+from experiments.runner import Row
+from experiments.runs import recipe_of, untrained
+from experiments.settings import Settings
+from experiments.tasks import task
+from experiments.thousand_requests.simulation import Outcome, replay, requests_of, shard_of
+from s3t.planning import Deletions, deletion_rate
+from s3t.sequences import Order, Setting, select
+
+METHODS = {"s3t": None, "sisa": "sisa", "full": "full"}
+
+
+class Paper(BaseModel):
+    """What the paper says."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    times_less_than_sisa: float
+    """Total time."""
+    times_less_than_full: float
+    """Total time."""
+
+
+class Config(Settings):
+    """One task; systems, policies, requests."""
+
+    made_up: bool
+    """Made-up records."""
+    task: str
+    """By name."""
+    records: int | None
+    """To train on; None: all."""
+    shards: int = Field(ge=1)
+    """m."""
+    slices: int = Field(ge=1)
+    """L."""
+    budgets: tuple[int, ...]
+    """B's of s3t."""
+    selector: str
+    """Of s3t's orders."""
+    requests: int = Field(ge=1)
+    """That come."""
+    rounds: int = Field(ge=1)
+    """Random orders of requests."""
+    repetitions: int = Field(ge=1)
+    """Of the timing."""
+    policies: tuple[str, ...]
+    """Of repair."""
+    paper: Paper
+    """What is compared with."""
+    training: dict[str, Any]
+    """Of the recipe."""
+
+
+def points(config: Config) -> list[Row]:
+    """Timings, the systems taking turns."""
+    return [{"system": name, "repetition": number} for number in range(config.repetitions) for name in METHODS]
+
+
+def measure(config: Config, point: Row) -> Row:
+    """Seconds of training the stages of one shard, by depth; of `full` those of one training of all records."""
+    method = METHODS[point["system"]]
+    found = task(config.task, records=config.records, made_up=config.made_up)
+    whole = method == "full"
+    if not whole:
+        found = replace(found, train=found.train.iloc[: len(found.train) // config.shards])
+    recipe = recipe_of(
+        found,
+        config.training | {"seed": config.seed},
+        slices=1 if whole else config.slices,
+        layers_per_slice=found.layers // config.slices * config.slices if whole else None,
+        method=method,
+    )
+    watch = Stopwatch()
+    with untrained(recipe, found) as run:
+        run.train(progress=watch)
+    stages = watch.report(config.training["epochs"])
+    return {"records": len(found.train), "seconds": [sum(stage["epochs"]) for stage in stages]}
+
+
+def summary(config: Config, rows: Sequence[Row]) -> Row:
+    """For every system and policy the means over orders of requests; and the ratios that the paper tells of."""
+    timed = {name: [row["seconds"] for row in rows if row["system"] == name] for name in METHODS}
+    seconds = {name: [statistics.median(at) for at in zip(*times, strict=True)] for name, times in timed.items()}
+    records = next(row["records"] for row in rows if row["system"] == "full")
+    systems = {"sisa": simulated(config, [tuple(range(config.slices))], seconds["sisa"], records)}
+    for budget in config.budgets:
+        orders = select(config.selector, Setting(slices=config.slices, budget=budget, seed=config.seed))
+        systems[f"s3t, B={budget}"] = simulated(config, orders, seconds["s3t"], records)
+    (once,) = seconds["full"]
+    full = {"compute": config.requests * once, "training": once}
+    return {
+        "stage_seconds": seconds,
+        "systems": systems,
+        "full": full,
+        "against_sisa_and_full": {
+            name: ratios(config, found, systems["sisa"], full) for name, found in systems.items() if name != "sisa"
+        },
+    }
+
+
+def simulated(config: Config, orders: Sequence[Order], seconds: Sequence[float], records: int) -> Row:
+    """A system under every policy."""
+    shard = shard_of(orders, lambda depth: seconds[depth - 1])
+    sizes = np.full((config.shards, config.slices), records // (config.shards * config.slices))
+    training = config.shards * shard.cost[-1]
+    found: Row = {"training": training, "deletion_rate": _rate(config, orders)}
+    for policy in config.policies:
+        generator = np.random.default_rng(config.seed)  # the same requests for every system and policy
+        outcomes = [
+            replay(shard, requests_of(sizes, config.requests, generator), shards=config.shards, policy=policy)
+            for _ in range(config.rounds)
+        ]
+        means: dict[str, float] = {
+            name: statistics.fmean(getattr(outcome, name) for outcome in outcomes) for name in Outcome._fields
+        }
+        found[policy] = means | {
+            "compute_and_training": means["compute"] + training,
+            "requests_a_day_kept_up_with": 86_400 * config.requests / means["compute"] if means["compute"] else None,
+        }
+    return found
+
+
+def ratios(config: Config, found: Mapping[str, Any], sisa: Mapping[str, Any], full: Mapping[str, float]) -> Row:
+    """Of SISA's and full retraining's numbers to a system's, under retraining on exhaustion."""
+    policy = "on-exhaustion"
+    ours, theirs = found[policy], sisa[policy]
+
+    def over(one: float, other: float) -> float | None:
+        return one / other if other else None
+
+    return {
+        "deletion_rate_over_sisa": found["deletion_rate"] / sisa["deletion_rate"],
+        "fewer_outages_than_sisa": over(theirs["system_outages"], ours["system_outages"]),
+        "less_downtime_than_sisa": over(theirs["downtime"], ours["downtime"]),
+        "less_compute_than_sisa": over(theirs["compute"], ours["compute"]),
+        "less_compute_than_sisa_with_training": over(theirs["compute_and_training"], ours["compute_and_training"]),
+        "less_compute_than_full": over(full["compute"], ours["compute"]),
+        "less_compute_than_full_with_training": over(full["compute"] + full["training"], ours["compute_and_training"]),
+    }
+
+
+def _rate(config: Config, orders: Sequence[Order]) -> float:
+    """Requests until every shard is dead, expected."""
+    tops = [{order[0] for order in orders}] * config.shards
+    return deletion_rate(tops, Deletions.uniform(config.shards, config.slices)).mean

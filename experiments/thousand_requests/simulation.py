@@ -1,0 +1,117 @@
+"""Requests that fall on slices, shards that die, and what repairs them. Pure.
+
+A shard's state is the set of its slices that have lost a record since they were last trained, as bits. From it follow
+its depth and what it costs to train again what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.sequences import Order
+
+Ints = NDArray[np.int64]
+
+
+class Shard(NamedTuple):
+    """What every state of a shard means. All shards have the same orders."""
+
+    depth: list[int]
+    """By state: slices of the deepest live prefix."""
+    cost: list[float]
+    """By state: seconds to train the stages that were lost. Of the last state, in which all were hit: of all stages."""
+
+
+class Outcome(NamedTuple):
+    """Of one order of requests."""
+
+    system_outages: int
+    """How often the last shard died."""
+    shard_outages: int
+    """How often a shard died."""
+    dead_shard_share: float
+    """Of shards, in the mean over the moments just after a request and before its repair."""
+    downtime: float
+    """Seconds in which the system could not answer, because it was trained again after its death."""
+    shard_downtime: float
+    """Seconds in which a shard could not, added up over shards."""
+    compute: float
+    """Seconds of training after requests."""
+    mean_depth: float
+    """Slices that shards serve with, in the mean over shards and requests, after repairs."""
+
+
+def shard_of(orders: Sequence[Order], seconds: Callable[[int], float]) -> Shard:
+    """A shard of orders.
+
+    Args:
+        orders: its sequences.
+        seconds: of training a stage, by its depth.
+
+    >>> found = shard_of([(0, 1)], {1: 2.0, 2: 3.0}.__getitem__)
+    >>> found.depth, found.cost  # nothing hit; 0; 1; both
+    ([2, 0, 1, 0], [0.0, 5.0, 3.0, 5.0])
+    """
+    slices = len(orders[0])
+    prefixes = {order[: depth + 1] for order in orders for depth in range(slices)}
+    bits = {prefix: sum(1 << index for index in prefix) for prefix in sorted(prefixes)}
+    depth, cost = [], []
+    for state in range(1 << slices):
+        alive = [len(prefix) for prefix, own in bits.items() if not own & state]
+        depth.append(max(alive, default=0))
+        cost.append(sum((seconds(len(prefix)) for prefix, own in bits.items() if own & state), 0.0))
+    return Shard(depth, cost)
+
+
+def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, policy: str) -> Outcome:
+    """One order of requests.
+
+    Args:
+        shard: what states mean.
+        requests: shard and slice of each.
+        shards: m.
+        policy: on-exhaustion (all shards are trained again once all are dead), `below-depth K` (a shard is, once it has
+            fewer than K slices left), or eager (after every request).
+    """
+    states = [0] * shards
+    depths = [shard.depth[0]] * shards
+    system_outages = shard_outages = dead = served = 0
+    downtime = shard_downtime = compute = 0.0
+    least = {"on-exhaustion": 0, "eager": len(shard.depth)}.get(policy)
+    if least is None:
+        least = int(policy.removeprefix("below-depth "))
+    for where, index in requests:
+        before = depths[where]
+        states[where] |= 1 << index
+        depths[where] = shard.depth[states[where]]
+        shard_outages += before > 0 and depths[where] == 0
+        dead += depths.count(0)
+        exhausted = not any(depths)
+        system_outages += exhausted and before > 0
+        again = range(shards) if exhausted and policy == "on-exhaustion" else [where] if depths[where] < least else []
+        cost = sum(shard.cost[states[number]] for number in again)
+        shard_downtime += sum(shard.cost[states[number]] for number in again if depths[number] == 0)
+        downtime += cost if exhausted else 0.0
+        compute += cost
+        for number in again:
+            states[number], depths[number] = 0, shard.depth[0]
+        served += sum(depths)
+    moments = len(requests) * shards
+    return Outcome(system_outages, shard_outages, dead / moments, downtime, shard_downtime, compute, served / moments)
+
+
+def requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:
+    """Random requests for records that are still there.
+
+    Args:
+        sizes: records of every slice, shards x slices.
+        count: how many.
+        generator: of the requests.
+    """
+    slices = sizes.shape[1]
+    where = generator.permutation(np.repeat(np.arange(sizes.size), sizes.flatten()))[:count]
+    return [divmod(int(place), slices) for place in where]

@@ -1,0 +1,1 @@
+"""Training time against the number of trained layers (paper, Appendix C, "Training Time")."""
