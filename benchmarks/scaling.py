@@ -4,9 +4,10 @@
 
 BERTs with random weights (width 128), 384 records of 32 tokens, an epoch a stage, a layer a block. One number varies
 from 12 layers, 4 slices, 2 orders, 1 shard; with the trunk cache and without. All points take turns; times are medians.
-Beside each point is what the arithmetic says: layers passed, forward and backward, times records and times steps, and
-stages; for a prediction, layers and adapted layers times inputs, and members. What one of each costs is fitted once
-over all points of training, and once over all of prediction.
+Beside each point is what the arithmetic says: layers passed by a record, forward and backward; blocks that stages put
+on the model; a run. For a prediction: layers passed by an input, the trunk's once for all members; layers with
+adapters; members; a call. What one of each costs is fitted once over all points of training, and once over all of
+prediction.
 
 Writes benchmarks/results/scaling.json, and goes on from there, and draws docs/pictures/scaling.png.
 """
@@ -43,7 +44,7 @@ from tests import tiny
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"
 PICTURE = ROOT / "docs" / "pictures" / "scaling.png"
-TOKENS, BATCH, INPUTS = 32, 32, 256
+TOKENS, BATCH, INPUTS = 32, 32, 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +123,7 @@ def training(folder: Path, varied: dict[str, tuple[int, ...]], size: Size, round
     """Seconds of training, and the arithmetic, of every point with the cache and without."""
     points = [point for cached in (True, False) for point in _points(varied, cached=cached)]
     times: dict[Point, list[float]] = {point: [] for point in points}
-    work: dict[Point, list[float]] = {}
+    work: dict[Point, list[int]] = {}
     _train(folder, points[0], size).close()  # what a first run in a process costs more is nobody's
     for number in range(rounds):
         for point in points:
@@ -158,37 +159,43 @@ def prediction(folder: Path, varied: dict[str, tuple[int, ...]], size: Size, rou
             **asdict(point),
             "seconds": statistics.median(found),
             "all_seconds": found,
-            "work": [
-                point.shards * size.inputs * point.layers,
-                point.shards * size.inputs * (point.depth or 0),
-                point.shards,
-            ],
+            "work": prediction_work(point, size.inputs),
         }
         for point, found in times.items()
     ]
 
 
-def training_work(run: s3t.Run, point: Point) -> list[float]:
-    """What training the run takes: records x layers and steps x layers, forward and backward; and stages.
+def training_work(run: s3t.Run, point: Point) -> list[int]:
+    """What training the run takes: records x layers, forward and backward; blocks put on the model; and a run.
 
     With the cache a stage passes through its blocks alone, and each slice once through what lies below the first block
     that is trained on it.
     """
     inventory, epochs = run.status().inventory, run.recipe.training.epochs
-    records_by_layers = steps_by_layers = 0
+    passed = 0
     filled: set[Place] = set()
     stages = stages_of(inventory.orders)
     for stage in stages:
         places = [Place(stage.shard, index) for index in stage.prefix]
         records = sum(inventory.records[place] for place in places)
-        layers = stage.depth + (stage.depth if point.cached else point.layers)
-        records_by_layers += epochs * records * layers
-        steps_by_layers += epochs * -(-records // BATCH) * layers
+        passed += epochs * records * (stage.depth + (stage.depth if point.cached else point.layers))
         for place in set(places) - filled if point.cached else ():
             filled.add(place)
-            records_by_layers += inventory.records[place] * (point.layers - stage.depth)
-            steps_by_layers += -(-inventory.records[place] // BATCH) * (point.layers - stage.depth)
-    return [records_by_layers, steps_by_layers, len(stages)]
+            passed += inventory.records[place] * (point.layers - stage.depth)
+    return [passed, sum(stage.depth for stage in stages), 1]
+
+
+def prediction_work(point: Point, inputs: int) -> list[int]:
+    """What a prediction takes: inputs x layers, the trunk's once for all members; inputs x layers with adapters;
+    members; and a call.
+    """
+    depth = point.depth or 0
+    return [
+        inputs * (point.layers - depth + point.shards * depth),
+        inputs * point.shards * depth,
+        point.shards,
+        1,
+    ]
 
 
 def fitted(rows: Rows) -> dict[str, Any]:

@@ -41,6 +41,7 @@ NAMES = (
     "layers_per_slice",
     "sequential",
     "trained_layers",
+    "storage_here",
     "protosisa_weights",
     "sequence_ensembles",
     "design_ablation",
@@ -48,6 +49,8 @@ NAMES = (
 )
 TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
+ROOTS = [FOLDER]
+"""Where results are looked for."""
 DIGITS = 8
 """Of every number written: more would be noise in the file's history."""
 NOTHING = 1e-12
@@ -95,13 +98,14 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False) -> Path:
     config = load(chosen.Config, FOLDER / name / "config.yaml", smoke=smoke)
     partial = Partial(folder / "partial.json", _digest(name, config))
     commit = _commit(name)
+    own = {"commit": commit} if name in TRAINED else {}  # such rows may be of several
     rows = [
-        partial.row(point) or partial.keep(point, *_timed(chosen, config, point))
+        partial.row(point) or partial.keep(point, *_timed(chosen, config, point, own))
         for point in _told(name, chosen.points(config))
     ]
     result = {
         "experiment": name,
-        "commit": commit,
+        "commit": ", ".join(sorted({row.get("commit", commit) for row in rows})),
         "date": datetime.now(UTC).date().isoformat(),
         "seed": config.seed,
         "seconds": round(partial.seconds, 1),
@@ -121,6 +125,7 @@ def smoke(names: Sequence[str]) -> None:
     """Run experiments at the small size of their config.yaml, in a folder that goes: that they work."""
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder:
         os.environ["S3T_EXPERIMENTS"] = str(Path(folder) / "kept")
+        ROOTS.insert(0, Path(folder))
         for name in names:
             (Path(folder) / name).mkdir()
             run(name, into=Path(folder) / name, smoke=True)
@@ -137,7 +142,8 @@ def draw(name: str, folder: Path | None = None) -> None:
 
 def results(name: str, folder: Path | None = None) -> Row:
     """What results.json says."""
-    return cast(Row, json.loads(((folder or FOLDER / name) / "results.json").read_text()))
+    there = [folder] if folder else [root / name for root in ROOTS if (root / name / "results.json").exists()]
+    return cast(Row, json.loads(((there or [FOLDER / name])[0] / "results.json").read_text()))
 
 
 class Partial:
@@ -193,10 +199,10 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def _timed(chosen: Experiment, config: Settings, point: Row) -> tuple[Row, float]:
+def _timed(chosen: Experiment, config: Settings, point: Row, own: Row) -> tuple[Row, float]:
     started = time.perf_counter()
     found = rounded({**point, **chosen.measure(config, point)})
-    return found, time.perf_counter() - started
+    return found | own, time.perf_counter() - started
 
 
 def _key(point: Row) -> str:

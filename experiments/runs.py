@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.torch import load_file
 
 import s3t
 from experiments.tasks import Task
@@ -88,7 +89,8 @@ def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
     It lies in the folder that S3T_EXPERIMENTS names (.experiments where it names none), and nobody deletes from it.
     """
     about = json.dumps([recipe, task.train.drop(columns="image", errors="ignore").to_csv()], sort_keys=True)
-    folder = Path(os.environ.get("S3T_EXPERIMENTS", ".experiments")) / hashlib.sha256(about.encode()).hexdigest()[:16]
+    digest = hashlib.sha256(about.encode() + _code_that_decides_bits())
+    folder = Path(os.environ.get("S3T_EXPERIMENTS", ".experiments")) / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with remembering_in(folder):
         there = (folder / "run").exists()
@@ -96,6 +98,12 @@ def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
         with made as run:
             run.train(progress=s3t.ProgressBar())
             yield run
+
+
+def _code_that_decides_bits() -> bytes:
+    package = Path(s3t.__file__).parent
+    files = sorted(path for room in ("models", "training", "stages") for path in (package / room).glob("*.py"))
+    return b"".join(path.read_bytes() for path in files)
 
 
 def answers_of(
@@ -123,6 +131,15 @@ def answers_of(
             part.replace(file)
         found |= {(shard, prefix): own for shard, own in zip(shards, np.load(file), strict=True)}
     return found
+
+
+def parameters_of(run: s3t.Run) -> int:
+    """Numbers in an artifact, the head among them; all have as many."""
+    (count,) = {
+        sum(tensor.numel() for tensor in load_file(path).values())
+        for path in (run.path / "artifacts").rglob("*.safetensors")
+    }
+    return count
 
 
 def expected_of(task: Task) -> NDArray[np.int64]:

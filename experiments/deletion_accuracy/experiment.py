@@ -38,6 +38,8 @@ class Config(SystemSettings):
     """Deletions between two points."""
     retrained_after: tuple[int, ...]
     """Deletions after which full retraining is measured."""
+    retrained_with: tuple[int, ...]
+    """Its training seeds."""
 
     @property
     def grid(self) -> list[int]:
@@ -56,7 +58,11 @@ def points(config: Config) -> list[Row]:
         ),
         {"system": "sisa"},
         {"system": "protosisa"},
-        *({"system": "full", "deletions": count} for count in config.retrained_after),
+        *(
+            {"system": "full", "deletions": count, "train_seed": seed}
+            for count in config.retrained_after
+            for seed in config.retrained_with
+        ),
     ]
 
 
@@ -67,6 +73,7 @@ def measure(config: Config, point: Row) -> Row:
         left = replace(found, train=found.train.iloc[point["deletions"] :])  # they lie in a random order
         layers = found.layers // config.slices * config.slices
         recipe = config.recipe(left, shards=1, slices=1, layers_per_slice=layers, method="full")
+        recipe["training"]["seed"] = point["train_seed"]
         with trained(recipe, left) as run:
             return {"accuracy": run.evaluate(left.test, per_depth=False).accuracy}
     serving, sizes = _served(config, point, found)
@@ -102,7 +109,11 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         }
     return {
         "systems": systems,
-        "full": {str(row["deletions"]): row["accuracy"] for row in rows if row["system"] == "full"},
+        "full": {
+            str(count): {"accuracy": float(np.mean(own)), "spread": float(np.std(own))}
+            for count in config.retrained_after
+            if (own := [row["accuracy"] for row in rows if row.get("deletions") == count])
+        },
     }
 
 

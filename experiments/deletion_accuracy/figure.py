@@ -23,9 +23,10 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         accuracy = [100 * row["accuracy"][number] for number in lasting]
         curve(left, places, accuracy, look, label, marker="", **dashes)
         curve(right, grid, [100 * alive for alive in row["alive"]], look, marker="", **dashes)
-    full = [row for row in results["rows"] if row["system"] == "full"]
-    places, accuracy = [row["deletions"] for row in full], [100 * row["accuracy"] for row in full]
-    curve(left, places, accuracy, "full", "retrained in full every time")
+    full = {int(count): row for count, row in results["summary"]["full"].items()}
+    low, high = ([100 * (row["accuracy"] + side * row["spread"]) for row in full.values()] for side in (-1, 1))
+    accuracy = [100 * row["accuracy"] for row in full.values()]
+    curve(left, list(full), accuracy, "full", "retrained in full every time", low=low, high=high)
     title(left, "Accuracy, while half of the systems answer", x="deletions", y="test accuracy (%)")
     title(right, "Systems that answer at all", x="deletions", y="share of deletion orders (%)")
     right.set_ylim(0, 103)

@@ -83,7 +83,7 @@ def measure(config: Config, point: Row) -> Row:
 def summary(config: Config, rows: Sequence[Row]) -> Row:
     """For every task and budget, accuracies with a dead system counted as never right, and the points between them."""
     found: dict[str, dict[str, Any]] = {}
-    ours, paper = "survival", "cyclic"
+    ours, paper = config.selectors[-1], config.selectors[0]
     for name in config.tasks:
         for budget in config.budgets:
             of = {row["selector"]: counted(row) for row in rows if (row["task"], row["budget"]) == (name, budget)}

@@ -9,14 +9,12 @@ from typing import Any
 from pydantic import Field
 
 from experiments.runner import Row
-from experiments.runs import recipe_of, trained
+from experiments.runs import parameters_of, recipe_of, trained
 from experiments.settings import Settings
 from experiments.tasks import task
 
 SYSTEMS = {"s3t": None, "sequential": "sisa"}
 """Sequential training is SISA of one shard."""
-NUMBER = 4
-"""Bytes of a stored parameter: float32."""
 
 
 class Config(Settings):
@@ -53,11 +51,11 @@ def measure(config: Config, point: Row) -> Row:
         method=SYSTEMS[point["system"]],
     )
     with trained(recipe, found) as run:
-        evaluated, status = run.evaluate(found.test), run.status()
-    return {
-        "accuracy": [row["accuracy"] for row in evaluated.per_depth],
-        "parameters": status.stored_bytes // len(status.inventory.alive) // NUMBER,
-    }
+        evaluated = run.evaluate(found.test)
+        return {
+            "accuracy": [row["accuracy"] for row in evaluated.per_depth],
+            "parameters": parameters_of(run),
+        }
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:

@@ -78,7 +78,9 @@ def measure(config: Config, point: Row) -> Row:
         evaluated = run.evaluate(found.test)
     return {
         "metric": found.metric,
+        "largest_label": found.largest_label,
         "records": len(found.train),
+        "record_passes": setting.epochs * len(found.train) * (1 if method else (setting.slices + 1) / 2),
         "tried": len(found.test),
         "score": evaluated.metrics[found.metric],
         "per_depth": [row[found.metric] for row in evaluated.per_depth],
@@ -86,7 +88,10 @@ def measure(config: Config, point: Row) -> Row:
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
-    """For every task the means, and the difference with an interval of Student's t over the seeds."""
+    """For every task the means, and the difference with an interval of Student's t over the seeds.
+
+    At the same epochs slice-wise training passes (L + 1) / 2 times as many records, through fewer trained layers.
+    """
     found = {}
     for name in config.tasks:
         scores = {
@@ -100,7 +105,8 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             **{system: statistics.fmean(values) for system, values in scores.items()},
             "points_apart": statistics.fmean(apart),
             "points_interval": interval(apart),
-            "per_depth": [statistics.fmean(own) for own in zip(*depths, strict=True)],
+            "per_depth": [statistics.fmean(value or 0.0 for value in own) for own in zip(*depths, strict=True)],
+            "share_of_the_largest_label": next(row["largest_label"] for row in rows if row["task"] == name),
         }
     return {"tasks": found}
 

@@ -26,7 +26,9 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             label=f"{system} training",
         )
         for place, name in zip(left, tasks, strict=True):
-            scores = [100 * row["score"] for row in results["rows"] if (row["task"], row["system"]) == (name, system)]
+            scores = [
+                100 * (row["score"] or 0.0) for row in results["rows"] if (row["task"], row["system"]) == (name, system)
+            ]
             axes.plot([place] * len(scores), scores, linestyle="none", marker=".", color="#202020", markersize=4)
     axes.set_xticks(range(len(tasks)), [f"{name}\n{found['metric']}" for name, found in tasks.items()])
     axes.set_ylim(0, 100)

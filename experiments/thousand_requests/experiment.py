@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.variant import Stopwatch
+from benchmarks.variant import Stopwatch, steady
 from experiments.runner import Row
 from experiments.runs import recipe_of, untrained
 from experiments.settings import Settings
@@ -19,6 +19,7 @@ from experiments.thousand_requests.simulation import Outcome, replay, requests_o
 from s3t.planning import Deletions, deletion_rate
 from s3t.sequences import Order, Setting, select
 
+SECONDS_A_DAY = 86_400
 METHODS = {"s3t": None, "sisa": "sisa", "full": "full"}
 
 
@@ -58,6 +59,12 @@ class Config(Settings):
     """Of the timing."""
     policies: tuple[str, ...]
     """Of repair."""
+    rates: tuple[float, ...]
+    """Requests a day."""
+    days: int = Field(ge=1)
+    """Over which the first training is spread."""
+    least_depth: float = Field(ge=0, le=1)
+    """Of the slices, in the mean: what a deal must keep."""
     paper: Paper
     """What is compared with."""
     training: dict[str, Any]
@@ -70,7 +77,10 @@ def points(config: Config) -> list[Row]:
 
 
 def measure(config: Config, point: Row) -> Row:
-    """Seconds of training the stages of one shard, by depth; of `full` those of one training of all records."""
+    """Seconds of training a stage of one shard, by depth; of `full` those of one training of all records.
+
+    Epochs once all is loaded and the trunk cache is filled; both are done once, not at every repair.
+    """
     method = METHODS[point["system"]]
     found = task(config.task, records=config.records, made_up=config.made_up)
     whole = method == "full"
@@ -80,14 +90,19 @@ def measure(config: Config, point: Row) -> Row:
         found,
         config.training | {"seed": config.seed},
         slices=1 if whole else config.slices,
+        budget=config.slices,
+        selector="cyclic",
         layers_per_slice=found.layers // config.slices * config.slices if whole else None,
         method=method,
     )
     watch = Stopwatch()
     with untrained(recipe, found) as run:
         run.train(progress=watch)
-    stages = watch.report(config.training["epochs"])
-    return {"records": len(found.train), "seconds": [sum(stage["epochs"]) for stage in stages]}
+    epochs, depths = config.training["epochs"], 1 if whole else config.slices
+    timed: dict[int, list[float]] = {depth: [] for depth in range(1, depths + 1)}
+    for stage, name in zip(watch.report(epochs), watch.stages, strict=True):
+        timed[name[0].count(",") + 1].append(epochs * steady(stage))
+    return {"records": len(found.train), "seconds": [statistics.median(times) for times in timed.values()]}
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
@@ -106,9 +121,34 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "systems": systems,
         "full": full,
         "against_sisa_and_full": {
-            name: ratios(config, found, systems["sisa"], full) for name, found in systems.items() if name != "sisa"
+            name: ratios(found, systems["sisa"], full) for name, found in systems.items() if name != "sisa"
         },
+        "best_deal": {f"{rate:g}": best_deal(config, systems, rate) for rate in config.rates},
     }
+
+
+def best_deal(config: Config, systems: Mapping[str, Any], rate: float) -> Row | None:
+    """The system and policy with the least training in a number of days, the first one counted, of those that keep the
+    least depth and up with the requests; None if there is none.
+
+    Args:
+        config: says the days and the depth.
+        systems: as simulated.
+        rate: requests a day.
+    """
+    deals = [
+        {
+            "system": name,
+            "policy": policy,
+            "hours": (found["training"] + config.days * rate * found[policy]["compute"] / config.requests) / 3600,
+            "mean_depth": found[policy]["mean_depth"],
+        }
+        for name, found in systems.items()
+        for policy in config.policies
+        if found[policy]["mean_depth"] >= config.least_depth * config.slices
+        and rate * found[policy]["compute"] / config.requests <= SECONDS_A_DAY
+    ]
+    return min(deals, key=lambda deal: float(deal["hours"]), default=None)
 
 
 def simulated(config: Config, orders: Sequence[Order], seconds: Sequence[float], records: int) -> Row:
@@ -128,12 +168,14 @@ def simulated(config: Config, orders: Sequence[Order], seconds: Sequence[float],
         }
         found[policy] = means | {
             "compute_and_training": means["compute"] + training,
-            "requests_a_day_kept_up_with": 86_400 * config.requests / means["compute"] if means["compute"] else None,
+            "requests_a_day_kept_up_with": SECONDS_A_DAY * config.requests / means["compute"]
+            if means["compute"]
+            else None,
         }
     return found
 
 
-def ratios(config: Config, found: Mapping[str, Any], sisa: Mapping[str, Any], full: Mapping[str, float]) -> Row:
+def ratios(found: Mapping[str, Any], sisa: Mapping[str, Any], full: Mapping[str, float]) -> Row:
     """Of SISA's and full retraining's numbers to a system's, under retraining on exhaustion."""
     policy = "on-exhaustion"
     ours, theirs = found[policy], sisa[policy]

@@ -24,6 +24,8 @@ class Shard(NamedTuple):
     """By state: slices of the deepest live prefix."""
     cost: list[float]
     """By state: seconds to train the stages that were lost. Of the last state, in which all were hit: of all stages."""
+    first: float
+    """Seconds to train a first stage, after which a dead shard answers again: shallow stages are trained first."""
 
 
 class Outcome(NamedTuple):
@@ -36,9 +38,9 @@ class Outcome(NamedTuple):
     dead_shard_share: float
     """Of shards, in the mean over the moments just after a request and before its repair."""
     downtime: float
-    """Seconds in which the system could not answer, because it was trained again after its death."""
+    """Seconds in which the system could not answer: after each death, until a first stage is trained."""
     shard_downtime: float
-    """Seconds in which a shard could not, added up over shards."""
+    """Seconds in which a shard could not, added up over shards: one first stage each, one shard after the other."""
     compute: float
     """Seconds of training after requests."""
     mean_depth: float
@@ -53,8 +55,8 @@ def shard_of(orders: Sequence[Order], seconds: Callable[[int], float]) -> Shard:
         seconds: of training a stage, by its depth.
 
     >>> found = shard_of([(0, 1)], {1: 2.0, 2: 3.0}.__getitem__)
-    >>> found.depth, found.cost  # nothing hit; 0; 1; both
-    ([2, 0, 1, 0], [0.0, 5.0, 3.0, 5.0])
+    >>> found.depth, found.cost, found.first  # nothing hit; 0; 1; both
+    ([2, 0, 1, 0], [0.0, 5.0, 3.0, 5.0], 2.0)
     """
     slices = len(orders[0])
     prefixes = {order[: depth + 1] for order in orders for depth in range(slices)}
@@ -64,7 +66,7 @@ def shard_of(orders: Sequence[Order], seconds: Callable[[int], float]) -> Shard:
         alive = [len(prefix) for prefix, own in bits.items() if not own & state]
         depth.append(max(alive, default=0))
         cost.append(sum((seconds(len(prefix)) for prefix, own in bits.items() if own & state), 0.0))
-    return Shard(depth, cost)
+    return Shard(depth, cost, seconds(1))
 
 
 def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, policy: str) -> Outcome:
@@ -94,8 +96,9 @@ def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, po
         system_outages += exhausted and before > 0
         again = range(shards) if exhausted and policy == "on-exhaustion" else [where] if depths[where] < least else []
         cost = sum(shard.cost[states[number]] for number in again)
-        shard_downtime += sum(shard.cost[states[number]] for number in again if depths[number] == 0)
-        downtime += cost if exhausted else 0.0
+        dead_ones = sum(depths[number] == 0 for number in again)
+        shard_downtime += shard.first * dead_ones * (dead_ones + 1) / 2
+        downtime += shard.first if exhausted and dead_ones else 0.0
         compute += cost
         for number in again:
             states[number], depths[number] = 0, shard.depth[0]

@@ -92,6 +92,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         found[name] = {
             "ms_a_layer": float(slope),
             "ms_with_none": float(start),
+            "largest_relative_residual": float(np.abs(left / plain).max()),
             "r_squared": float(1 - left @ left / ((plain - plain.mean()) @ (plain - plain.mean()))),
             "times_as_fast_with_cache": {
                 str(count): times[False][count] / times[True][count] for count in times[False]

@@ -31,8 +31,12 @@ def test_the_work_of_training_is_what_a_pencil_finds(text_model, tmp_path):
     assert plain[0] == 2 * (a * (3 + 1) + (a + b) * (3 + 2) + (a + b + c) * (3 + 3))
     # With it the blocks alone, and once each slice through the layers below the stage that sees it first.
     assert cached[0] == 2 * (a * 2 + (a + b) * 4 + (a + b + c) * 6) + a * 2 + b * 1 + c * 0
-    assert cached[1] == 2 * (2 + 4 + 6) + 2 + 1  # every slice, and every prefix, is one batch
-    assert plain[2] == cached[2] == 3
+    assert plain[1:] == cached[1:] == [1 + 2 + 3, 1]
+
+
+def test_the_work_of_a_prediction_has_the_trunk_once():
+    point = scaling.Point(layers=12, slices=4, shards=5, depth=4)
+    assert scaling.prediction_work(point, 10) == [10 * (8 + 5 * 4), 10 * 5 * 4, 5, 1]
 
 
 def slices_in_order(run):

@@ -1,0 +1,29 @@
+"""A claim of the paper, held against results. Every folder's `finding.py` makes one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+HOLDS, PART, NOT = "holds", "holds in part", "does not hold at this scale"
+
+
+class Finding(NamedTuple):
+    """One claim, in Markdown."""
+
+    claim: str
+    """In a few words; its heading."""
+    paper: str
+    """What the paper says, and where."""
+    ours: str
+    """What was found."""
+    verdict: str
+    """HOLDS, PART or NOT, and after a colon in which respect."""
+
+
+def percent(share: float | None) -> str:
+    """A share, or that nothing answers.
+
+    >>> percent(0.5), percent(None)
+    ('50.0 %', 'dead')
+    """
+    return "dead" if share is None else f"{100 * share:.1f} %"

@@ -1,0 +1,1 @@
+"""Bytes on disk against the budget, measured (paper, Appendix C, "Storage Costs")."""

@@ -1,0 +1,162 @@
+"""Deletions that are replayed give what deletions from a run give; requests that are simulated, what counting gives."""
+
+import random
+import shutil
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import s3t
+from experiments.replay import Judge, curves, first_hits, of_prefixes
+from experiments.runs import expected_of, recipe_of, remembering_in
+from experiments.served import beside_prototypes, every_order, own_orders, protosisa
+from experiments.tasks import TASKS, task
+from experiments.thousand_requests.simulation import replay, requests_of, shard_of
+from s3t.sequences import Setting, cyclic, survival
+
+
+@pytest.fixture
+def found(tmp_path, monkeypatch):
+    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
+    return task("banking77", made_up=True)
+
+
+TRAINING = {"epochs": 2, "batch_size": 16, "learning_rate": 2e-3, "seed": 0}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("method", [None, "sisa"])
+def test_a_replay_is_as_right_as_the_run_from_which_the_records_are_deleted(found, tmp_path, method):
+    recipe = recipe_of(found, TRAINING, shards=2, slices=2, budget=2, method=method)
+    answers = own_orders(recipe, found)
+    judge = Judge(of_prefixes(answers.logits, answers.orders), expected_of(found))
+    (folder,) = (tmp_path / "kept").iterdir()
+    shutil.copytree(folder / "run", tmp_path / "copy")
+    records = list(found.train.id)
+    random.Random(0).shuffle(records)
+    dead, seen = np.zeros((2, 2), dtype=bool), []
+    with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
+        for record in records[:8]:
+            (place,) = run.locate(records=[record])
+            dead[place.place.shard, place.place.slice] = True
+            run.delete(records=[record])
+            seen.append(judge.accuracy(dead))
+            if seen[-1] is None:
+                with pytest.raises(s3t.NoLiveShardError):
+                    run.evaluate(found.test)
+                break
+            assert run.evaluate(found.test, per_depth=False).accuracy == seen[-1]
+    assert len(set(seen)) > 1
+
+
+@pytest.mark.integration
+def test_prototypes_that_are_replayed_weigh_as_a_run_weighs_them(found, tmp_path):
+    class Two:
+        shards, slices = 2, 2
+
+        def recipe(self, found, **options):
+            return recipe_of(found, TRAINING, shards=2, slices=2, **options)
+
+    models, prototypes = protosisa(Two(), found)
+    judge = Judge(beside_prototypes(models, prototypes, weight=0.5), expected_of(found))
+    (folder,) = (tmp_path / "kept").iterdir()
+    shutil.copytree(folder / "run", tmp_path / "copy")
+    (order,) = models.orders[0]
+    with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
+        assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(np.zeros((2, 2), dtype=bool))
+        located = run.locate(records=list(found.train.id))
+        last = next(place for place in located if (place.place.shard, place.place.slice) == (0, order[-1]))
+        run.delete(records=[last.name])
+        dead = np.zeros((2, 2), dtype=bool)
+        dead[0, order[-1]] = True
+        assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(dead)
+
+
+@pytest.mark.integration
+def test_of_all_orders_every_prefix_is_known(found):
+    class Two:
+        shards, slices = 2, 2
+
+        def recipe(self, found, **options):
+            return recipe_of(found, TRAINING, shards=2, slices=2, **options)
+
+    answers = every_order(Two(), found)
+    assert set(answers.logits) == {(shard, prefix) for shard in (0, 1) for prefix in [(0,), (1,), (0, 1), (1, 0)]}
+    assert answers.sizes.sum() == len(found.train)
+    assert all(logits.shape == (len(found.test), 3) for logits in answers.logits.values())
+
+
+@given(
+    sizes=st.lists(st.lists(st.integers(1, 5), min_size=2, max_size=2), min_size=1, max_size=3),
+    seed=st.integers(0, 99),
+)
+def test_every_slice_is_hit_when_its_first_record_comes(sizes, seed):
+    times = first_hits(np.array(sizes), np.random.default_rng(seed))
+    assert len(set(times.flatten())) == times.size
+    assert times.min() == 1
+    assert times.max() <= np.sum(sizes)
+
+
+def test_curves_end_where_every_shard_is_dead():
+    right, wrong = np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32)[::-1]
+    logits = {(0, (0,)): wrong, (0, (0, 1)): right}
+    judge = Judge(of_prefixes(logits, [[(0, 1)]]), np.array([0, 1]))
+    assert judge.curve(np.array([[5, 2]]), [0, 1, 2, 4, 5]) == [1.0, 1.0, 0.0, 0.0, None]
+    found = curves(judge, [0, 20], np.array([[10, 10]]), rounds=7, seed=0)
+    assert (found["accuracy"], found["alive"]) == ([1.0, None], [1.0, 0.0])
+
+
+@settings(max_examples=60)
+@given(
+    selector=st.sampled_from([cyclic, survival]),
+    budget=st.integers(1, 6),
+    requests=st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=25),
+    policy=st.sampled_from(["on-exhaustion", "below-depth 1", "below-depth 2", "eager"]),
+)
+def test_requests_cost_what_counting_gives(selector, budget, requests, policy):
+    orders = selector(Setting(slices=3, budget=budget))
+    seconds = {1: 1.0, 2: 10.0, 3: 100.0}
+    found = replay(shard_of(orders, seconds.__getitem__), requests, shards=2, policy=policy)
+    stages = {order[: depth + 1] for order in orders for depth in range(3)}
+    dirty, compute, outages, served, deaths = [set(), set()], 0.0, 0, 0, 0
+
+    def depth(shard):
+        return max((len(stage) for stage in stages if not dirty[shard] & set(stage)), default=0)
+
+    def repair(shard):
+        cost = sum(seconds[len(stage)] for stage in stages if dirty[shard] & set(stage))
+        dirty[shard].clear()
+        return cost
+
+    for shard, index in requests:
+        before = depth(shard)
+        dirty[shard].add(index)
+        deaths += before > 0 and depth(shard) == 0
+        if depth(0) == depth(1) == 0:
+            outages += before > 0
+            if policy == "on-exhaustion":
+                compute += repair(0) + repair(1)
+        if policy != "on-exhaustion" and depth(shard) < (3 if policy == "eager" else int(policy[-1])):
+            compute += repair(shard)
+        served += depth(0) + depth(1)
+    assert (found.compute, found.system_outages, found.shard_outages) == (compute, outages, deaths)
+    assert found.mean_depth == pytest.approx(served / (2 * len(requests)))
+
+
+def test_no_record_is_asked_for_twice():
+    sizes = np.array([[2, 3], [1, 4]])
+    found = requests_of(sizes, 10, np.random.default_rng(0))
+    assert {place: found.count(place) for place in found} == {(0, 0): 2, (0, 1): 3, (1, 0): 1, (1, 1): 4}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_has_its_records(name, real_data, monkeypatch):
+    monkeypatch.setenv("S3T_DATA", str(real_data))
+    found = task(name, records=40, tried=30)
+    assert (len(found.train), len(found.test)) == (40, 30)
+    assert found.train.id.is_unique
+    labels = found.recipe.get("labels")
+    assert labels is None or set(found.train.label) | set(found.test.label) <= set(labels)
+    assert not found.test.isna().any().any()

@@ -1,0 +1,103 @@
+"""docs/results.md is in step with the results; every claim can be held against results, whatever they say."""
+
+import importlib
+
+import pytest
+
+from experiments import report, runner
+from experiments.findings import HOLDS, NOT, PART
+from experiments.runner import FOLDER, TRAINED, experiment, run
+from experiments.settings import load
+
+
+def test_the_page_is_in_step_with_the_results():
+    """Written by `python -m experiments.report`."""
+    measured = any((FOLDER / name / "results.json").exists() for name in TRAINED)
+    if measured:
+        assert report.PATH.read_text() == report.text()
+    else:
+        assert not report.PATH.exists()
+
+
+def test_every_experiment_that_trains_has_a_finding():
+    assert {path.parent.name for path in FOLDER.glob("*/finding.py")} == TRAINED
+
+
+def rows_of(name, config, score):
+    """Rows such as an experiment may find, made up for the shape of the page alone."""
+    made = {
+        "slice_wise": lambda point: {
+            "metric": "accuracy",
+            "largest_label": 0.4,
+            "score": score(point["system"] == "full"),
+            "per_depth": [0.3, 0.5, score(False)],
+        },
+        "deletion_accuracy": lambda point: (
+            {"accuracy": 0.9}
+            if point["system"] == "full"
+            else {
+                "accuracy": [score(point["system"] != "s3t")] * len(config.grid),
+                "alive": [1.0] * (len(config.grid) // (3 if point["system"] == "s3t" else 6))
+                + [0.0] * (len(config.grid) - len(config.grid) // (3 if point["system"] == "s3t" else 6)),
+            }
+        ),
+        "thousand_requests": lambda point: {
+            "records": 8000,
+            "seconds": [100.0] if point["system"] == "full" else [1.0, 2.0, 3.0, 4.0],
+        },
+        "layers_per_slice": lambda point: {"score": score(point["slices"] != 3), "per_depth": []},
+        "sequential": lambda point: {
+            "accuracy": [0.1, 0.2, 0.3, 0.4, 0.5, score(point["system"] != "s3t")],
+            "parameters": 100 if point["system"] == "s3t" else 500,
+        },
+        "trained_layers": lambda point: {"ms_a_step": 10.0 + point["layers"] ** (1 if score(True) > 0.5 else 3)},
+        "storage_here": lambda point: {"bytes": int(1e6 * point["budget"] ** (1 + score(True))), "stages": 30},
+        "protosisa_weights": lambda point: {
+            "accuracy": [score(point["weight"] < 0.5)] * len(config.grid),
+            "alive": [1.0] * len(config.grid),
+        },
+        "sequence_ensembles": lambda point: (
+            dict.fromkeys(("accuracy", "one_shard"), score(point["orders"] == 1))
+            | dict.fromkeys(("accuracy_spread", "one_shard_spread"), 0.01)
+        ),
+        "design_ablation": lambda point: {
+            "accuracy": score(point["direction"] != "top-down" or point["replay"] < 1),
+            "per_depth": [],
+            "record_passes": 1000 * (1 + point["replay"]),
+        },
+        "kept_accuracy": lambda point: {
+            "accuracy": [score(point["selector"] != "survival")] * len(config.deletions),
+            "alive": [1.0] * len(config.deletions),
+        },
+    }
+    return [{**point, **made[name](point)} for point in experiment(name).points(config)]
+
+
+@pytest.mark.parametrize("name", sorted(TRAINED - {"deleted_slices"}))
+def test_a_claim_is_held_against_what_is_found_whether_it_is_so_or_not(name, tmp_path):
+    config = load(experiment(name).Config, FOLDER / name / "config.yaml")
+    verdicts = set()
+    for score in (lambda other: 0.6 if other else 0.9, lambda other: 0.9 if other else 0.45):
+        rows = rows_of(name, config, score)
+        found = {
+            "config": config.model_dump(mode="json"),
+            "rows": rows,
+            "summary": runner.rounded(experiment(name).summary(config, rows)),
+        }
+        finding = importlib.import_module(f"experiments.{name}.finding").finding(found)
+        verdict = finding.verdict.partition(":")[0].partition(" (")[0]
+        assert verdict in (HOLDS, PART, NOT)
+        assert finding.claim
+        assert "|" in finding.ours
+        verdicts.add(verdict)
+    assert len(verdicts) > 1 or name in ("thousand_requests", "storage_here", "trained_layers")
+
+
+@pytest.mark.integration
+def test_deleted_slices_tells_of_slice_wise(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "ROOTS", [tmp_path, *runner.ROOTS])
+    for name in ("slice_wise", "deleted_slices"):
+        (tmp_path / name).mkdir()
+        run(name, into=tmp_path / name, smoke=True)
+    (row,) = runner.results("deleted_slices", tmp_path / "deleted_slices")["rows"]
+    assert row["relative_drop"][0] == 0.0
