@@ -53,7 +53,7 @@ def rows_of(name, config, score):
         "trained_layers": lambda point: {"ms_a_step": 10.0 + point["layers"] ** (1 if score(True) > 0.5 else 3)},
         "storage_here": lambda point: {"bytes": int(1e6 * point["budget"] ** (1 + score(True))), "stages": 30},
         "protosisa_weights": lambda point: {
-            "accuracy": [score(point["weight"] < 0.5)] * len(config.grid),
+            "accuracy": [score(point["weight"] < 0.5), *[score(point["weight"] >= 0.5)] * (len(config.grid) - 1)],
             "alive": [1.0] * len(config.grid),
         },
         "sequence_ensembles": lambda point: (
