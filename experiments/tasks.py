@@ -71,7 +71,8 @@ def _made_up() -> Task:
 
 
 def _banking77(data: Path) -> Task:
-    table = pd.read_parquet(data / "banking77" / "banking77.parquet").rename(columns={"category": "label"})
+    table = pd.read_parquet(data / "banking77" / "banking77.parquet")[["text", "category", "split"]]
+    table = table.rename(columns={"category": "label"})
     labels = json.loads((data / "banking77" / "categories.json").read_text())
     return _of_texts(*_split(table, "train", ["test"]), {"text": "text"}, labels=labels, length=64)
 

@@ -119,6 +119,6 @@ def interval(values: Sequence[float]) -> list[float] | None:
     """
     if len(values) < 2:
         return None
-    half = t.ppf((1 + CONFIDENCE) / 2, len(values) - 1) * statistics.stdev(values) / len(values) ** 0.5
+    half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
     mean = statistics.fmean(values)
     return [mean - half, mean + half]

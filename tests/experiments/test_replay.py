@@ -39,8 +39,9 @@ def test_a_replay_is_as_right_as_the_run_from_which_the_records_are_deleted(foun
     dead, seen = np.zeros((2, 2), dtype=bool), []
     with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
         for record in records[:8]:
-            (place,) = run.locate(records=[record])
-            dead[place.place.shard, place.place.slice] = True
+            (located,) = run.locate(records=[record])
+            ((shard, index),) = located.places
+            dead[shard, index] = True
             run.delete(records=[record])
             seen.append(judge.accuracy(dead))
             if seen[-1] is None:
@@ -67,7 +68,7 @@ def test_prototypes_that_are_replayed_weigh_as_a_run_weighs_them(found, tmp_path
     with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
         assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(np.zeros((2, 2), dtype=bool))
         located = run.locate(records=list(found.train.id))
-        last = next(place for place in located if (place.place.shard, place.place.slice) == (0, order[-1]))
+        last = next(record for record in located if record.places == ((0, order[-1]),))
         run.delete(records=[last.name])
         dead = np.zeros((2, 2), dtype=bool)
         dead[0, order[-1]] = True
