@@ -13,18 +13,16 @@ from pydantic import Field
 
 from experiments.replay import Serving, of_prefixes
 from experiments.runs import Logits, Prefix, answers_of, kept, recipe_of
-from experiments.settings import Settings
+from experiments.settings import TrainingSettings
 from experiments.tasks import Task, task
 from s3t import Run
 from s3t.partition import Place
 from s3t.sequences import Order
 
 
-class SystemSettings(Settings):
+class SystemSettings(TrainingSettings):
     """What systems are trained on, and how they are cut."""
 
-    made_up: bool
-    """Made-up records."""
     task: str
     """By name."""
     records: int | None
@@ -35,8 +33,6 @@ class SystemSettings(Settings):
     """m."""
     slices: int = Field(ge=1)
     """L."""
-    training: dict[str, Any]
-    """Of the recipe."""
 
     def found(self) -> Task:
         """The task."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
@@ -16,6 +17,51 @@ class Settings(BaseModel):
 
     seed: int = Field(ge=0)
     """All randomness derives from it."""
+
+
+class TrainingSettings(Settings):
+    """Of an experiment that trains."""
+
+    made_up: bool
+    """Made-up records in the place of real ones: that it works, no measurement."""
+    training: dict[str, Any]
+    """Of the recipe."""
+
+
+class SeededSettings(TrainingSettings):
+    """Of one that trains under several seeds."""
+
+    seeds: tuple[int, ...]
+    """Of the trainings."""
+
+
+class TaskSettings(BaseModel):
+    """Of one of several tasks."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    epochs: int = Field(ge=1)
+    """Of every stage, and of a full training."""
+    learning_rate: float = Field(gt=0)
+    """The same for all that is compared."""
+    records: int | None
+    """To train on; None: all."""
+
+    def training(self, common: Mapping[str, Any], *, seed: int) -> dict[str, Any]:
+        """The recipe's training part.
+
+        Args:
+            common: what tasks have in common.
+            seed: of the training.
+        """
+        return {**common, "epochs": self.epochs, "learning_rate": self.learning_rate, "seed": seed}
+
+
+class SlicedTaskSettings(TaskSettings):
+    """Of one of several tasks, each with slices of its own."""
+
+    slices: int = Field(ge=1)
+    """L; a block is as many layers as there are, divided by L."""
 
 
 S = TypeVar("S", bound=Settings)

@@ -6,43 +6,20 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from experiments.runner import Row
 from experiments.runs import recipe_of, trained
-from experiments.settings import Settings
+from experiments.settings import SeededSettings, SlicedTaskSettings
 from experiments.tasks import task
 
 
-class Setting(BaseModel):
-    """Of one task."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    slices: int = Field(ge=1)
-    """L."""
-    epochs: int = Field(ge=1)
-    """Of every stage."""
-    learning_rate: float = Field(gt=0)
-    """The same for every design."""
-    records: int | None
-    """To train on; None: all."""
-
-
-class Config(Settings):
+class Config(SeededSettings):
     """Tasks and designs."""
 
-    seeds: tuple[int, ...]
-    """Of the trainings."""
-    made_up: bool
-    """Made-up records."""
     directions: tuple[str, ...]
     """Of the method."""
     replays: tuple[float, ...]
     """Of the method."""
-    training: dict[str, Any]
-    """Of the recipe."""
-    tasks: dict[str, Setting]
+    tasks: dict[str, SlicedTaskSettings]
     """By name."""
 
 
@@ -61,9 +38,10 @@ def measure(config: Config, point: Row) -> Row:
     """Accuracy at every depth; and the cost, in passes of a record through the model and back."""
     setting = config.tasks[point["task"]]
     found = task(point["task"], records=setting.records, made_up=config.made_up)
-    training = {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": point["train_seed"]}
     method = {"name": "s3t", "direction": point["direction"], "replay": point["replay"]}
-    recipe = recipe_of(found, config.training | training, slices=setting.slices, method=method)
+    recipe = recipe_of(
+        found, setting.training(config.training, seed=point["train_seed"]), slices=setting.slices, method=method
+    )
     with trained(recipe, found) as run:
         evaluated = run.evaluate(found.test)
     own = len(found.train) / setting.slices

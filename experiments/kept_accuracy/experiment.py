@@ -5,34 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from experiments.replay import Judge, curves, of_prefixes
 from experiments.runner import Row
 from experiments.runs import expected_of, recipe_of
 from experiments.served import own_orders
-from experiments.settings import Settings
+from experiments.settings import TaskSettings, TrainingSettings
 from experiments.tasks import task
 
 
-class Setting(BaseModel):
-    """Of one task."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epochs: int = Field(ge=1)
-    """Of every stage."""
-    learning_rate: float = Field(gt=0)
-    """The same for all orders."""
-    records: int | None
-    """To train on; None: all."""
-
-
-class Config(Settings):
+class Config(TrainingSettings):
     """Tasks, budgets and selectors."""
 
-    made_up: bool
-    """Made-up records."""
     shards: int = Field(ge=1)
     """m."""
     slices: int = Field(ge=1)
@@ -47,9 +32,7 @@ class Config(Settings):
     """Random deletion orders."""
     deletions: tuple[int, ...]
     """Numbers of deletions after which accuracy is measured."""
-    training: dict[str, Any]
-    """Of the recipe."""
-    tasks: dict[str, Setting]
+    tasks: dict[str, TaskSettings]
     """By name."""
 
 
@@ -69,7 +52,7 @@ def measure(config: Config, point: Row) -> Row:
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
     recipe = recipe_of(
         found,
-        config.training | {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": config.seed},
+        setting.training(config.training, seed=config.seed),
         shards=config.shards,
         slices=config.slices,
         budget=point["budget"],

@@ -6,39 +6,18 @@ import statistics
 from collections.abc import Sequence
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
-
 from experiments.runner import Row
 from experiments.runs import recipe_of, trained
-from experiments.settings import Settings
+from experiments.settings import SeededSettings, TaskSettings
 from experiments.tasks import task
 
 
-class Setting(BaseModel):
-    """Of one task."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    epochs: int = Field(ge=1)
-    """Of every stage."""
-    learning_rate: float = Field(gt=0)
-    """The same for every shape."""
-    records: int | None
-    """To train on; None: all."""
-
-
-class Config(Settings):
+class Config(SeededSettings):
     """Tasks and shapes."""
 
-    seeds: tuple[int, ...]
-    """Of the trainings."""
-    made_up: bool
-    """Made-up records."""
     shapes: tuple[tuple[int, int], ...]
     """Layers a slice, and slices."""
-    training: dict[str, Any]
-    """Of the recipe."""
-    tasks: dict[str, Setting]
+    tasks: dict[str, TaskSettings]
     """By name."""
 
 
@@ -56,8 +35,12 @@ def measure(config: Config, point: Row) -> Row:
     """The score of the full depth, and of every other."""
     setting = config.tasks[point["task"]]
     found = task(point["task"], records=setting.records, made_up=config.made_up)
-    training = {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": point["train_seed"]}
-    recipe = recipe_of(found, config.training | training, slices=point["slices"], layers_per_slice=point["layers"])
+    recipe = recipe_of(
+        found,
+        setting.training(config.training, seed=point["train_seed"]),
+        slices=point["slices"],
+        layers_per_slice=point["layers"],
+    )
     with trained(recipe, found) as run:
         evaluated = run.evaluate(found.test)
     return {

@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
-
-from pydantic import Field
 
 from experiments.runner import Row
-from experiments.runs import parameters_of, recipe_of, trained
-from experiments.settings import Settings
-from experiments.tasks import task
+from experiments.runs import parameters_of, trained
+from experiments.served import SystemSettings
 
 SYSTEMS = {"s3t": None, "sequential": "sisa"}
 """Sequential training is SISA of one shard."""
 
 
-class Config(Settings):
+class Config(SystemSettings):
     """One task."""
 
     seeds: tuple[int, ...]
     """Of the trainings."""
-    made_up: bool
-    """Made-up records."""
-    task: str
-    """By name."""
-    records: int | None
-    """To train on; None: all."""
-    tried: int | None
-    """To be tried on; None: all."""
-    slices: int = Field(ge=1)
-    """L."""
-    training: dict[str, Any]
-    """Of the recipe."""
 
 
 def points(config: Config) -> list[Row]:
@@ -43,13 +27,9 @@ def points(config: Config) -> list[Row]:
 
 def measure(config: Config, point: Row) -> Row:
     """Accuracy after every slice, and the parameters that a stage stores: those that it trains."""
-    found = task(config.task, records=config.records, tried=config.tried, made_up=config.made_up)
-    recipe = recipe_of(
-        found,
-        config.training | {"seed": point["train_seed"]},
-        slices=config.slices,
-        method=SYSTEMS[point["system"]],
-    )
+    found = config.found()
+    recipe = config.recipe(found, method=SYSTEMS[point["system"]])
+    recipe["training"]["seed"] = point["train_seed"]
     with trained(recipe, found) as run:
         evaluated = run.evaluate(found.test)
         return {

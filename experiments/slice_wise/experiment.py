@@ -4,49 +4,27 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from scipy.stats import t
 
 from experiments.runner import Row
 from experiments.runs import recipe_of, trained
-from experiments.settings import Settings
+from experiments.settings import SeededSettings, SlicedTaskSettings
 from experiments.tasks import task
 
 SYSTEMS = {"slice-wise": None, "full": "full"}
 CONFIDENCE = 0.95
 
 
-class Setting(BaseModel):
-    """Of one task."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    slices: int = Field(ge=1)
-    """L; a block is as many layers as there are, divided by L."""
-    epochs: int = Field(ge=1)
-    """Of every stage, and of the full training."""
-    learning_rate: float = Field(gt=0)
-    """The same for both."""
-    records: int | None
-    """To train on; None: all."""
-
-
-class Config(Settings):
+class Config(SeededSettings):
     """Tasks, and what they have in common."""
 
-    seeds: tuple[int, ...]
-    """Of the trainings."""
-    made_up: bool
-    """Made-up records."""
     tried: int | None
     """Records to be tried on; None: all."""
     rank: int = Field(ge=1)
     """Of LoRA."""
-    training: dict[str, Any]
-    """Of the recipe."""
-    tasks: dict[str, Setting]
+    tasks: dict[str, SlicedTaskSettings]
     """By name."""
 
 
@@ -65,10 +43,9 @@ def measure(config: Config, point: Row) -> Row:
     setting = config.tasks[point["task"]]
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
     method = SYSTEMS[point["system"]]
-    training = {"epochs": setting.epochs, "learning_rate": setting.learning_rate, "seed": point["train_seed"]}
     recipe = recipe_of(
         found,
-        config.training | training,
+        setting.training(config.training, seed=point["train_seed"]),
         slices=1 if method else setting.slices,
         layers_per_slice=found.layers if method else None,
         method=method,

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from experiments.runner import Row
-from experiments.runs import recipe_of, trained
-from experiments.settings import Settings
-from experiments.tasks import task
+from experiments.runs import trained
+from experiments.served import SystemSettings
 
 
 class Paper(BaseModel):
@@ -24,25 +22,13 @@ class Paper(BaseModel):
     """Of the adapters, GB."""
 
 
-class Config(Settings):
+class Config(SystemSettings):
     """One system, under many budgets."""
 
-    made_up: bool
-    """Made-up records."""
-    task: str
-    """By name."""
-    records: int | None
-    """To train on; None: all."""
-    shards: int = Field(ge=1)
-    """m."""
-    slices: int = Field(ge=1)
-    """L."""
     budgets: tuple[int, ...]
     """B's."""
     paper: Paper
     """What is compared with."""
-    training: dict[str, Any]
-    """Of the recipe."""
 
 
 def points(config: Config) -> list[Row]:
@@ -52,14 +38,9 @@ def points(config: Config) -> list[Row]:
 
 def measure(config: Config, point: Row) -> Row:
     """Bytes of the artifacts and their manifests, as `s3t status` tells them; and how many stages there are."""
-    found = task(config.task, records=config.records, tried=1, made_up=config.made_up)
-    recipe = recipe_of(
-        found,
-        config.training | {"seed": config.seed},
-        shards=config.shards,
-        slices=config.slices,
-        **({"method": "sisa"} if point["system"] == "sisa" else {"budget": point["budget"]}),
-    )
+    found = config.found()
+    which: Row = {"method": "sisa"} if point["system"] == "sisa" else {"budget": point["budget"]}
+    recipe = config.recipe(found, **which)
     with trained(recipe, found) as run:
         status = run.status()
         return {"bytes": status.stored_bytes, "stages": len(status.inventory.alive)}

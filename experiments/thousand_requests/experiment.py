@@ -12,9 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.variant import Stopwatch, steady
 from experiments.runner import Row
-from experiments.runs import recipe_of, untrained
-from experiments.settings import Settings
-from experiments.tasks import task
+from experiments.runs import untrained
+from experiments.served import SystemSettings
 from experiments.thousand_requests.simulation import Outcome, replay, requests_of, shard_of
 from s3t.planning import Deletions, deletion_rate
 from s3t.sequences import Order, Setting, select
@@ -34,19 +33,9 @@ class Paper(BaseModel):
     """Total time."""
 
 
-class Config(Settings):
+class Config(SystemSettings):
     """One task; systems, policies, requests."""
 
-    made_up: bool
-    """Made-up records."""
-    task: str
-    """By name."""
-    records: int | None
-    """To train on; None: all."""
-    shards: int = Field(ge=1)
-    """m."""
-    slices: int = Field(ge=1)
-    """L."""
     budgets: tuple[int, ...]
     """B's of s3t."""
     selector: str
@@ -67,8 +56,6 @@ class Config(Settings):
     """Of the slices, in the mean: what a deal must keep."""
     paper: Paper
     """What is compared with."""
-    training: dict[str, Any]
-    """Of the recipe."""
 
 
 def points(config: Config) -> list[Row]:
@@ -82,13 +69,13 @@ def measure(config: Config, point: Row) -> Row:
     Epochs once all is loaded and the trunk cache is filled; both are done once, not at every repair.
     """
     method = METHODS[point["system"]]
-    found = task(config.task, records=config.records, made_up=config.made_up)
+    found = config.found()
     whole = method == "full"
     if not whole:
         found = replace(found, train=found.train.iloc[: len(found.train) // config.shards])
-    recipe = recipe_of(
+    recipe = config.recipe(
         found,
-        config.training | {"seed": config.seed},
+        shards=1,
         slices=1 if whole else config.slices,
         budget=config.slices,
         selector="cyclic",
