@@ -1,0 +1,77 @@
+"""What the docs tell of training is what the committed results hold."""
+
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
+README = " ".join((ROOT / "README.md").read_text().split())
+BOTH = ("float32", "bfloat16")
+
+
+def results(part):
+    return json.loads((ROOT / "benchmarks" / "results" / f"training-{part}.json").read_text())
+
+
+def row(what, values):
+    return f"| {what} | {' | '.join(values)} |"
+
+
+def test_the_whole_against_the_plain_procedure():
+    found = results("whole")
+    fast, ours = found["times_as_fast"], ("s3t float32", "s3t")
+    plain, bare = (found["variants"][name] for name in ("plain", "plain without dropout"))
+    told = f"Trainer (`whole`; {plain['seconds']:.0f} s)"
+    assert row(f"times as fast as {told}", [f"{fast[f'{name} over plain']:.2f}" for name in ours]) in PAGE
+    told = f"Trainer without dropout ({bare['seconds']:.0f} s)"
+    values = [f"{fast[f'{name} over plain without dropout']:.2f}" for name in ours]
+    assert row(f"times as fast as {told}", values) in PAGE
+    told = f"test accuracy (Trainer {plain['accuracy']:.3f}, without dropout {bare['accuracy']:.3f})"
+    assert row(told, [f"{found['variants'][name]['accuracy']:.3f}" for name in ours]) in PAGE
+    assert f"takes {found['variants']['s3t']['seconds']:.0f} s; the same" in README
+    assert f"{plain['seconds']:.0f} s ({fast['s3t over plain']:.2f} times)" in README
+    assert f"{bare['seconds']:.0f} s ({fast['s3t over plain without dropout']:.2f} times)" in README
+
+
+def test_the_cache_against_its_bound():
+    found = results("cache")["cache"]
+    for what in ("stage 1", "all stages"):
+        gains = [found[precision][what] for precision in BOTH]
+        told = f"cache, {what}: times as fast; share of the bound {gains[0]['bound']:.3g}"
+        values = [f"{gain['times_as_fast']:.2f}; {100 * gain['share_of_bound']:.0f} %" for gain in gains]
+        assert row(told, values) in PAGE
+    filling = [f"{found[precision]['fill_in_epochs_of_all_stages']:.2f}" for precision in BOTH]
+    assert row("filling the cache, in epochs of all stages", filling) in PAGE
+
+
+def test_the_share_of_the_peak():
+    found = results("peak")["share_of_peak"]
+    values = [f"{100 * found[precision]['all_stages']:.0f} %" for precision in BOTH]
+    assert row("share of the matrix-product peak, 64 tokens (`peak`)", values) in PAGE
+
+
+def test_the_switches():
+    longer = results("switches")["times_as_long"]
+    assert f"| {' | '.join(f'{value:.2f}' for name, value in longer.items() if name != 's3t')} |" in PAGE
+
+
+def test_the_memory():
+    grown = {name: f"{count / 1e9:.2f}" for name, count in results("memory")["grown_bytes"].items()}
+    assert f"training adds {grown['1 order']} GB for one order and {grown['3 orders']} GB for three" in PAGE
+    assert f"without the cache {grown['3 orders without cache']} GB." in PAGE
+    assert f"Trainer adds {grown['plain, 1 order']} and {grown['plain, 3 orders']} GB" in PAGE
+
+
+def test_as_many_repetitions_as_told():
+    assert "three repetitions each" in PAGE
+    assert {results(part)["repetitions"] for part in ("whole", "switches", "cache", "peak", "memory")} == {3}
+
+
+def test_the_accuracies_on_banking77():
+    sliced, whole = (
+        json.loads((ROOT / "benchmarks" / "results" / f"banking77-{part}.json").read_text())
+        for part in ("slice_wise", "one_adapter")
+    )
+    first, second, third = (f"{row['accuracy']:.3f}" for row in sliced["per_depth"])
+    assert f"{first}, {second} and {third} on the {sliced['test_records']:,} test records" in README
+    assert f"trained on everything, {whole['accuracy']:.3f}." in README
