@@ -3,7 +3,7 @@
 # make test-integration   tests that start servers and many processes; CI runs both
 # make test-slow   thousands of faults; real data in S3T_DATA (default ../shared/data)
 # make bench   the committed benchmarks
-# make experiments   the paper's figures again (three quarters of an hour; goes on where it was stopped)
+# make experiments   the paper's figures and results again (hours; goes on where it was stopped)
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -35,10 +35,10 @@ types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "not slow and not integration"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "not slow and not integration"
 
 test-integration: $(VENV)/test.stamp
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 -m "integration and not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "integration and not slow"
 
 test-slow: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -m slow -s

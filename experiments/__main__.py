@@ -6,6 +6,7 @@ import argparse
 
 import experiments
 from experiments.runner import NAMES, draw, run, smoke
+from s3t.engine import cores_worth
 
 
 def main() -> None:
@@ -16,6 +17,13 @@ def main() -> None:
     parser.add_argument("name", choices=[*NAMES, "all"], metavar="NAME", help=", ".join([*NAMES, "or all"]))
     parser.add_argument("--smoke", action="store_true", help="at a small size, into a folder that goes: that it works")
     parser.add_argument("--draw", action="store_true", help="draw again from results.json; compute nothing")
+    parser.add_argument(
+        "--jobs",
+        type=int,
+        default=cores_worth(),
+        metavar="N",
+        help="processes that share the work (default: the cores there are); set OMP_NUM_THREADS=1 with several",
+    )
     options = parser.parse_args()
     names = NAMES if options.name == "all" else [options.name]
     if options.smoke:
@@ -25,7 +33,7 @@ def main() -> None:
         if options.draw:
             draw(name)
         else:
-            run(name)
+            run(name, jobs=options.jobs)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ their logits on the test records are known, so the accuracy after every deletion
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,10 +117,27 @@ def curves(judge: Judge, grid: Sequence[int], sizes: Times, *, rounds: int, seed
         `accuracy` (None where all are dead), `spread` (its standard deviation over the orders), and `alive`.
     """
     generator = np.random.default_rng(seed)
-    found = [judge.curve(first_hits(sizes, generator), grid) for _ in range(rounds)]
+    return averaged([judge.curve(first_hits(sizes, generator), grid) for _ in range(rounds)])
+
+
+def averaged(found: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
+    """Curves over many orders as one, see `curves`.
+
+    >>> averaged([[0.5, None], [0.7, None]])["alive"]
+    [1.0, 0.0]
+    """
     alive = [[value for value in at if value is not None] for at in zip(*found, strict=True)]
     return {
         "accuracy": [float(np.mean(values)) if values else None for values in alive],
         "spread": [float(np.std(values)) if values else None for values in alive],
-        "alive": [len(values) / rounds for values in alive],
+        "alive": [len(values) / len(found) for values in alive],
     }
+
+
+def counted(row: Mapping[str, Any]) -> list[float]:
+    """The accuracies of a row of `curves`, with a dead system counted as never right.
+
+    >>> counted({"accuracy": [0.5, None], "alive": [0.5, 0.0]})
+    [0.25, 0.0]
+    """
+    return [(value or 0.0) * alive for value, alive in zip(row["accuracy"], row["alive"], strict=True)]

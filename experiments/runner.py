@@ -7,6 +7,7 @@ import importlib
 import json
 import math
 import os
+import re
 import subprocess
 import tempfile
 import time
@@ -20,10 +21,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks.machine import describe
+from experiments.jobs import Row, measured, told
 from experiments.settings import Settings, load
 
-Row = dict[str, Any]
-"""A point and what was found there: names and numbers."""
+__all__ = ["FOLDER", "NAMES", "ROOTS", "TRAINED", "Row", "draw", "experiment", "results", "rounded", "run", "smoke"]
 
 FOLDER = Path(__file__).resolve().parent
 NAMES = (
@@ -46,9 +47,12 @@ NAMES = (
     "sequence_ensembles",
     "design_ablation",
     "kept_accuracy",
+    "repair_policies",
 )
 TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
+TIMED = frozenset({"thousand_requests", "trained_layers"})
+"""They measure times, so nothing runs beside a point of theirs."""
 ROOTS = [FOLDER]
 """Where results are looked for."""
 DIGITS = 8
@@ -82,13 +86,14 @@ def experiment(name: str) -> Experiment:
     return cast(Experiment, importlib.import_module(f"experiments.{name}.experiment"))
 
 
-def run(name: str, *, into: Path | None = None, smoke: bool = False) -> Path:
+def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int = 1) -> Path:
     """Compute an experiment, write results.json, and draw it.
 
     Args:
         name: one of NAMES.
         into: a folder for what it leaves; by default its own.
         smoke: at the small size of its config.yaml: that it works, no measurement.
+        jobs: processes that share the points, but of those that measure times.
 
     Returns:
         The folder.
@@ -99,10 +104,11 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False) -> Path:
     partial = Partial(folder / "partial.json", _digest(name, config))
     commit = _commit(name)
     own = {"commit": commit} if name in TRAINED else {}  # such rows may be of several
-    rows = [
-        partial.row(point) or partial.keep(point, *_timed(chosen, config, point, own))
-        for point in _told(name, chosen.points(config))
-    ]
+    points = chosen.points(config)
+    left = partial.left(points)
+    for point, found, seconds in _told(name, left, measured(name, config, left, jobs=1 if name in TIMED else jobs)):
+        partial.keep(point, rounded({**point, **found}) | own, seconds)
+    rows = partial.rows(points)
     result = {
         "experiment": name,
         "commit": ", ".join(sorted({row.get("commit", commit) for row in rows})),
@@ -166,12 +172,16 @@ class Partial:
             if kept["digest"] == digest:
                 self._rows, self.seconds = kept["rows"], kept["seconds"]
 
-    def row(self, point: Row) -> Row | None:
-        """The row of a point, if it was found before."""
-        return self._rows.get(_key(point))
+    def left(self, points: Sequence[Row]) -> list[Row]:
+        """The points of which there is no row."""
+        return [point for point in points if _key(point) not in self._rows]
 
-    def keep(self, point: Row, found: Row, seconds: float) -> Row:
-        """Note a row, and return it."""
+    def rows(self, points: Sequence[Row]) -> list[Row]:
+        """Those of the points, all of which are found."""
+        return [self._rows[_key(point)] for point in points]
+
+    def keep(self, point: Row, found: Row, seconds: float) -> None:
+        """Note a row."""
         self._rows[_key(point)] = found
         self.seconds += seconds
         if time.monotonic() - self._written > SECONDS_KEPT:
@@ -179,7 +189,6 @@ class Partial:
             part.write_text(json.dumps({"digest": self._digest, "seconds": self.seconds, "rows": self._rows}))
             part.replace(self._path)
             self._written = time.monotonic()
-        return found
 
     def remove(self) -> None:
         """All is found."""
@@ -199,22 +208,28 @@ def rounded(value: Any) -> Any:
     return value
 
 
-def _timed(chosen: Experiment, config: Settings, point: Row, own: Row) -> tuple[Row, float]:
-    started = time.perf_counter()
-    found = rounded({**point, **chosen.measure(config, point)})
-    return found | own, time.perf_counter() - started
-
-
 def _key(point: Row) -> str:
     return json.dumps(point, sort_keys=True)
 
 
 def _digest(name: str, config: Settings) -> str:
-    """Of settings and code of the experiment and of the package: rows are not kept over a change of them."""
+    """Of settings and code: rows are not kept over a change of them. Of what trains, not the package's, see TRAINED."""
     digest = hashlib.sha256(config.model_dump_json().encode())
-    for path in [FOLDER / name / "experiment.py"] if name in TRAINED else _code(name):
+    for path in _imported(FOLDER / name / "experiment.py") if name in TRAINED else _code(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
+
+
+def _imported(path: Path) -> list[Path]:
+    """A file and those of the experiments that it imports, all the way down, but for those that only run and draw."""
+    found, left = [], [path]
+    while left:
+        found.append(left.pop())
+        for module in re.findall(r"^from experiments\.([\w.]+) import", found[-1].read_text(), flags=re.M):
+            file = FOLDER / f"{module.replace('.', '/')}.py"
+            if module not in ("runner", "drawing") and file not in found + left:
+                left.append(file)
+    return sorted(found)
 
 
 def _code(name: str) -> list[Path]:
@@ -250,14 +265,11 @@ def _text(result: Row) -> str:
     return f'{head[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
-def _told(name: str, points: Sequence[Row]) -> Iterator[Row]:
-    """The points, each told of as it is begun; what trains has a progress bar of its own, so here is a line."""
-    console = Console(stderr=True)
+def _told(name: str, left: Sequence[Row], found: Iterator[tuple[Row, Row, float]]) -> Iterator[tuple[Row, Row, float]]:
+    """Rows as they come, with a bar; of what trains, which has bars of its own, with a line each."""
     if name in TRAINED:
-        for number, point in enumerate(points, start=1):
-            console.print(f"{name}, {number} of {len(points)}: {json.dumps(point)}", highlight=False)
-            yield point
+        yield from told(name, left, found)
         return
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=console) as progress:
-        yield from progress.track(points, description=name)
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        yield from progress.track(found, total=len(left), description=name)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from filelock import FileLock
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -19,6 +20,7 @@ import s3t
 from experiments.tasks import Task
 from s3t.prediction.members import Member
 from s3t.stages import Kind
+from s3t.training import environment, resolve_device
 
 Logits = NDArray[np.float32]
 """Inputs x labels."""
@@ -84,18 +86,21 @@ def trained(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
 
 @contextmanager
 def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
-    """A run, trained, which is there for the next experiment. After a stop, training goes on where it was.
+    """A run, trained, which is there for the next experiment. After a stop, training goes on where it was; several
+    processes that want it train it together.
 
     It lies in the folder that S3T_EXPERIMENTS names (.experiments where it names none), and nobody deletes from it.
     """
-    about = json.dumps([recipe, task.train.drop(columns="image", errors="ignore").to_csv()], sort_keys=True)
+    records = task.train.drop(columns="image", errors="ignore").to_csv()
+    about = json.dumps([recipe, records, environment(resolve_device("auto"))], sort_keys=True)
     digest = hashlib.sha256(about.encode() + _code_that_decides_bits())
     folder = Path(os.environ.get("S3T_EXPERIMENTS", ".experiments")) / digest.hexdigest()[:16]
     folder.mkdir(parents=True, exist_ok=True)
     with remembering_in(folder):
-        there = (folder / "run").exists()
-        made = s3t.Run.open(folder / "run") if there else s3t.Run.create(folder / "run", recipe=recipe, data=task.train)
-        with made as run:
+        with FileLock(folder / "lock"):
+            if not (folder / "run").exists():
+                s3t.Run.create(folder / "run", recipe=recipe, data=task.train).close()
+        with s3t.Run.open(folder / "run") as run:
             run.train(progress=s3t.ProgressBar())
             yield run
 
@@ -123,12 +128,13 @@ def answers_of(
     found: dict[tuple[int, Prefix], Logits] = {}
     for prefix in sorted(set(prefixes)):
         file = folder / f"{kind}-{'-'.join(map(str, prefix))}-of-{len(task.test)}.npy"
-        if not file.exists():
-            asked = [Member(shard, prefix, "", kind) for shard in shards]
-            logits = run.predict(task.test, prefixes=asked, progress=s3t.ProgressBar()).logits
-            part = file.with_suffix(".part.npy")
-            np.save(part, logits.astype(np.float32), allow_pickle=False)
-            part.replace(file)
+        with FileLock(file.with_suffix(".lock")):
+            if not file.exists():
+                asked = [Member(shard, prefix, "", kind) for shard in shards]
+                logits = run.predict(task.test, prefixes=asked, progress=s3t.ProgressBar()).logits
+                part = file.with_suffix(".part.npy")
+                np.save(part, logits.astype(np.float32), allow_pickle=False)
+                part.replace(file)
         found |= {(shard, prefix): own for shard, own in zip(shards, np.load(file), strict=True)}
     return found
 

@@ -1,1 +1,1 @@
-"""BMS against random orders under declared priors (paper, Section 5.4, "Sequence Selection", centre and right)."""
+"""BMS against random orders under declared priors (paper, Section 4.3, "Sequence Selection", centre and right)."""

@@ -26,11 +26,13 @@ def measure(config: Config, point: Row) -> Row:
 
     These are the worst of the best cases: a system with more orders keeps at least this depth where it can.
     """
-    rows = [row for row in results("slice_wise")["rows"] if row["task"] == point["task"]]
+    read = results("slice_wise")
+    rows = [row for row in read["rows"] if row["task"] == point["task"]]
     ours = [row["per_depth"] for row in rows if row["system"] == "slice-wise"]
     scores = [statistics.fmean(score or 0.0 for score in at) for at in zip(*ours, strict=True)][::-1]
     return {
         "metric": rows[0]["metric"],
+        "better_than_a_guess": read["summary"]["tasks"][point["task"]]["better_than_a_guess"],
         "slices": len(scores),
         "scores": scores,
         "relative_drop": [1 - score / scores[0] if scores[0] else None for score in scores],

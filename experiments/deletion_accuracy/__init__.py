@@ -1,1 +1,1 @@
-"""Accuracy as deletions come, until nothing answers (paper, Section 5.3, left panel)."""
+"""Accuracy as deletions come, until nothing answers (paper, Section 4.2, left panel)."""

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from experiments.replay import Judge, Serving, curves, of_prefixes
+from experiments.replay import Judge, Serving, counted, curves, of_prefixes
 from experiments.runner import Row
 from experiments.runs import expected_of, trained
 from experiments.served import SystemSettings, beside_prototypes, every_order, protosisa, sisa
@@ -28,7 +28,7 @@ class Config(SystemSettings):
     """B's of s3t."""
     selectors: tuple[str, ...]
     """Of s3t's orders."""
-    sisa_weight: float = Field(ge=0, le=1)
+    sisa_weights: tuple[float, ...]
     """Of SISA's logits in ProtoSISA."""
     rounds: int = Field(ge=1)
     """Random deletion orders."""
@@ -57,7 +57,7 @@ def points(config: Config) -> list[Row]:
             for selector in (config.selectors[:1] if budget in alike else config.selectors)
         ),
         {"system": "sisa"},
-        {"system": "protosisa"},
+        *({"system": "protosisa", "weight": weight} for weight in config.sisa_weights),
         *(
             {"system": "full", "deletions": count, "train_seed": seed}
             for count in config.retrained_after
@@ -86,7 +86,7 @@ def _served(config: Config, point: Row, found: Task) -> tuple[Serving, Any]:
         return of_prefixes(answers.logits, answers.orders), answers.sizes
     if point["system"] == "protosisa":
         models, prototypes = protosisa(config, found)
-        return beside_prototypes(models, prototypes, weight=config.sisa_weight), models.sizes
+        return beside_prototypes(models, prototypes, weight=point["weight"]), models.sizes
     answers = every_order(config, found)
     orders = select(point["selector"], Setting(slices=config.slices, budget=point["budget"], seed=config.seed))
     return of_prefixes(answers.logits, [orders] * config.shards), answers.sizes
@@ -105,7 +105,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             "half_dead_after": next((count for count in grid if alive[count] < 0.5), None),
             "at_start": accuracy[0],
             **{f"after_{count}": accuracy[count] for count in LOOKED_AT if alive.get(count, 0) >= 0.5},
-            "mean_of_all_points": float(np.mean([value or 0.0 for value in _all_counted(row)])),
+            "mean_of_all_points": float(np.mean(counted(row))),
         }
     return {
         "systems": systems,
@@ -117,15 +117,11 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
     }
 
 
-def _all_counted(row: Row) -> list[float]:
-    """Accuracies in which a dead system has none right."""
-    return [(value or 0.0) * alive for value, alive in zip(row["accuracy"], row["alive"], strict=True)]
-
-
 def name_of(row: Row) -> str:
     """What a system is called in the summary.
 
     >>> name_of({"system": "s3t", "budget": 4, "selector": "survival"})
     's3t, B=4, survival'
     """
-    return ", ".join([row["system"], *([f"B={row['budget']}", row["selector"]] if "budget" in row else [])])
+    told = [f"B={row['budget']}", row["selector"]] if "budget" in row else []
+    return ", ".join([row["system"], *told, *([f"weight {row['weight']:g}"] if "weight" in row else [])])

@@ -8,6 +8,9 @@ from matplotlib.figure import Figure
 
 from experiments.drawing import curve, legend_below, panels, title
 
+MIDDLE = 0.5
+"""The weight of ProtoSISA that is drawn."""
+
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
     """Two panels over deletions: accuracy of the systems that still answer, and how many do."""
@@ -15,7 +18,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     config, largest = results["config"], max(results["config"]["budgets"])
     grid = list(range(0, config["until"] + 1, config["step"]))
     for row in results["rows"]:
-        if row["system"] == "full":
+        if row["system"] == "full" or row.get("weight", MIDDLE) != MIDDLE:
             continue
         look, label, dashes = _look(row, largest)
         lasting = [number for number, alive in enumerate(row["alive"]) if alive >= 0.5]
@@ -36,7 +39,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
 def _look(row: dict[str, Any], largest: int) -> tuple[str, str, dict[str, Any]]:
     if row["system"] != "s3t":
         look = "SISA" if row["system"] == "sisa" else "protosisa"
-        return look, {"sisa": "SISA", "protosisa": "ProtoSISA"}[row["system"]], {}
+        return look, {"sisa": "SISA", "protosisa": f"ProtoSISA, weight {MIDDLE:g}"}[row["system"]], {}
     budget = row["budget"]
     if budget == largest:
         return "largest budget", f"s3t, all {budget} orders", {}

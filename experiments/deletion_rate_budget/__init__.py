@@ -1,1 +1,1 @@
-"""Deletion rate against budget (paper, Section 5.3, the figure's right panel)."""
+"""Deletion rate against budget (paper, Section 4.2, the figure's right panel)."""

@@ -1,1 +1,1 @@
-"""Deletion rate against budget, shards and slices (paper, Section 5.4, "Deletion Ablations")."""
+"""Deletion rate against budget, shards and slices (paper, Section 4.3, "Deletion Ablations")."""

@@ -1,1 +1,1 @@
-"""Which layers first, and how much is seen again (paper, Appendix B, "Design Choices")."""
+"""Which layers first, and how much is seen again (paper, Appendix C.2, "Design Choices")."""

@@ -6,6 +6,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from experiments.design_ablation.experiment import AS_MANY
 from experiments.drawing import LOOKS, legend_below, panels, title
 
 
@@ -16,7 +17,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     looks = {"top-down": LOOKS["survival"], "bottom-up": LOOKS["cyclic"]}
     for axes, name in zip(all_axes, config["tasks"], strict=True):
         for direction in config["directions"]:
-            found = [summary[name][f"{direction}, {replay:g}"] for replay in config["replays"]]
+            found = [summary[name][f"{direction}, {replay}"] for replay in config["replays"]]
             axes.errorbar(
                 [one["record_passes"] for one in found],
                 [100 * one["accuracy"] for one in found],
@@ -34,6 +35,17 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
                     textcoords="offset points",
                     fontsize=8.5,
                     color=looks[direction].colour,
+                )
+            if config["as_many_passes"]:
+                longer = summary[name][f"{direction}, {AS_MANY}"]
+                axes.plot(
+                    [longer["record_passes"]],
+                    [100 * longer["accuracy"]],
+                    color=looks[direction].colour,
+                    marker=looks[direction].marker,
+                    markerfacecolor="white",
+                    linestyle="none",
+                    label=f"{direction}, nothing again, as many records",
                 )
         title(axes, name, x="records passed through the model", y="test accuracy (%)")
     legend_below(figure, all_axes[0], columns=2)

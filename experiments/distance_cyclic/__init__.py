@@ -1,1 +1,1 @@
-"""How far apart the orders of cyclic rotation lie (paper, Section 5.4, "Sequence Selection", left panel)."""
+"""How far apart the orders of cyclic rotation lie (paper, Section 4.3, "Sequence Selection", left panel)."""

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Sequence
 from typing import Any
 
 from pydantic import Field
 
-from experiments.replay import Judge, curves, of_prefixes
+from experiments.replay import Judge, counted, curves, of_prefixes
 from experiments.runner import Row
 from experiments.runs import expected_of, recipe_of
 from experiments.served import own_orders
-from experiments.settings import TaskSettings, TrainingSettings
+from experiments.settings import SeededSettings, TaskSettings
 from experiments.tasks import task
 
 
-class Config(TrainingSettings):
+class Config(SeededSettings):
     """Tasks, budgets and selectors."""
 
     shards: int = Field(ge=1)
@@ -39,8 +40,9 @@ class Config(TrainingSettings):
 def points(config: Config) -> list[Row]:
     """One a system."""
     return [
-        {"task": name, "budget": budget, "selector": selector}
+        {"task": name, "train_seed": seed, "budget": budget, "selector": selector}
         for name in config.tasks
+        for seed in config.seeds
         for budget in config.budgets
         for selector in config.selectors
     ]
@@ -52,7 +54,7 @@ def measure(config: Config, point: Row) -> Row:
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
     recipe = recipe_of(
         found,
-        setting.training(config.training, seed=config.seed),
+        setting.training(config.training, seed=point["train_seed"]),
         shards=config.shards,
         slices=config.slices,
         budget=point["budget"],
@@ -69,17 +71,29 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
     ours, paper = config.selectors[-1], config.selectors[0]
     for name in config.tasks:
         for budget in config.budgets:
-            of = {row["selector"]: counted(row) for row in rows if (row["task"], row["budget"]) == (name, budget)}
+            of = {
+                selector: [
+                    counted(row)
+                    for row in rows
+                    if (row["task"], row["budget"], row["selector"]) == (name, budget, selector)
+                ]
+                for selector in config.selectors
+            }
             at = [str(count) for count in config.deletions]
-            apart = [100 * (one - other) for one, other in zip(of[ours], of[paper], strict=True)]
+            by_seed = [
+                [100 * (one - other) for one, other in zip(*pair, strict=True)]
+                for pair in zip(of[ours], of[paper], strict=True)
+            ]
+            apart = [statistics.fmean(values) for values in zip(*by_seed, strict=True)]
             found.setdefault(name, {})[f"B={budget}"] = {
-                "accuracy": {selector: dict(zip(at, own, strict=True)) for selector, own in of.items()},
+                "accuracy": {
+                    selector: {
+                        count: statistics.fmean(values)
+                        for count, values in zip(at, zip(*own, strict=True), strict=True)
+                    }
+                    for selector, own in of.items()
+                },
                 "points_above": dict(zip(at, apart, strict=True)),
-                "mean_points_above": sum(apart) / len(apart),
+                "mean_points_above_by_seed": [statistics.fmean(values) for values in by_seed],
             }
     return found
-
-
-def counted(row: Row) -> list[float]:
-    """Accuracies, with a dead system counted as never right."""
-    return [(value or 0.0) * alive for value, alive in zip(row["accuracy"], row["alive"], strict=True)]

@@ -44,6 +44,7 @@ def measure(config: Config, point: Row) -> Row:
     with trained(recipe, found) as run:
         evaluated = run.evaluate(found.test)
     return {
+        "guess": found.guess,
         "score": evaluated.metrics[found.metric],
         "per_depth": [row[found.metric] for row in evaluated.per_depth],
     }

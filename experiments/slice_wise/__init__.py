@@ -1,1 +1,1 @@
-"""Slice-wise against full training (paper, Section 5.2)."""
+"""Slice-wise against full training (paper, Section 4.1)."""

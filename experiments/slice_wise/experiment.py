@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
+from typing import Any
 
 from pydantic import Field
-from scipy.stats import t
 
+from experiments.chance import CLEARLY, interval
 from experiments.runner import Row
 from experiments.runs import recipe_of, trained
 from experiments.settings import SeededSettings, SlicedTaskSettings
 from experiments.tasks import task
 
 SYSTEMS = {"slice-wise": None, "full": "full"}
-CONFIDENCE = 0.95
+AS_MANY = "full, as many passes"
+"""Full training that sees as many records as slice-wise training, rounded up to an epoch."""
 
 
 class Config(SeededSettings):
@@ -24,6 +27,8 @@ class Config(SeededSettings):
     """Records to be tried on; None: all."""
     rank: int = Field(ge=1)
     """Of LoRA."""
+    as_many_passes: tuple[str, ...]
+    """Tasks trained in full also for more epochs, until it has seen as many records as slice-wise training."""
     tasks: dict[str, SlicedTaskSettings]
     """By name."""
 
@@ -34,7 +39,7 @@ def points(config: Config) -> list[Row]:
         {"task": name, "system": system, "train_seed": seed}
         for name in config.tasks
         for seed in config.seeds
-        for system in SYSTEMS
+        for system in (*SYSTEMS, *([AS_MANY] if name in config.as_many_passes else []))
     ]
 
 
@@ -42,10 +47,11 @@ def measure(config: Config, point: Row) -> Row:
     """Train and try out: the task's own metric, and for slice-wise training that of every depth."""
     setting = config.tasks[point["task"]]
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
-    method = SYSTEMS[point["system"]]
+    method = SYSTEMS.get(point["system"], "full")
+    epochs = setting.epochs * (1 if point["system"] in SYSTEMS else (setting.slices + 1) / 2)
     recipe = recipe_of(
         found,
-        setting.training(config.training, seed=point["train_seed"]),
+        setting.training(config.training, seed=point["train_seed"]) | {"epochs": math.ceil(epochs)},
         slices=1 if method else setting.slices,
         layers_per_slice=found.layers if method else None,
         method=method,
@@ -55,9 +61,9 @@ def measure(config: Config, point: Row) -> Row:
         evaluated = run.evaluate(found.test)
     return {
         "metric": found.metric,
-        "largest_label": found.largest_label,
+        "guess": found.guess,
         "records": len(found.train),
-        "record_passes": setting.epochs * len(found.train) * (1 if method else (setting.slices + 1) / 2),
+        "record_passes": len(found.train) * math.ceil(epochs) * (1 if method else (setting.slices + 1) / 2),
         "tried": len(found.test),
         "score": evaluated.metrics[found.metric],
         "per_depth": [row[found.metric] for row in evaluated.per_depth],
@@ -65,11 +71,13 @@ def measure(config: Config, point: Row) -> Row:
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
-    """For every task the means, and the difference with an interval of Student's t over the seeds.
+    """For every task the means, and the difference with an interval of Student's t over the seeds; and that in the
+    mean over the tasks on which full training is better than a guess.
 
     At the same epochs slice-wise training passes (L + 1) / 2 times as many records, through fewer trained layers.
     """
-    found = {}
+    guesses = {row["task"]: row["guess"] for row in rows}
+    found: dict[str, Any] = {}
     for name in config.tasks:
         scores = {
             system: [row["score"] or 0.0 for row in rows if (row["task"], row["system"]) == (name, system)]
@@ -77,25 +85,21 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         }
         depths = [row["per_depth"] for row in rows if (row["task"], row["system"]) == (name, "slice-wise")]
         apart = [100 * (ours - full) for ours, full in zip(scores["slice-wise"], scores["full"], strict=True)]
+        more = [row["score"] for row in rows if (row["task"], row["system"]) == (name, AS_MANY)]
         found[name] = {
             "metric": next(row["metric"] for row in rows if row["task"] == name),
             **{system: statistics.fmean(values) for system, values in scores.items()},
             "points_apart": statistics.fmean(apart),
             "points_interval": interval(apart),
             "per_depth": [statistics.fmean(value or 0.0 for value in own) for own in zip(*depths, strict=True)],
-            "share_of_the_largest_label": next(row["largest_label"] for row in rows if row["task"] == name),
+            "apart_by_seed": apart,
+            **({AS_MANY: statistics.fmean(more)} if more else {}),
+            "better_than_a_guess": statistics.fmean(scores["full"]) > CLEARLY + guesses[name],
         }
-    return {"tasks": found}
-
-
-def interval(values: Sequence[float]) -> list[float] | None:
-    """Of the mean, at CONFIDENCE; None of a single value.
-
-    >>> [round(end, 2) for end in interval([1.0, 2.0, 3.0])]
-    [-0.48, 4.48]
-    """
-    if len(values) < 2:
-        return None
-    half = float(t.ppf((1 + CONFIDENCE) / 2, len(values) - 1)) * statistics.stdev(values) / len(values) ** 0.5
-    mean = statistics.fmean(values)
-    return [mean - half, mean + half]
+    counted = [own["apart_by_seed"] for own in found.values() if own["better_than_a_guess"]]
+    pooled = [statistics.fmean(at) for at in zip(*counted, strict=True)]
+    return {
+        "tasks": found,
+        "points_apart": statistics.fmean(pooled) if pooled else None,
+        "points_interval": interval(pooled),
+    }

@@ -6,14 +6,14 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from experiments.drawing import LOOKS, panels, title
+from experiments.drawing import LOOKS, legend_below, panels, title
 
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
     """One panel: for every task a bar of each system, a point a seed."""
     (axes,) = panels(figure, 1, 1, height=4.2)
     tasks = results["summary"]["tasks"]
-    looks = {"slice-wise": "survival", "full": "SISA"}
+    looks = {"slice-wise": "survival", "full": "full"}
     for number, (system, look) in enumerate(looks.items()):
         left = [place + 0.38 * (number - 0.5) for place in range(len(tasks))]
         colour = LOOKS[look].colour
@@ -31,7 +31,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             ]
             axes.plot([place] * len(scores), scores, linestyle="none", marker=".", color="#202020", markersize=4)
     axes.set_xticks(range(len(tasks)), [f"{name}\n{found['metric']}" for name, found in tasks.items()])
-    axes.set_ylim(0, 100)
+    axes.set_ylim(bottom=min(0, axes.get_ylim()[0]), top=100)
     axes.grid(visible=False, axis="x")
-    axes.legend(loc="upper left", ncols=2, bbox_to_anchor=(0, 1.0))
+    legend_below(figure, axes, columns=2)
     title(axes, "Trained slice by slice, and at once", x="", y="points (accuracy or correlation, times 100)")

@@ -1,1 +1,1 @@
-"""A thousand deletion requests: outages, downtime, compute and depth (paper, Section 5.4, "Deletion Time")."""
+"""A thousand deletion requests: outages, downtime, compute and depth (paper, Section 4.3, "Deletion Time")."""

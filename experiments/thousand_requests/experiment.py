@@ -11,10 +11,10 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.variant import Stopwatch, steady
+from experiments.requests import Outcome, replay, requests_of, shard_of
 from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
-from experiments.thousand_requests.simulation import Outcome, replay, requests_of, shard_of
 from s3t.planning import Deletions, deletion_rate
 from s3t.sequences import Order, Setting, select
 
@@ -66,7 +66,8 @@ def points(config: Config) -> list[Row]:
 def measure(config: Config, point: Row) -> Row:
     """Seconds of training a stage of one shard, by depth; of `full` those of one training of all records.
 
-    Epochs once all is loaded and the trunk cache is filled; both are done once, not at every repair.
+    Epochs once all is loaded and the trunk cache is filled. A repair fills the cache for the slices that have changed,
+    too, which is a pass forward beside three epochs forward and back, and is left out.
     """
     method = METHODS[point["system"]]
     found = config.found()

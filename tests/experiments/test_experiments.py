@@ -10,7 +10,7 @@ from transformers import ViTConfig, ViTForImageClassification
 
 from experiments import runner
 from experiments.distance_cyclic.experiment import counting_bound
-from experiments.runner import FOLDER, NAMES, TRAINED, draw, experiment, results, rounded, run
+from experiments.runner import FOLDER, NAMES, TIMED, TRAINED, draw, experiment, results, rounded, run
 from experiments.settings import load
 from experiments.storage.experiment import sizes
 from s3t.sequences import Setting, cyclic, mean_distance
@@ -28,8 +28,6 @@ CHEAP = {
 }
 MEASURED = [name for name in NAMES if (FOLDER / name / "results.json").exists()]
 """Those that train take hours, and come one by one."""
-TIMED = {"trained_layers", "thousand_requests"}
-"""Their rows are times."""
 
 each_cheap = pytest.mark.parametrize("name", CHEAP)
 each_measured = pytest.mark.parametrize("name", MEASURED)
@@ -70,11 +68,12 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
 @every_name
 @pytest.mark.usefixtures("runnable")
 def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path, monkeypatch):
+    """However many processes share the work."""
     pair = []
-    for part in ("one", "two"):
+    for part, jobs in (("one", 1), ("two", 2)):
         (tmp_path / part).mkdir()
         monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / part / "kept"))
-        run(name, into=tmp_path / part, smoke=True)
+        run(name, into=tmp_path / part, smoke=True, jobs=jobs)
         found = results(name, tmp_path / part)
         pair.append((found["rows"], found["summary"], (tmp_path / part / "figure.png").read_bytes()))
     assert pair[0] == pair[1] or name in TIMED
@@ -109,8 +108,21 @@ def test_rows_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "SECONDS_KEPT", 0)
     kept = runner.Partial(tmp_path / "partial.json", "one")
     kept.keep({"budget": 1}, {"budget": 1, "rate": 2.0}, 0.1)
-    assert runner.Partial(tmp_path / "partial.json", "one").row({"budget": 1}) == {"budget": 1, "rate": 2.0}
-    assert runner.Partial(tmp_path / "partial.json", "two").row({"budget": 1}) is None
+    points = [{"budget": 1}]
+    assert runner.Partial(tmp_path / "partial.json", "one").rows(points) == [{"budget": 1, "rate": 2.0}]
+    assert runner.Partial(tmp_path / "partial.json", "two").left(points) == points
+
+
+def test_rows_that_train_are_of_all_the_code_that_they_hang_on():
+    found = {
+        path.relative_to(FOLDER).as_posix() for path in runner._imported(FOLDER / "repair_policies" / "experiment.py")
+    }
+    wanted = {
+        "repair_policies/experiment.py",
+        *(f"{name}.py" for name in ("replay", "requests", "served", "runs", "tasks")),
+    }
+    assert wanted <= found
+    assert "runner.py" not in found
 
 
 @each_measured
@@ -134,7 +146,10 @@ def test_committed_results_are_of_the_committed_settings(name):
     assert points == experiment(name).points(config)
 
 
-@each_measured
+@pytest.mark.parametrize(
+    "name",  # one simulates, for half a minute
+    [pytest.param(name, marks=[pytest.mark.integration] * (name == "thousand_requests")) for name in MEASURED],
+)
 def test_a_committed_summary_is_of_the_committed_rows(name):
     found = results(name)
     again = rounded(experiment(name).summary(config_of(name), found["rows"]))

@@ -1,6 +1,7 @@
 """The table of methods: that it is made, and that what is committed and told is what was measured."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,20 +19,25 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = load(Config, FOLDER / "config.yaml")
 
 
-def command(*arguments):
+def command(*arguments, cwd=ROOT):
     return subprocess.run(
-        [sys.executable, "-m", "experiments.methods", *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "experiments.methods", *arguments],
+        cwd=cwd,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
     )
 
 
 @pytest.mark.integration
 def test_the_smoke_run_measures_every_method_and_goes_on_where_it_was(tmp_path):
     results = tmp_path / "results.json"
-    first = command("--smoke", "--results", str(results), "--method", "full")
+    first = command("--smoke", "--results", str(results), "--method", "full", cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     of_full = json.loads(results.read_text())["rows"]["full"]
     assert of_full["deletions_until_dead"] == [1]
-    done = command("--smoke", "--results", str(results))
+    done = command("--smoke", "--results", str(results), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(results.read_text())
     assert list(found["rows"]) == ["full", *(name for name in CONFIG.methods if name != "full")]
@@ -45,7 +51,7 @@ def test_the_smoke_run_measures_every_method_and_goes_on_where_it_was(tmp_path):
     assert (stages["s3t"], stages["sisa"], stages["protosisa"], stages["sequential"]) == (3 * (3 + 3 + 3), 9, 18, 3)
     assert rows["sisa, all parameters"]["stored_bytes"] > 10 * rows["sisa"]["stored_bytes"]
     assert min(rows["s3t"]["deletions_until_dead"]) >= 3
-    assert list(ROOT.glob(".experiment-*")) == []
+    assert list(tmp_path.iterdir()) == [results]
 
 
 def test_results_of_a_smoke_run_are_not_kept_beside_the_real_ones():

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 import s3t
 from experiments.replay import Judge, curves, first_hits, of_prefixes
+from experiments.requests import replay, requests_of, shard_of
 from experiments.runs import expected_of, recipe_of, remembering_in
 from experiments.served import beside_prototypes, every_order, own_orders, protosisa
 from experiments.tasks import TASKS, task
-from experiments.thousand_requests.simulation import replay, requests_of, shard_of
 from s3t.sequences import Setting, cyclic, survival
 
 

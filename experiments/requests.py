@@ -6,7 +6,7 @@ its depth and what it costs to train again what was lost.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,8 @@ class Shard(NamedTuple):
     depth: list[int]
     """By state: slices of the deepest live prefix."""
     cost: list[float]
-    """By state: seconds to train the stages that were lost. Of the last state, in which all were hit: of all stages."""
+    """By state: seconds (or what else a stage's cost is counted in) to train the stages that were lost. Of the last
+    state, in which all were hit: of all stages."""
     first: float
     """Seconds to train a first stage, after which a dead shard answers again: shallow stages are trained first."""
 
@@ -69,42 +70,71 @@ def shard_of(orders: Sequence[Order], seconds: Callable[[int], float]) -> Shard:
     return Shard(depth, cost, seconds(1))
 
 
-def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, policy: str) -> Outcome:
-    """One order of requests.
+class Moment(NamedTuple):
+    """A request, and what came of it."""
+
+    where: int
+    """The shard that it fell on."""
+    died: bool
+    """Whether that shard answered before, and does not now."""
+    depths: list[int]
+    """Of every shard, before any repair."""
+    repaired: list[int]
+    """The shards that were trained again."""
+    cost: float
+    """Of training them."""
+    states: tuple[int, ...]
+    """Of every shard, after the repair."""
+
+
+def moments(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, policy: str) -> Iterator[Moment]:
+    """What comes of one request after another.
 
     Args:
         shard: what states mean.
         requests: shard and slice of each.
         shards: m.
-        policy: on-exhaustion (all shards are trained again once all are dead), `below-depth K` (a shard is, once it has
-            fewer than K slices left), or eager (after every request).
+        policy: manual (here: never), on-exhaustion (all shards are trained again once all are dead), `below-depth K` (a
+            shard is, once it has fewer than K slices left), or eager (after every request).
+
+    >>> found = moments(shard_of([(0, 1)], lambda depth: depth), [(0, 1), (0, 0)], shards=1, policy="on-exhaustion")
+    >>> [(moment.depths, moment.cost, moment.states) for moment in found]
+    [([1], 0.0, (2,)), ([0], 3.0, (0,))]
     """
-    states = [0] * shards
-    depths = [shard.depth[0]] * shards
-    system_outages = shard_outages = dead = served = 0
-    downtime = shard_downtime = compute = 0.0
-    least = {"on-exhaustion": 0, "eager": len(shard.depth)}.get(policy)
+    states, depths = [0] * shards, [shard.depth[0]] * shards
+    least = {"manual": 0, "on-exhaustion": 0, "eager": len(shard.depth)}.get(policy)
     if least is None:
         least = int(policy.removeprefix("below-depth "))
     for where, index in requests:
         before = depths[where]
         states[where] |= 1 << index
         depths[where] = shard.depth[states[where]]
-        shard_outages += before > 0 and depths[where] == 0
-        dead += depths.count(0)
-        exhausted = not any(depths)
-        system_outages += exhausted and before > 0
-        again = range(shards) if exhausted and policy == "on-exhaustion" else [where] if depths[where] < least else []
-        cost = sum(shard.cost[states[number]] for number in again)
-        dead_ones = sum(depths[number] == 0 for number in again)
-        shard_downtime += shard.first * dead_ones * (dead_ones + 1) / 2
-        downtime += shard.first if exhausted and dead_ones else 0.0
-        compute += cost
+        if policy == "on-exhaustion":
+            again = [] if any(depths) else list(range(shards))
+        else:
+            again = [where] if depths[where] < least else []
+        hit, cost = list(depths), sum((shard.cost[states[number]] for number in again), 0.0)
         for number in again:
             states[number], depths[number] = 0, shard.depth[0]
-        served += sum(depths)
-    moments = len(requests) * shards
-    return Outcome(system_outages, shard_outages, dead / moments, downtime, shard_downtime, compute, served / moments)
+        yield Moment(where, before > 0 and hit[where] == 0, hit, again, cost, tuple(states))
+
+
+def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, policy: str) -> Outcome:
+    """One order of requests, added up; arguments as of `moments`."""
+    system_outages = shard_outages = dead = served = 0
+    downtime = shard_downtime = compute = 0.0
+    for moment in moments(shard, requests, shards=shards, policy=policy):
+        exhausted = not any(moment.depths)
+        shard_outages += moment.died
+        system_outages += exhausted and moment.died
+        dead += moment.depths.count(0)
+        dead_ones = sum(moment.depths[number] == 0 for number in moment.repaired)
+        shard_downtime += shard.first * dead_ones * (dead_ones + 1) / 2
+        downtime += shard.first if exhausted and dead_ones else 0.0
+        compute += moment.cost
+        served += sum(shard.depth[state] for state in moment.states)
+    count = len(requests) * shards
+    return Outcome(system_outages, shard_outages, dead / count, downtime, shard_downtime, compute, served / count)
 
 
 def requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:

@@ -1,0 +1,49 @@
+"""The picture of the results."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from experiments.drawing import LOOKS, legend_below, panels, title
+from experiments.repair_policies.experiment import name_of
+from experiments.replay import counted
+
+SYSTEMS = ("SISA", "few", "cyclic", "survival")
+MARKS = "xsD^vo"
+
+
+def draw(figure: Figure, results: dict[str, Any]) -> None:
+    """Accuracy against training, a curve a system and a mark a policy; accuracy over requests, a curve a policy."""
+    left, right = panels(figure, 1, 2, height=4.4)
+    config, systems = results["config"], results["summary"]["systems"]
+    for (name, policies), look in zip(systems.items(), SYSTEMS, strict=False):
+        rows = [policies[policy] for policy in config["policies"]]
+        colour = LOOKS[look].colour
+        across = [row["trainings"] for row in rows]
+        up = [100 * row["accuracy"] for row in rows]
+        left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)
+        for x, y, mark in zip(across, up, MARKS, strict=False):
+            left.plot([x], [y], color=colour, marker=mark, linestyle="none")
+    left.set_xscale("symlog", linthresh=0.5)
+    left.set_xlim(left=0)
+    title(left, "What repair buys", x="training after requests (trainings of one order)", y="accuracy (%), dead as 0")
+    shown = list(systems)[-2]
+    colours = matplotlib.colormaps["viridis"]
+    for number, policy in enumerate(config["policies"]):
+        row = next(row for row in results["rows"] if row.get("policy") == policy and name_of(row) == shown)
+        shade = colours(0.9 * number / max(len(config["policies"]) - 1, 1))
+        grid = range(config["step"], config["requests"] + 1, config["step"])
+        right.plot(
+            grid,
+            [100 * value for value in counted(row)],
+            color=shade,
+            marker=MARKS[number % len(MARKS)],
+            markevery=8,
+            label=policy,
+        )
+    title(right, f"Over requests: {shown}", x="requests", y="accuracy (%), dead as 0")
+    left.legend(loc="lower right")
+    legend_below(figure, right, columns=len(config["policies"]) // 2)
