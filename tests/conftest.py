@@ -9,12 +9,16 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+from hypothesis import settings
 
 import s3t
 from tests import tiny
 from tests.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
+
+settings.register_profile("s3t", deadline=None)  # how long an example takes is the machine's business
+settings.load_profile("s3t")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -232,7 +232,7 @@ def systems(draw, replacement):
     return tops, Deletions(probabilities=weights / weights.sum(), records=None if replacement else records), records
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     weights=st.lists(st.integers(1, 50), min_size=4, max_size=4),
     records=st.none() | st.lists(st.integers(1, 3), min_size=4, max_size=4),
@@ -248,7 +248,7 @@ def test_any_small_system_is_that_of_brute_force(weights, records, tops):
         np.testing.assert_allclose(found, [float(value) for value in expected], atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.booleans().flatmap(systems))
 def test_distributions_rise_from_zero_to_one_and_quantiles_invert_them(system):
     tops, deletions, _ = system
@@ -263,7 +263,7 @@ def test_distributions_rise_from_zero_to_one_and_quantiles_invert_them(system):
         assert found.distribution(middle) >= 0.5 > found.distribution(middle - 1)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.booleans().flatmap(systems))
 def test_the_first_failure_is_never_after_the_last(system):
     tops, deletions, _ = system
@@ -273,7 +273,7 @@ def test_the_first_failure_is_never_after_the_last(system):
     assert (first.distribution(counts) >= last.distribution(counts) - 1e-12).all()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(systems(replacement=True))
 def test_records_that_run_out_never_make_it_last_longer(system):
     tops, _, records = system

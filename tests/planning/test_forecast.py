@@ -74,13 +74,13 @@ def assert_exact(live, deletions):
         assert value == pytest.approx(below, rel=1e-6), depth
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(states(replacement=True))
 def test_with_replacement_it_is_the_expectation_over_all_states(state):
     assert_exact(*state)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(states(replacement=False))
 def test_without_replacement_too(state):
     assert_exact(*state)

@@ -34,7 +34,6 @@ def shards(draw, most_slices=4):
     return random_orders(Setting(slices=slices, budget=budget, seed=draw(st.integers(0, 9)))), prior
 
 
-@settings(deadline=None)
 @given(shards(), st.integers(0, 4))
 def test_exact_retention_is_the_sum_over_all_histories(shard, deletions):
     orders, prior = shard
@@ -45,7 +44,7 @@ def test_exact_retention_is_the_sum_over_all_histories(shard, deletions):
     assert found.low is found.probabilities
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=25)
 @given(shards(most_slices=6), st.integers(1, 8))
 def test_simulated_retention_agrees_with_the_exact_sum_within_its_interval(shard, deletions):
     orders, prior = shard
@@ -101,7 +100,6 @@ def test_lemma_2_counts_no_more_prefixes_than_there_are():
     assert papers_retention(4, 24, 1, 2) == papers_retention(4, 4, 1, 2)
 
 
-@settings(deadline=None)
 @given(st.lists(st.frozensets(st.integers(0, 5), min_size=1), min_size=1, max_size=6), st.integers(1, 5))
 def test_signed_unions_are_inclusion_and_exclusion(sets, deletions):
     member = np.asarray([[index in chosen for index in range(6)] for chosen in sets])

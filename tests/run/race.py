@@ -80,11 +80,11 @@ class Notes:
             content = read_slice(run._layout.slices, place, run._parts.secret)
             self.write("slice", digest=content.digest, records=content.rows["record"].to_pylist())
 
-    def ask(self, run: s3t.Run) -> None:
+    def ask(self, run: s3t.Run, **options: Any) -> None:
         """Predict once."""
         started = time.monotonic()
         try:
-            answer = run.predict(INPUTS)
+            answer = run.predict(INPUTS, **options)
         except s3t.NoLiveShardError:
             time.sleep(0.01)
             return

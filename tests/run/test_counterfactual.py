@@ -18,10 +18,11 @@ ADAPTERS = {
     "dropout, rslora": {"kind": "lora", "rank": 2, "dropout": 0.3, "use_rslora": True},
     "dora": {"kind": "lora", "rank": 2, "use_dora": True, "init_lora_weights": "gaussian"},
 }
-SLOW_OK = settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+SLOW_OK = settings(max_examples=8, suppress_health_check=list(HealthCheck), derandomize=True)
 
 
-@pytest.mark.parametrize("adapter", ["lora", pytest.param("ia3", marks=pytest.mark.integration)])
+@pytest.mark.integration
+@pytest.mark.parametrize("adapter", ["lora", "ia3"])
 @SLOW_OK
 @given(data=st.data())
 def test_any_schedule_of_deletions_is_exact(adapter, text_model, data):

@@ -59,7 +59,7 @@ def never_knew(tmp_path, model, *gone, budget):
     return run
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_orders_are_added_behind_those_that_are_there(data):
     slices = data.draw(st.integers(1, 5))

@@ -62,7 +62,7 @@ def test_a_declared_group_is_of_records():
     assert 60 < found.all_shards_die < 110
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.lists(st.integers(0, 4), min_size=6, max_size=6), st.sampled_from(["none", "prior", "group"]))
 def test_no_forecast_exceeds_the_records_left_and_deeper_falls_come_sooner(counts, declared):
     parts = {

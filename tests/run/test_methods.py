@@ -27,6 +27,8 @@ METHODS = {
     "nothing replayed": {"replay": 0},
     "bottom-up, half replayed": {"direction": "bottom-up", "replay": 0.5},
 }
+QUICKLY = ("sisa", "protosisa", "full", "half replayed")
+"""Each trains in a way of its own; the others are tests of integration."""
 
 
 def recipe_of(method, model, *, kind="text", **changes):
@@ -48,7 +50,10 @@ def schedules(recipe, table):
     }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(method, marks=[pytest.mark.integration] * (method not in QUICKLY)) for method in METHODS],
+)
 def test_a_deletion_is_exact_by_every_method(method, text_model, tmp_path):
     worlds = make_worlds(tmp_path, recipe_of(method, text_model), tiny.text_table(), [["r1"]])
     worlds.assert_exact()

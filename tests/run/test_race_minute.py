@@ -3,10 +3,13 @@
 import pytest
 
 import s3t
+from s3t.deletion.request import Request
 from s3t.ledger import Snapshot, Transaction
 from s3t.ledger.presence import Work
 from tests import tiny
+from tests.run.meanwhile import Meanwhile
 from tests.run.race import Notes, Process, Seen, roles
+from tests.run.worlds import records_by_slice
 
 pytestmark = pytest.mark.integration
 
@@ -77,19 +80,52 @@ def test_nothing_tainted_is_answered_or_stored(seconds, deletions, processes, tm
     assert_as_if_never_known(tmp_path, recipe, table, gone)
 
 
-def test_the_onlooker_sees_an_answer_that_no_deletion_stops(tmp_path, recipe, table, monkeypatch):
+@pytest.fixture
+def watched(recipe, table, tmp_path, monkeypatch):
+    """A trained run, what it does noted, and what the onlooker makes of it."""
+    notes = Notes(tmp_path / "notes")
+    notes.watch(monkeypatch)
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        notes.slices_of(run)
+        run.train()
+        names = {run._parts.secret.token("ledger", "record", name).hex(): name for name in table.id}
+        yield run, notes, lambda: Seen.read(tmp_path / "notes", names)
+
+
+def delete(run, record):
+    with s3t.Run.open(run.path) as other:
+        other.delete(records=[record])
+
+
+def first_record(recipe, table):
+    """Of the first slice, on which every kind of answer and stage of the only shard may stand."""
+    return records_by_slice(recipe, table)[0, 0][0]
+
+
+def test_the_onlooker_sees_an_answer_that_no_deletion_stops(watched, recipe, table, monkeypatch):
+    run, notes, look = watched
     monkeypatch.setattr(Work, "look", lambda self, snapshot: None)
-    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
-    assert seen.tainted_answers
+    notes.ask(run, progress=Meanwhile(lambda: delete(run, first_record(recipe, table))))
+    seen = look()
+    assert (len(seen.tainted_answers), seen.tainted_asked) == (1, [])
 
 
-def test_the_onlooker_sees_a_stage_that_is_stored_without_comparison(tmp_path, recipe, table, monkeypatch):
+def test_the_onlooker_sees_a_stage_that_is_stored_without_comparison(watched, recipe, table, monkeypatch):
+    run, notes, look = watched
     monkeypatch.setattr(Snapshot, "still_as", lambda self, seen: True)
-    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
-    assert seen.tainted_stored
+    first, second = records_by_slice(recipe, table)[0, 0][:2]
+    delete(run, first)  # there is something to train again
+    assert look().tainted_stored == []
+    notes.act(lambda: run.repair(progress=Meanwhile(lambda: delete(run, second))))  # what is next finds it out
+    assert look().tainted_stored
 
 
-def test_the_onlooker_sees_tainted_stages_that_stay_in_use(tmp_path, recipe, table, monkeypatch):
+def test_the_onlooker_sees_tainted_stages_that_stay_in_use(watched, recipe, table, monkeypatch):
+    run, notes, look = watched
+    notes.ask(run)
+    assert look().tainted_asked == []
     monkeypatch.setattr(Transaction, "_take_out_stages", lambda self, numbered: None)
-    seen, _ = race(tmp_path, recipe, table, seconds=4, deletions=30)
-    assert seen.tainted_asked
+    request = Request.of(run._parts.secret, records=[first_record(recipe, table)], subjects=[], key=None)
+    run._deleter._acceptor.accept(list(request.batches(10)))  # and nothing is erased yet
+    notes.ask(run)
+    assert look().tainted_asked

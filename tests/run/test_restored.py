@@ -7,6 +7,7 @@ import pytest
 import s3t
 from s3t.deletion.witness import Witness
 from s3t.ledger import Transaction
+from s3t.ledger.presence import Presence
 from s3t.records import slice_path
 from tests import tiny
 
@@ -103,12 +104,14 @@ def test_a_slice_file_that_is_put_back_alone_serves_nobody_and_is_reconciled(lat
     assert_reconciled(later, never_knew)
 
 
-def test_an_open_run_notices_that_its_ledger_went_back(later):
+def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
+    monkeypatch.setattr(Presence, "do_meanwhile", lambda presence: None)
     with s3t.Run.open(later) as run:
         run.predict(["w1"])
-        run._ledger._engine.dispose()
-        run._ledger._known = None
-        put_back(later, *LEDGER)
+        with run._presence._looking:  # no thread of the run may open the ledger while half of it is there
+            run._ledger._engine.dispose()
+            run._ledger._known = None
+            put_back(later, *LEDGER)
         with pytest.raises(s3t.RestoredError, match="went back"):
             run.predict(["w1"])
         with pytest.raises(s3t.RestoredError, match="went back"):

@@ -58,14 +58,12 @@ def assert_distinct_permutations(orders, setting):
     assert all(sorted(order) == list(range(setting.slices)) for order in orders)
 
 
-@settings(deadline=None)
 @given(asked(ANY_BUDGET))
 def test_orders_are_distinct_permutations_as_many_as_asked(case):
     name, setting = case
     assert_distinct_permutations(select(name, setting), setting)
 
 
-@settings(deadline=None)
 @given(asked([*ANY_BUDGET, *UP_TO_L], up_to_slices=True))
 def test_up_to_l_orders_are_distinct_permutations_the_same_each_time(case):
     name, setting = case
@@ -74,7 +72,6 @@ def test_up_to_l_orders_are_distinct_permutations_the_same_each_time(case):
     assert select(name, setting) == orders
 
 
-@settings(deadline=None)
 @given(asked(["bms", "cyclic", "cyclic-adjacent", "sorted-cyclic"], most_slices=9, up_to_slices=True))
 def test_no_slice_is_twice_at_one_position_up_to_l_orders(case):
     """Lemma 3."""
@@ -85,7 +82,6 @@ def test_no_slice_is_twice_at_one_position_up_to_l_orders(case):
     assert setting.budget == 1 or mean_distance(orders) == setting.slices
 
 
-@settings(deadline=None)
 @given(asked(ANY_BUDGET, most=12), st.integers(0, 6))
 def test_more_orders_keep_those_that_are_there(case, extra):
     name, setting = case
@@ -145,7 +141,7 @@ def best_next_level(orders, prior, deletions):
     return max(totals)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 5).flatmap(lambda slices: st.tuples(st.just(slices), priors(slices))), st.integers(1, 9))
 def test_every_matching_of_bms_is_optimal(case, deletions):
     slices, prior = case
@@ -321,7 +317,7 @@ def plain_score(chances, deletions):
     return sum(depth * max(1 - math.fsum(chances[:depth]), 0) ** deletions for depth in range(1, len(chances) + 1))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 14), st.integers(0, 1000), st.integers(1, 10))
 def test_bms_reaches_what_the_algorithm_reaches_as_the_paper_writes_it(slices, seed, deletions):
     prior = tuple(np.random.default_rng(seed).dirichlet(np.ones(slices)).tolist())

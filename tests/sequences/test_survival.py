@@ -48,14 +48,14 @@ def small(draw):
     )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(small())
 def test_the_objective_is_the_expected_worth_of_the_best_surviving_prefix(setting):
     orders = survival(setting)
     assert expected_worth(orders, setting) == pytest.approx(exact_worth(orders, setting), abs=1e-9)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(small())
 def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
     ours = exact_worth(survival(setting), setting)
@@ -66,7 +66,7 @@ def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
 
 
 @pytest.mark.integration
-@settings(deadline=None, max_examples=4)
+@settings(max_examples=4)
 @given(st.integers(13, 14), st.integers(1, 15), st.integers(0, 100))
 def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     prior = tuple(np.random.default_rng(seed).dirichlet(np.ones(slices)))
@@ -82,7 +82,7 @@ def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     assert budget > slices or ours >= expected_worth(bms(setting), setting)
 
 
-@settings(deadline=None, max_examples=12)
+@settings(max_examples=12)
 @given(st.integers(1, 3), st.data())
 def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
     slices = 4
@@ -97,7 +97,7 @@ def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
     assert exact_worth(survival(setting), setting) >= 0.985 * best
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(small())
 def test_up_to_l_orders_begin_with_different_slices(setting):
     orders = survival(setting)

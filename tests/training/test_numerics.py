@@ -82,3 +82,14 @@ def test_what_torch_was_told_elsewhere_does_not_hold_within_and_does_again_after
     finally:
         torch.set_float32_matmul_precision("highest")
         torch.set_default_dtype(torch.float32)
+
+
+def test_memory_that_is_new_holds_no_number_that_was_there_before():
+    torch.utils.deterministic.fill_uninitialized_memory = False
+    try:
+        with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
+            torch.ones(1_000)  # of a deleted record, and given back
+            assert torch.empty(1_000).isnan().all()
+        assert not torch.utils.deterministic.fill_uninitialized_memory
+    finally:
+        torch.utils.deterministic.fill_uninitialized_memory = True

@@ -98,10 +98,13 @@ def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
         warn_only = torch.is_deterministic_algorithms_warn_only_enabled()
         threads, dtype = torch.get_num_threads(), torch.get_default_dtype()
         matmul = torch.get_float32_matmul_precision()
+        filled = torch.utils.deterministic.fill_uninitialized_memory  # type: ignore[attr-defined]
         if device.type == "cuda":
             # cuBLAS asks for it, and reads it once; a value that the user chose stays.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
+        # New memory holds NaN, which takes a little time: what lay there may be of another record; its reader fails.
+        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
         torch.set_num_threads(training.threads)
         torch.set_float32_matmul_precision("highest")  # no TF32, no bfloat16 behind our back
         torch.set_default_dtype(torch.float32)
@@ -113,4 +116,5 @@ def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
             torch.set_default_dtype(dtype)
             torch.set_float32_matmul_precision(matmul)
             torch.set_num_threads(threads)
+            torch.utils.deterministic.fill_uninitialized_memory = filled  # type: ignore[attr-defined]
             torch.use_deterministic_algorithms(deterministic, warn_only=warn_only)
