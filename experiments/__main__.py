@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 
 import experiments
 from experiments.runner import NAMES, draw, run, smoke
@@ -20,20 +21,28 @@ def main() -> None:
     parser.add_argument(
         "--jobs",
         type=int,
-        default=cores_worth(),
         metavar="N",
-        help="processes that share the work (default: the cores there are); set OMP_NUM_THREADS=1 with several",
+        help="processes that share the work (default: the cores there are; of --smoke 1); set OMP_NUM_THREADS=1 with "
+        "several",
     )
     options = parser.parse_args()
+    try:
+        _do(options)
+    except KeyboardInterrupt:
+        print("stopped; the same command goes on where it was", file=sys.stderr)
+        sys.exit(130)
+
+
+def _do(options: argparse.Namespace) -> None:
     names = NAMES if options.name == "all" else [options.name]
     if options.smoke:
-        smoke(names)
+        smoke(names, jobs=options.jobs or 1)
         return
     for name in names:
         if options.draw:
             draw(name)
         else:
-            run(name, jobs=options.jobs)
+            run(name, jobs=options.jobs or cores_worth())
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -62,8 +63,9 @@ def _timed(name: str, config: Any, point: Row) -> tuple[Row, float]:
 
 def _end_with_parent() -> None:
     """In a process of several: no bar of its own, which would overwrite the others'; and it ends when its parent does,
-    however that ended."""
+    however that ended, without a word."""
     os.environ["TERM"] = "dumb"
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what it says is the parent's to say
     parent = multiprocessing.parent_process()
     assert parent is not None
 

@@ -127,14 +127,14 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int =
     return folder
 
 
-def smoke(names: Sequence[str]) -> None:
+def smoke(names: Sequence[str], *, jobs: int = 1) -> None:
     """Run experiments at the small size of their config.yaml, in a folder that goes: that they work."""
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder:
         os.environ["S3T_EXPERIMENTS"] = str(Path(folder) / "kept")
         ROOTS.insert(0, Path(folder))
         for name in names:
             (Path(folder) / name).mkdir()
-            run(name, into=Path(folder) / name, smoke=True)
+            run(name, into=Path(folder) / name, smoke=True, jobs=jobs)
 
 
 def draw(name: str, folder: Path | None = None) -> None:

@@ -1,7 +1,11 @@
 """The experiments run, resume and draw; what is committed is what the code gives; READMEs tell no other numbers."""
 
 import json
+import os
 import re
+import signal
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -102,6 +106,21 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
     assert measured == [1, 2, "stopped", 4, 6]
     assert results(name, tmp_path)["rows"] == results(name, tmp_path / "whole")["rows"]
     assert not (tmp_path / "partial.json").exists()
+
+
+@pytest.mark.integration
+def test_processes_that_share_an_experiment_end_with_it_and_leave_one_line(tmp_path):
+    command = [sys.executable, "-m", "experiments", "design_ablation", "--smoke", "--jobs", "2"]
+    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as started:
+        told = next(line for line in started.stderr if line.startswith("design_ablation, 1 of 6"))
+        os.killpg(started.pid, signal.SIGINT)  # as a terminal does
+        rest = started.stderr.read()  # ends when the last of them has
+    assert started.returncode == 130, told + rest
+    assert "stopped; the same command goes on where it was" in rest.splitlines()
+    assert "Traceback" not in rest
 
 
 def test_rows_of_other_settings_are_not_taken_for_these(tmp_path, monkeypatch):
