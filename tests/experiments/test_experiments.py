@@ -113,7 +113,13 @@ def test_processes_that_share_an_experiment_end_with_it_and_leave_one_line(tmp_p
     command = [sys.executable, "-m", "experiments", "design_ablation", "--smoke", "--jobs", "2"]
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parent)}
     with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True, start_new_session=True
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # the tests may run where it is ignored
     ) as started:
         told = next(line for line in started.stderr if line.startswith("design_ablation, 1 of 6"))
         os.killpg(started.pid, signal.SIGINT)  # as a terminal does
