@@ -157,7 +157,16 @@ def test_a_folder_has_all_its_files(name):
     text = (FOLDER / name / "README.md").read_text()
     assert "](figure.png)" in text
     assert f"python -m experiments {name}" in text
-    assert f"python -m experiments {name} " in (FOLDER / name / "config.yaml").read_text()
+
+
+@each_measured
+def test_a_config_tells_the_paper_s_setting_the_command_the_time_and_the_machine(name):
+    machine = results(name)["machine"]
+    config = (FOLDER / name / "config.yaml").read_text()
+    assert config.startswith("# Paper: ")
+    assert re.search(rf"^# Run:   .*python -m experiments {name}$", config, flags=re.M)
+    (takes,) = re.findall(r"^# Takes: (.*)$", config, flags=re.M)
+    assert takes.endswith(f"; {machine['cores']} cores of an {machine['processor']}, {machine['capability']}")
 
 
 @each_measured
