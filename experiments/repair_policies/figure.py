@@ -13,6 +13,8 @@ from experiments.replay import counted
 
 SYSTEMS = ("SISA", "few", "cyclic", "survival")
 MARKS = "xsD^vo"
+NEVER = "manual"
+"""It trains nothing, and would take most of the left panel."""
 
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
@@ -20,16 +22,16 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     left, right = panels(figure, 1, 2, height=4.4)
     config, systems = results["config"], results["summary"]["systems"]
     for (name, policies), look in zip(systems.items(), SYSTEMS, strict=False):
-        rows = [policies[policy] for policy in config["policies"]]
+        rows = [policies[policy] for policy in config["policies"] if policy != NEVER]
         colour = LOOKS[look].colour
         across = [row["trainings"] for row in rows]
         up = [100 * row["accuracy"] for row in rows]
         left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)
-        for x, y, mark in zip(across, up, MARKS, strict=False):
+        marks = [mark for mark, policy in zip(MARKS, config["policies"], strict=False) if policy != NEVER]
+        for x, y, mark in zip(across, up, marks, strict=True):
             left.plot([x], [y], color=colour, marker=mark, linestyle="none")
-    left.set_xscale("symlog", linthresh=0.5)
-    left.set_xlim(left=0)
-    title(left, "What repair buys", x="training after requests (trainings of one order)", y="accuracy (%), dead as 0")
+    left.set_xscale("log")
+    title(left, "What repair buys", x="training after requests (trainings of one order)", y="accuracy (%)")
     shown = list(systems)[-2]
     colours = matplotlib.colormaps["viridis"]
     for number, policy in enumerate(config["policies"]):
