@@ -48,7 +48,7 @@ def _section(name: str, finding: Finding) -> str:
     return (
         f"\n## {finding.claim}\n\n"
         f"**The paper.** {finding.paper}\n\n"
-        f"**Here.** `python -m experiments {name}`, {found['seconds'] / 60:.0f} minutes of one core, "
+        f"**Here.** `python -m experiments {name}`, {found['seconds'] / 60:.1f} minutes added up over processes, "
         f"commit {found['commit']}; "
         f"[more](../experiments/{name}/README.md).\n\n{finding.ours}\n\n"
         f"![{finding.claim}](../experiments/{name}/figure.png)\n\n"

@@ -33,8 +33,8 @@ def finding(found: Row) -> Finding:
     apart = 100 * max(most[at] - few[at] for at in points if at in few and at in most)
     better, near = min(above.values()) > -BEHIND, apart < NEAR
     against = ", ".join(
-        f"{points:+.1f} points {'without a deletion' if at == 'at_start' else at.replace('_', ' ')}"
-        for at, points in above.items()
+        f"{apiece:+.1f} points {'without a deletion' if at == 'at_start' else at.replace('_', ' ')}"
+        for at, apiece in above.items()
     )
     return Finding(
         "S3T handles more deletions than SISA and ProtoSISA, and answers better meanwhile",
