@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, select, text
@@ -20,6 +20,7 @@ from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
 from s3t.ledger.filling import fill
+from s3t.ledger.forks import FORKS
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
 from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
@@ -41,6 +42,8 @@ class Ledger:
         self._known: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
+        if isinstance(address, Path):
+            FORKS.enter(self)
 
     @classmethod
     def create(
@@ -139,14 +142,25 @@ class Ledger:
             self._engine.dispose(close=False)
             return
         self._closed = True
+        with self._in_use():
+            if self.let_go():
+                FORKS.leave(self)
+
+    def let_go(self) -> bool:
+        """Write SQLite's log back and release connections; they are made again when they are needed.
+
+        Returns:
+            Whether none is left open.
+        """
         if isinstance(self._address, Path) and self._address.is_file():
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
             except FsyncError:
-                return  # nor may SQLite try it again, as it would when the last connection closes
+                return False  # nor may SQLite try it again, as it would when the last connection closes
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
+        return True
 
     def again(self) -> Ledger:
         """Another handle on it, also if this one is closed.
@@ -261,7 +275,7 @@ class Ledger:
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
-        with self._turn, self._refusals(), self._engine.connect() as connection:
+        with self._in_use(), self._turn, self._refusals(), self._engine.connect() as connection:
             raw = connection.connection.cursor()  # no transaction: a checkpoint within one is refused
             try:
                 raw.execute("PRAGMA busy_timeout=50")
@@ -278,7 +292,7 @@ class Ledger:
     def _transaction(self, *, writing: bool) -> Iterator[Connection]:
         self._refuse_after_fork()
         ending = False
-        with self._turn if writing else nullcontext():
+        with self._in_use(), self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
@@ -295,6 +309,9 @@ class Ledger:
                     begun.commit()
             except DBAPIError as error:
                 raise self._refusal(error, ending=ending and writing) from error
+
+    def _in_use(self) -> AbstractContextManager[None]:
+        return FORKS.using() if isinstance(self._address, Path) else nullcontext()
 
     def _refuse_after_fork(self) -> None:
         if os.getpid() != self._process:
