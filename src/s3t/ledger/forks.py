@@ -84,6 +84,7 @@ class Forks:
     def before(self) -> None:
         """Wait until nothing is in use, and close all connections."""
         self._one.acquire()
+        self._left_open = True  # also if this is interrupted
         me = threading.get_ident()
         with self._changed:
             self._forker = me
@@ -92,7 +93,6 @@ class Forks:
             self._left_open = not (free and all(user.let_go() for user in tuple(self._users)))
         except Exception:  # it would be lost in the interpreter, and the fork goes on
             logging.getLogger("s3t").debug("connections could not be closed before a fork", exc_info=True)
-            self._left_open = True
 
     def after_in_parent(self) -> None:
         """Go on as before."""
