@@ -7,12 +7,12 @@ import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
@@ -124,19 +124,28 @@ def answers_of(
     """
     folder = run.path.parent / "answers"
     folder.mkdir(exist_ok=True)
+    files = {
+        prefix: folder / f"{kind}-{'-'.join(map(str, prefix))}-of-{len(task.test)}.npy"
+        for prefix in sorted(set(prefixes))
+    }
+    for patience in (0, -1):  # first what no other process is at, so that several share the work; then wait for theirs
+        for prefix, file in files.items():
+            with suppress(Timeout), FileLock(file.with_suffix(".lock"), timeout=patience):
+                if not file.exists():
+                    _answer(run, task, prefix, kind, file)
     shards = range(run.recipe.partition.shards)
-    found: dict[tuple[int, Prefix], Logits] = {}
-    for prefix in sorted(set(prefixes)):
-        file = folder / f"{kind}-{'-'.join(map(str, prefix))}-of-{len(task.test)}.npy"
-        with FileLock(file.with_suffix(".lock")):
-            if not file.exists():
-                asked = [Member(shard, prefix, "", kind) for shard in shards]
-                logits = run.predict(task.test, prefixes=asked, progress=s3t.ProgressBar()).logits
-                part = file.with_suffix(".part.npy")
-                np.save(part, logits.astype(np.float32), allow_pickle=False)
-                part.replace(file)
-        found |= {(shard, prefix): own for shard, own in zip(shards, np.load(file), strict=True)}
-    return found
+    return {
+        (shard, prefix): own for prefix, file in files.items() for shard, own in zip(shards, np.load(file), strict=True)
+    }
+
+
+def _answer(run: s3t.Run, task: Task, prefix: Prefix, kind: Kind, file: Path) -> None:
+    """Write the logits of a prefix of every shard, whole or not at all."""
+    asked = [Member(shard, prefix, "", kind) for shard in range(run.recipe.partition.shards)]
+    logits = run.predict(task.test, prefixes=asked, progress=s3t.ProgressBar()).logits
+    part = file.with_suffix(".part.npy")
+    np.save(part, logits.astype(np.float32), allow_pickle=False)
+    part.replace(file)
 
 
 def parameters_of(run: s3t.Run) -> int:
