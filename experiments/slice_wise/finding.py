@@ -29,9 +29,13 @@ def finding(found: Row) -> Finding:
     )
     counted = {name: row for name, row in tasks.items() if row["better_than_a_guess"]}
     worse = [name for name, row in counted.items() if row["points_interval"][1] < -MARGIN]
+    good = [name for name, row in counted.items() if row["points_interval"][0] > -MARGIN]
+    open_ = [name for name in counted if name not in worse + good]
     low, high = found["summary"]["points_interval"] or (pooled, pooled)
     verdict = NOT if high < -MARGIN else HOLDS if low > -MARGIN and not worse else PART
-    told = f"; for certain more than {MARGIN:g} points below on {', '.join(worse)}" if worse else ""
+    told = f"; for certain no more than that below on {', '.join(good)}" if good else ""
+    told += f"; for certain more than that below on {', '.join(worse)}" if worse else ""
+    told += f"; not settled by so few seeds on {', '.join(open_)}" if open_ else ""
     guessed = sorted(tasks.keys() - counted.keys())
     told += (
         f"; not counted, because full training is hardly better than a guess: {', '.join(guessed)}" if guessed else ""
