@@ -14,7 +14,7 @@ def finding(found: Row) -> Finding:
     summary = found["summary"]
     slices = range(1, found["config"]["slices"] + 1)
     lines = [
-        f"| system | parameters a stage | {' | '.join(f'{count} slices' for count in slices)} |",
+        f"| system | parameters a stage | {' | '.join(f'after slice {count}' for count in slices)} |",
         f"|---|---|{'---|' * len(slices)}",
     ]
     for name in ("s3t", "sequential"):

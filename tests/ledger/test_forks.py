@@ -1,16 +1,20 @@
 """A child that was forked off opens the same ledger in SQLite, and neither loses what the other writes."""
 
+import gc
 import os
+import signal
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from s3t.errors import ForkedError
 from s3t.ledger import Ledger
 from s3t.ledger.forks import Forks
-from tests.ledger.world import accept, taking
+from tests.ledger.world import accept, make_ledger, taking
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -52,7 +56,7 @@ class Signal:
 
 @contextmanager
 def in_a_thread(act):
-    thread = threading.Thread(target=act)
+    thread = threading.Thread(target=act, daemon=True)
     thread.start()
     yield
     thread.join()
@@ -160,6 +164,144 @@ def test_a_child_of_a_transaction_is_told_that_it_cannot(ledger, address):
         transaction.touch()
     accept(ledger, taking(3))
     assert ledger.snapshot().generation == 1
+
+
+def open_files(address):
+    """The ledger's files that this process has open."""
+    found = []
+    for link in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # closed since, as that of the listing
+            found.append(link.readlink())
+    return [path.name for path in found if path.parent == address.parent]
+
+
+def refuse_open_files(address):
+    if files := open_files(address):
+        raise AssertionError(files)
+
+
+sees_open_files = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="this system has no /proc")
+
+
+@sees_open_files
+def test_an_interrupt_whose_traceback_is_kept_keeps_nothing_open(ledger, address):
+    kept = None
+    try:
+        with ledger.reading() as transaction:
+            for _ in transaction._connection.execute(text("SELECT * FROM records")):
+                raise KeyboardInterrupt
+    except KeyboardInterrupt as interrupt:  # as a notebook keeps the last one
+        kept = interrupt
+    accept(ledger, taking(3))
+    assert ledger.wipe()  # nor does it read on
+    with child(lambda: refuse_open_files(address)):
+        pass
+    assert kept is not None
+
+
+@sees_open_files
+def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, monkeypatch):
+    reading, closed = threading.Event(), threading.Event()
+
+    def slow():
+        if threading.current_thread() is reader:
+            reading.set()
+            closed.wait()
+
+    monkeypatch.setattr("s3t.ledger.ledger.refuse_after_failed_fsync", slow)
+    reader = threading.Thread(target=ledger.snapshot)
+    reader.start()
+    reading.wait()
+    ledger.close()
+    closed.set()
+    reader.join()
+    assert not open_files(address)
+
+
+@sees_open_files
+def test_one_that_was_dropped_keeps_nothing_open(address):
+    make_ledger(address).close()
+    gc.collect()
+    gc.disable()  # what lies in a cycle stays
+    try:
+        ledger = Ledger.open(address)
+        ledger.snapshot()
+        assert open_files(address)
+        del ledger
+        assert not open_files(address)
+    finally:
+        gc.enable()
+
+
+def test_a_signal_s_handler_may_fork_while_its_thread_waits_to(ledger, address, monkeypatch):
+    begun, handled = threading.Event(), threading.Event()
+
+    def refused():
+        with pytest.raises(ForkedError):
+            Ledger.open(address)
+
+    def handle(*_):
+        with child(refused):
+            pass
+        handled.set()
+
+    def read():
+        with ledger.reading() as transaction:
+            assert transaction.log()
+            begun.set()
+            time.sleep(0.3)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+            assert handled.wait(60)
+
+    monkeypatch.setattr("s3t.ledger.forks._PATIENCE_SECONDS", 60)
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with in_a_thread(read):
+            begun.wait()
+            with child(lambda: Ledger.open(address).confirm()):
+                pass
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    ledger.confirm()
+
+
+def test_a_fork_within_a_transaction_waits_for_no_other_fork(ledger, address, monkeypatch):
+    begun, waiting = threading.Event(), threading.Event()
+
+    def fork_within():
+        with ledger.reading() as transaction:
+            assert transaction.log()
+            begun.set()
+            assert waiting.wait(60)
+            with child(lambda: None):
+                pass
+
+    def wait_for(self, predicate, timeout=None):
+        waiting.set()
+        return plain(self, predicate, timeout)
+
+    plain = threading.Condition.wait_for
+    monkeypatch.setattr(threading.Condition, "wait_for", wait_for)
+    with in_a_thread(fork_within):
+        begun.wait()
+        waiting.clear()
+        with child(lambda: Ledger.open(address).confirm()):
+            pass
+    ledger.confirm()
+
+
+def test_an_interrupt_of_a_fork_holds_nobody_up():
+    forks = Forks()
+    forks.before()
+    forks.after_interrupt()  # the other was never called
+    used = threading.Event()
+
+    def use():
+        with forks.using():
+            used.set()
+
+    with in_a_thread(use):
+        assert used.wait(60)
 
 
 class Failing:

@@ -6,7 +6,11 @@ import pytest
 
 import s3t
 
-pytestmark = [pytest.mark.integration, pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")]
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
+    pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
+]
 
 
 def in_child(act):
@@ -40,7 +44,6 @@ def in_child(act):
     ],
     ids=["status", "predict", "delete", "train", "audit", "extend"],
 )
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
 def test_it_is_told_to_open_the_run_itself(trained, act):
     trained.predict(["w1"])  # a session is open, and a thread watches
     said = in_child(lambda: act(trained))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
@@ -55,6 +56,35 @@ class _Pool(QueuePool):
             super().dispose()
 
 
+class _Connection(sqlite3.Connection):
+    """One that keeps no statement when it is rolled back or closed.
+
+    SQLite goes on reading, and stays open, as long as there is one; a cursor lives as long as the traceback of an
+    interrupt that shows it.
+    """
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        self._cursors: WeakSet[sqlite3.Cursor] = WeakSet()
+        super().__init__(*arguments, **options)
+
+    def cursor(self, factory: Any = sqlite3.Cursor) -> Any:
+        cursor = super().cursor(factory)
+        self._cursors.add(cursor)
+        return cursor
+
+    def rollback(self) -> None:  # a connection that is given back to the pool is rolled back, too
+        self._close_cursors()
+        super().rollback()
+
+    def close(self) -> None:
+        self._close_cursors()
+        super().close()
+
+    def _close_cursors(self) -> None:
+        for cursor in tuple(self._cursors):
+            cursor.close()
+
+
 def engine_at(address: Address) -> Engine:
     """The engine of a ledger."""
     return postgres_engine(address) if isinstance(address, PostgresAddress) else sqlite_engine(address)
@@ -64,7 +94,7 @@ def sqlite_engine(path: Path) -> Engine:
     """An engine on a SQLite file: WAL, synchronous=FULL, secure_delete; write transactions lock at their start."""
     engine = create_engine(
         URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_TIMEOUT_SECONDS},
+        connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "factory": _Connection},
         poolclass=_Pool,
         pool_size=8,
         max_overflow=-1,

@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from typing import Protocol
 from weakref import WeakSet
 
+import filelock  # noqa: F401  # its hooks come before ours, so that no lock waits while ours wait for transactions
+
 from s3t.errors import ForkedError
 
 _PATIENCE_SECONDS = 10.0  # not forever: who uses a ledger may itself wait for the thread that forks
@@ -42,11 +44,12 @@ class Forks:
         self._begin()
 
     def _begin(self) -> None:
-        self._one = threading.Lock()
         self._changed = threading.Condition()
         self._uses: Counter[int] = Counter()  # by thread; one may be within another
-        self._forker: int | None = None
         self._users: WeakSet[User] = WeakSet()
+        self._forker: int | None = None
+        self._again = 0  # forks of a signal's handler while its thread is about to fork
+        self._over = True
 
     def enter(self, user: User) -> None:
         """Tell of connections that may be made from now on.
@@ -59,11 +62,13 @@ class Forks:
                 "this process was forked off while its parent was using a ledger in SQLite, whose locks do not survive "
                 "that; fork while nothing of s3t is under way, or start processes with multiprocessing's `spawn`"
             )
-        self._users.add(user)
+        with self._changed:
+            self._users.add(user)
 
     def leave(self, user: User) -> None:
         """Tell that no connections will be made any more, and none is left."""
-        self._users.discard(user)
+        with self._changed:
+            self._users.discard(user)
 
     @contextmanager
     def using(self) -> Iterator[None]:
@@ -83,27 +88,43 @@ class Forks:
 
     def before(self) -> None:
         """Wait until nothing is in use, and close all connections."""
-        self._one.acquire()
-        self._left_open = True  # also if this is interrupted
         me = threading.get_ident()
         with self._changed:
-            self._forker = me
-            free = not self._uses[me] and self._changed.wait_for(lambda: not self._uses, _PATIENCE_SECONDS)
+            self._over = False
+            if self._forker == me:
+                self._again += 1
+                return
+            if self._uses[me]:  # there is nothing to wait for; the child sees that this thread is no `_forker`
+                return
+            self._changed.wait_for(lambda: self._forker is None)
+            self._forker, self._again, self._left_open = me, 0, True
+            free = self._changed.wait_for(lambda: not self._uses, _PATIENCE_SECONDS)
+            users = tuple(self._users)
         try:
-            self._left_open = not (free and all(user.let_go() for user in tuple(self._users)))
+            self._left_open = not (free and all(user.let_go() for user in users))
         except Exception:  # it would be lost in the interpreter, and the fork goes on
             logging.getLogger("s3t").debug("connections could not be closed before a fork", exc_info=True)
 
     def after_in_parent(self) -> None:
         """Go on as before."""
         with self._changed:
+            self._over = True
+            if self._forker != threading.get_ident():
+                return
+            if self._again:
+                self._again -= 1
+                return
             self._forker = None
             self._changed.notify_all()
-        self._one.release()
+
+    def after_interrupt(self) -> None:
+        """Go on as before, also if an interrupt came at the first step of the other."""
+        if not self._over:
+            self.after_in_parent()
 
     def after_in_child(self) -> None:
         """Begin anew: of all threads only the one that forked is here."""
-        self._born_with_connections |= self._left_open
+        self._born_with_connections |= self._left_open or self._forker != threading.get_ident()
         self._begin()
 
 
@@ -112,3 +133,4 @@ FORKS = Forks()
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=FORKS.before, after_in_parent=FORKS.after_in_parent, after_in_child=FORKS.after_in_child)
+    os.register_at_fork(after_in_parent=FORKS.after_interrupt)

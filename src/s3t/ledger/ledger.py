@@ -7,6 +7,7 @@ import os
 import sqlite3
 import threading
 import time
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -44,6 +45,8 @@ class Ledger:
         self._closed = False
         if isinstance(address, Path):
             FORKS.enter(self)
+            # Connections do not outlive what a fork asks to let go of them, as those of a cycle would.
+            weakref.finalize(self, engine.dispose).atexit = False
 
     @classmethod
     def create(
@@ -144,6 +147,7 @@ class Ledger:
         self._closed = True
         with self._in_use():
             if self.let_go():
+                self._engine.pool.dispose()  # a thread that was overtaken may still connect; that is closed afterwards
                 FORKS.leave(self)
 
     def let_go(self) -> bool:
