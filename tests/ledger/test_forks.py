@@ -185,18 +185,19 @@ sees_open_files = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason=
 
 @sees_open_files
 def test_an_interrupt_whose_traceback_is_kept_keeps_nothing_open(ledger, address):
-    kept = None
-    try:
+    def read():
         with ledger.reading() as transaction:
-            for _ in transaction._connection.execute(text("SELECT * FROM records")):
-                raise KeyboardInterrupt
-    except KeyboardInterrupt as interrupt:  # as a notebook keeps the last one
-        kept = interrupt
+            rows = transaction._connection.execute(text("SELECT * FROM records"))
+            next(rows)
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as kept:  # as a notebook keeps the last one, and with it `rows`
+        read()
     accept(ledger, taking(3))
     assert ledger.wipe()  # nor does it read on
     with child(lambda: refuse_open_files(address)):
         pass
-    assert kept is not None
+    assert kept.tb is not None
 
 
 @sees_open_files
