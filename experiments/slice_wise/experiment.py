@@ -15,9 +15,9 @@ from experiments.runs import recipe_of, trained
 from experiments.settings import SeededSettings, SlicedTaskSettings
 from experiments.tasks import task
 
-SYSTEMS = {"slice-wise": None, "full": "full"}
 AS_MANY = "full, as many passes"
 """Full training that sees as many records as slice-wise training, rounded up to an epoch."""
+SYSTEMS = {"slice-wise": None, "full": "full", AS_MANY: "full"}
 
 
 class Config(SeededSettings):
@@ -27,8 +27,6 @@ class Config(SeededSettings):
     """Records to be tried on; None: all."""
     rank: int = Field(ge=1)
     """Of LoRA."""
-    as_many_passes: tuple[str, ...]
-    """Tasks trained in full also for more epochs, until it has seen as many records as slice-wise training."""
     tasks: dict[str, SlicedTaskSettings]
     """By name."""
 
@@ -39,7 +37,7 @@ def points(config: Config) -> list[Row]:
         {"task": name, "system": system, "train_seed": seed}
         for name in config.tasks
         for seed in config.seeds
-        for system in (*SYSTEMS, *([AS_MANY] if name in config.as_many_passes else []))
+        for system in SYSTEMS
     ]
 
 
@@ -47,8 +45,8 @@ def measure(config: Config, point: Row) -> Row:
     """Train and try out: the task's own metric, and for slice-wise training that of every depth."""
     setting = config.tasks[point["task"]]
     found = task(point["task"], records=setting.records, tried=config.tried, made_up=config.made_up)
-    method = SYSTEMS.get(point["system"], "full")
-    epochs = setting.epochs * (1 if point["system"] in SYSTEMS else (setting.slices + 1) / 2)
+    method = SYSTEMS[point["system"]]
+    epochs = setting.epochs * ((setting.slices + 1) / 2 if point["system"] == AS_MANY else 1)
     recipe = recipe_of(
         found,
         setting.training(config.training, seed=point["train_seed"]) | {"epochs": math.ceil(epochs)},
@@ -71,35 +69,35 @@ def measure(config: Config, point: Row) -> Row:
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
-    """For every task the means, and the difference with an interval of Student's t over the seeds; and that in the
+    """For every task the means, and the differences with an interval of Student's t over the seeds; and those in the
     mean over the tasks on which full training is better than a guess.
 
     At the same epochs slice-wise training passes (L + 1) / 2 times as many records, through fewer trained layers.
     """
     guesses = {row["task"]: row["guess"] for row in rows}
     found: dict[str, Any] = {}
+    apart: dict[str, dict[str, list[float]]] = {system: {} for system in SYSTEMS if SYSTEMS[system]}
     for name in config.tasks:
-        scores = {
-            system: [row["score"] or 0.0 for row in rows if (row["task"], row["system"]) == (name, system)]
-            for system in SYSTEMS
-        }
-        depths = [row["per_depth"] for row in rows if (row["task"], row["system"]) == (name, "slice-wise")]
-        apart = [100 * (ours - full) for ours, full in zip(scores["slice-wise"], scores["full"], strict=True)]
-        more = [row["score"] for row in rows if (row["task"], row["system"]) == (name, AS_MANY)]
+        own = {system: [row for row in rows if (row["task"], row["system"]) == (name, system)] for system in SYSTEMS}
+        scores = {system: [row["score"] or 0.0 for row in each] for system, each in own.items()}
+        depths = [row["per_depth"] for row in own["slice-wise"]]
+        for system, by_task in apart.items():
+            pairs = zip(scores["slice-wise"], scores[system], strict=True)
+            by_task[name] = [100 * (ours - full) for ours, full in pairs]
         found[name] = {
-            "metric": next(row["metric"] for row in rows if row["task"] == name),
+            "metric": own["full"][0]["metric"],
             **{system: statistics.fmean(values) for system, values in scores.items()},
-            "points_apart": statistics.fmean(apart),
-            "points_interval": interval(apart),
-            "per_depth": [statistics.fmean(value or 0.0 for value in own) for own in zip(*depths, strict=True)],
-            "apart_by_seed": apart,
-            **({AS_MANY: statistics.fmean(more)} if more else {}),
+            "points_apart": {system: _mean(by_task[name]) for system, by_task in apart.items()},
+            "per_depth": [statistics.fmean(value or 0.0 for value in at) for at in zip(*depths, strict=True)],
             "better_than_a_guess": statistics.fmean(scores["full"]) > CLEARLY + guesses[name],
         }
-    counted = [own["apart_by_seed"] for own in found.values() if own["better_than_a_guess"]]
-    pooled = [statistics.fmean(at) for at in zip(*counted, strict=True)]
-    return {
-        "tasks": found,
-        "points_apart": statistics.fmean(pooled) if pooled else None,
-        "points_interval": interval(pooled),
+    counted = [name for name in config.tasks if found[name]["better_than_a_guess"]]
+    pooled = {
+        system: [statistics.fmean(at) for at in zip(*(by_task[name] for name in counted), strict=True)]
+        for system, by_task in apart.items()
     }
+    return {"tasks": found, "points_apart": {system: _mean(points) for system, points in pooled.items()}}
+
+
+def _mean(points: Sequence[float]) -> Row | None:
+    return {"mean": statistics.fmean(points), "interval": interval(points), "by_seed": list(points)} if points else None

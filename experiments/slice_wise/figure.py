@@ -20,21 +20,14 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         AS_MANY: (LOOKS["full"].colour, 0.4, AS_MANY),
     }
     for number, (system, (colour, alpha, label)) in enumerate(looks.items()):
-        drawn = {place: name for place, name in enumerate(tasks) if system in tasks[name]}
-        axes.bar(
-            [place + 0.27 * (number - 1) for place in drawn],
-            [100 * tasks[name][system] for name in drawn.values()],
-            width=0.25,
-            color=colour,
-            alpha=alpha,
-            label=label,
-        )
-        for place, name in drawn.items():
+        places = [place + 0.27 * (number - 1) for place in range(len(tasks))]
+        heights = [100 * found[system] for found in tasks.values()]
+        axes.bar(places, heights, width=0.25, color=colour, alpha=alpha, label=label)
+        for place, name in zip(places, tasks, strict=True):
             scores = [
                 100 * (row["score"] or 0.0) for row in results["rows"] if (row["task"], row["system"]) == (name, system)
             ]
-            left = [place + 0.27 * (number - 1)] * len(scores)
-            axes.plot(left, scores, linestyle="none", marker=".", color="#202020", markersize=3.5)
+            axes.plot([place] * len(scores), scores, linestyle="none", marker=".", color="#202020", markersize=3.5)
     guesses = {row["task"]: 100 * row["guess"] for row in results["rows"]}
     for place, name in enumerate(tasks):
         label = "a guess" if place == 0 else "_"
