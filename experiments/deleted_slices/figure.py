@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.drawing import panels, title
+from experiments.drawing import legend_below, panels, title
 
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
@@ -20,8 +20,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             [-100 * (drop or 0.0) for drop in row["relative_drop"]],
             color=colours(number),
             marker=marks[number % len(marks)],
-            label=f"{row['task']} ({row['metric']}, {row['slices']} slices)",
+            label=f"{row['task']} ({row['metric']})",
         )
     axes.set_xticks(range(max(row["slices"] for row in results["rows"])))
-    axes.legend(loc="lower left")
+    legend_below(figure, axes, columns=4)
     title(axes, "What is lost as slices are deleted", x="deleted slices", y="relative change (%)")

@@ -254,8 +254,8 @@ def test_a_readme_tells_no_number_that_is_not_in_the_results(name):
         if (places == 0 and len(plain) < 3) or re.search(rf"(?<![\d.]){re.escape(plain)}(?![\d])", config):
             continue
         # A share; or a ratio, of which is told how far it is from 1.
-        meant = [100 * each for value in known for each in (value, abs(value - 1))] if percent else known
-        assert any(f"{value:.{places}f}" == plain for value in meant), f"{name}: {shown}{percent}"
+        meant = [100 * each for value in known for each in (value, value - 1)] if percent else known
+        assert any(f"{abs(value):.{places}f}" == plain for value in meant), f"{name}: {shown}{percent}"
 
 
 def test_drawing_again_needs_the_results_alone(tmp_path, monkeypatch):
