@@ -45,11 +45,12 @@ def _findings() -> Iterator[tuple[str, Finding]]:
 
 def _section(name: str, finding: Finding) -> str:
     found = results(name)
+    minutes = found["seconds"] / 60
+    took = f"{minutes:.1f} minutes added up over processes" if minutes >= 1 else "less than a minute"
     return (
         f"\n## {finding.claim}\n\n"
         f"**The paper.** {finding.paper}\n\n"
-        f"**Here.** `python -m experiments {name}`, {found['seconds'] / 60:.1f} minutes added up over processes, "
-        f"commit {found['commit']}; "
+        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}; "
         f"[more](../experiments/{name}/README.md).\n\n{finding.ours}\n\n"
         f"![{finding.claim}](../experiments/{name}/figure.png)\n\n"
         f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n"

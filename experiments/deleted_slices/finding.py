@@ -31,6 +31,6 @@ def finding(found: Row) -> Finding:
         'Appendix C: on images "only [...] a small drop in performance (<5%)"; on a few text tasks a considerable one.',
         "\n".join(lines),
         f"{HOLDS if small and most else PART if small or most else NOT}: with one slice left, CIFAR-10 loses "
-        f"{100 * worst['cifar10']:.1f} %, less than {less} of {len(worst) - 1} text tasks; the deepest slices are "
+        f"{100 * worst['cifar10']:.1f} %, and {less} of {len(worst) - 1} text tasks lose more; the deepest slices are "
         f"deleted first{'; not counted, hardly better than a guess: ' + ', '.join(guessed) if guessed else ''}",
     )
