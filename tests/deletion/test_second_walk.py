@@ -40,6 +40,7 @@ def patient(text_model, tmp_path):
 @pytest.mark.parametrize("step", ["core dumps", "ledger", "copies"])
 def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step, monkeypatch):
     """The first one, which left the slice for later, went through every place."""
+    monkeypatch.setattr(patient._presence, "_meanwhile", lambda: None)  # who erases is not waited for by who opens
     if step == "copies":
         with patient._ledger.writing() as transaction:
             row = f"VALUES ('/nowhere/copy.arrow', '/nowhere', '{platform.node()}')"
