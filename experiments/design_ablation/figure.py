@@ -19,7 +19,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         for direction in config["directions"]:
             found = [summary[name][f"{direction}, {replay}"] for replay in config["replays"]]
             axes.errorbar(
-                [one["record_passes"] for one in found],
+                [one["record_passes"] / 1000 for one in found],
                 [100 * one["accuracy"] for one in found],
                 yerr=[100 * (one["spread"] or 0.0) for one in found],
                 color=looks[direction].colour,
@@ -30,7 +30,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             for replay, one in zip(config["replays"], found, strict=True):
                 axes.annotate(
                     f"{replay:g}",
-                    (one["record_passes"], 100 * one["accuracy"]),
+                    (one["record_passes"] / 1000, 100 * one["accuracy"]),
                     xytext=(4, -11),
                     textcoords="offset points",
                     fontsize=8.5,
@@ -39,13 +39,15 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             if config["as_many_passes"]:
                 longer = summary[name][f"{direction}, {AS_MANY}"]
                 axes.plot(
-                    [longer["record_passes"]],
+                    [longer["record_passes"] / 1000],
                     [100 * longer["accuracy"]],
                     color=looks[direction].colour,
                     marker=looks[direction].marker,
-                    markerfacecolor="white",
+                    markerfacecolor="none",
+                    markersize=9,
+                    zorder=5,
                     linestyle="none",
                     label=f"{direction}, nothing again, as many records",
                 )
-        title(axes, name, x="records passed through the model", y="test accuracy (%)")
+        title(axes, name, x="thousands of records passed through the model", y="test accuracy (%)")
     legend_below(figure, all_axes[0], columns=2)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from experiments.chance import CLEARLY
 from experiments.design_ablation.experiment import AS_MANY
 from experiments.findings import HOLDS, NOT, PART, Finding, percent
@@ -13,28 +15,31 @@ def finding(found: Row) -> Finding:
     summary, config = found["summary"], found["config"]
     shares = [*config["replays"], *([AS_MANY] if config["as_many_passes"] else [])]
     lines = [
-        f"| task, direction | {' | '.join(f'{share} seen again' for share in shares)} |",
+        f"| task, direction | {' | '.join(f'seen again: {share}' for share in shares)} |",
         f"|---|{'---|' * len(shares)}",
     ]
     for name, designs in summary.items():
         for direction in config["directions"]:
             cells = (percent(designs[f"{direction}, {share}"]["accuracy"]) for share in shares)
             lines.append(f"| {name}, {direction} | {' | '.join(cells)} |")
-    tasks = summary.values()
-    down = all(_above(designs["top-down, 1.0"], designs["bottom-up, 1.0"]) for designs in tasks)
-    again = all(_above(designs["top-down, 1.0"], designs[f"top-down, {shares[-1]}"]) for designs in tasks)
+    down = {name: _above(own["top-down, 1.0"], own["bottom-up, 1.0"]) for name, own in summary.items()}
+    again = {name: _above(own["top-down, 1.0"], own[f"top-down, {shares[-1]}"]) for name, own in summary.items()}
     failed = [name for name, own in summary.items() if own["bottom-up, 1.0"]["accuracy"] < own["guess"] + CLEARLY]
     return Finding(
         "Top-down and cumulative training is the better design",
         "Appendix C.2: bottom-up training did not converge; a stage that sees its own slice alone converges worse.",
         "\n".join(lines),
-        f"{HOLDS if down and again else PART if down or again else NOT}: top-down is "
-        f"{'better' if down else 'not better'} than bottom-up on every task (bottom-up "
+        f"{HOLDS if all(down.values()) and all(again.values()) else PART if any(again.values()) else NOT}: top-down is "
+        f"better than bottom-up on {_those(down)} (bottom-up "
         f"{'does not converge on ' + ', '.join(failed) if failed else 'converges on all'}); seeing all again is "
-        f"{'better' if again else 'not better'} on every task than seeing as many records of the own slice alone",
+        f"better than seeing as many records of the own slice alone on {_those(again)}",
     )
 
 
 def _above(one: Row, other: Row) -> bool:
     """Whether its accuracy is above another's by more than the seeds differ."""
     return bool(one["accuracy"] - other["accuracy"] > max(one["spread"] or 0.0, other["spread"] or 0.0))
+
+
+def _those(found: Mapping[str, bool]) -> str:
+    return ", ".join(name for name, own in found.items() if own) or "no task"
