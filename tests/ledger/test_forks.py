@@ -123,7 +123,7 @@ def test_a_fork_waits_for_other_threads_that_read(ledger, address):
 
 
 def test_threads_that_write_and_fork_do_not_hold_each_other_up(ledger, address):
-    written, over = [], threading.Event()
+    written, went_on, over = [], [], threading.Event()
 
     def write():
         while not over.is_set():
@@ -136,8 +136,10 @@ def test_threads_that_write_and_fork_do_not_hold_each_other_up(ledger, address):
             before = len(written)
             with child(lambda: Ledger.open(address).confirm()):
                 pass
-            while len(written) == before:
+            until = time.monotonic() + 60
+            while len(written) == before and time.monotonic() < until:
                 time.sleep(0.01)
+            went_on.append(len(written) > before)
 
     with in_a_thread(write):
         try:
@@ -145,6 +147,7 @@ def test_threads_that_write_and_fork_do_not_hold_each_other_up(ledger, address):
                 fork()
         finally:
             over.set()
+    assert went_on == [True] * 6
 
 
 def test_a_child_of_a_transaction_is_told_that_it_cannot(ledger, address):
@@ -308,7 +311,10 @@ def test_an_interrupt_of_a_fork_holds_nobody_up():
 class Failing:
     """What cannot close its connections."""
 
+    asked = 0
+
     def let_go(self):
+        self.asked += 1
         raise OSError("the disk is gone")
 
 
@@ -316,6 +322,7 @@ def test_a_child_is_told_so_if_a_connection_could_not_be_closed():
     forks, failing = Forks(), Failing()
     forks.enter(failing)
     forks.before()
+    assert failing.asked == 1
     forks.after_in_child()
     with pytest.raises(ForkedError, match="forked off while"):
         forks.enter(failing)
@@ -326,5 +333,6 @@ def test_what_left_is_asked_no_more():
     forks.enter(failing)
     forks.leave(failing)
     forks.before()
+    assert failing.asked == 0
     forks.after_in_child()
-    forks.enter(failing)
+    forks.enter(failing)  # the child is not told that it cannot
