@@ -52,8 +52,8 @@ def finding(found: Row) -> Finding:
         f"Section 4.3: {paper['times_less_than_sisa']:g} times less total time than SISA, "
         f"{paper['times_less_than_full']:g} times less than full retraining; m, L and B are not told.",
         "\n".join(lines),
-        f"{verdict}: trained again on exhaustion, its training after requests is at best {_times(sisa)} SISA's (with "
-        f"several orders {_times(most)}) and {_times(full)} full retraining's; at B=4 it has "
+        f"{verdict}: trained again on exhaustion, its training after requests is at best {_times(sisa)} SISA's, with "
+        f"several orders {_times(most)} SISA's, and at best {_times(full)} full retraining's; at B=4 it has "
         f"{four['fewer_outages_than_sisa']:.2f} times fewer outages than SISA (the deletion rates give "
         f"{four['deletion_rate_over_sisa']:.2f})",
     )
