@@ -38,6 +38,7 @@ def recipe_of(
     selector: str = "survival",
     method: Mapping[str, Any] | str | None = None,
     rank: int = 16,
+    salt: str = "experiments",
 ) -> dict[str, Any]:
     """A recipe.
 
@@ -51,13 +52,14 @@ def recipe_of(
         selector: of its orders.
         method: as in a recipe; None: s3t. One not trained block by block adapts as many layers as L blocks have.
         rank: of LoRA; alpha is twice as much.
+        salt: of the partition.
     """
     name = method["name"] if isinstance(method, Mapping) else method or "s3t"
     each = layers_per_slice or task.layers // slices
     size = {"layers_per_slice": each} if name == "s3t" else {"layers": each * slices}
     return {
         **task.recipe,
-        "partition": {"shards": shards, "slices": slices, "salt": "experiments"},
+        "partition": {"shards": shards, "slices": slices, "salt": salt},
         "adapter": {"rank": rank, "alpha": 2 * rank, "target_modules": list(task.modules), **size},
         "training": {"threads": 1, **training},
         **({"method": method} if method is not None else {}),

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
+from experiments.chance import interval
 from experiments.replay import Judge, counted, curves, of_prefixes
 from experiments.runner import Row
 from experiments.runs import expected_of, recipe_of
@@ -59,6 +60,7 @@ def measure(config: Config, point: Row) -> Row:
         slices=config.slices,
         budget=point["budget"],
         selector=point["selector"],
+        salt=f"experiments {point['train_seed']}",
     )
     answers = own_orders(recipe, found)
     judge = Judge(of_prefixes(answers.logits, answers.orders), expected_of(found))
@@ -94,6 +96,8 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
                     for selector, own in of.items()
                 },
                 "points_above": dict(zip(at, apart, strict=True)),
+                "mean_points_above": statistics.fmean(apart),
                 "mean_points_above_by_seed": [statistics.fmean(values) for values in by_seed],
+                "interval": interval([statistics.fmean(values) for values in by_seed]),
             }
     return found
