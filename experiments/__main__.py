@@ -6,7 +6,7 @@ import argparse
 import sys
 
 import experiments
-from experiments.runner import NAMES, draw, run, smoke
+from experiments.runner import NAMES, draw, run, smoke, suite
 from s3t.engine import cores_worth
 
 
@@ -38,11 +38,13 @@ def _do(options: argparse.Namespace) -> None:
     if options.smoke:
         smoke(names, jobs=options.jobs or 1)
         return
-    for name in names:
-        if options.draw:
+    if options.draw:
+        for name in names:
             draw(name)
-        else:
-            run(name, jobs=options.jobs or cores_worth())
+    elif options.name == "all":
+        suite(names, jobs=options.jobs or cores_worth())
+    else:
+        run(options.name, jobs=options.jobs or cores_worth())
 
 
 if __name__ == "__main__":

@@ -40,6 +40,11 @@ LOOKS = {
     "bound": Look("#000000", "-", ""),
     "logarithm": Look("#767676", "-.", ""),
     "rate": Look("#0072B2", "-", "o"),
+    "B=1": Look("#56B4E9", ":", ""),
+    "B=2": Look("#0072B2", "--", ""),
+    "B=4": Look("#D55E00", "-", ""),
+    "B=8": Look("#E69F00", "-", ""),
+    "B=24": Look("#CC79A7", "-", ""),
     "few": Look("#56B4E9", "-", "D"),
     "first": Look("#D55E00", "-", "v"),
     "uniform": Look("#000000", "-.", ""),
@@ -127,10 +132,10 @@ def title(axes: Axes, text: str, *, x: str, y: str) -> None:
     axes.set_ylabel(y)
 
 
-def legend_below(figure: Figure, axes: Axes, *, columns: int) -> None:
-    """One legend for all panels, under them."""
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns)
+def legend_below(figure: Figure, *axes: Axes, columns: int) -> None:
+    """One legend for all panels, under them, of what the axes show together."""
+    shown = [pair for each in axes for pair in zip(*each.get_legend_handles_labels(), strict=True)]
+    figure.legend(*zip(*shown, strict=True), loc="outside lower center", ncols=columns)
 
 
 def beside(

@@ -15,6 +15,8 @@ from typing import Any
 
 from rich.console import Console
 
+from experiments.noted import taken
+
 Row = dict[str, Any]
 """A point and what was found there: names and numbers."""
 
@@ -56,9 +58,11 @@ def told(name: str, points: Sequence[Row], found: Iterator[tuple[Row, Row, float
 
 
 def _timed(name: str, config: Any, point: Row) -> tuple[Row, float]:
+    taken()  # what an interrupted point has left
     started = time.perf_counter()
     found = importlib.import_module(f"experiments.{name}.experiment").measure(config, point)
-    return found, time.perf_counter() - started
+    seconds, recipes = time.perf_counter() - started, taken()
+    return found | ({"recipes": recipes} if recipes else {}), seconds
 
 
 def _end_with_parent() -> None:

@@ -103,7 +103,25 @@ class Judge:
         return found
 
 
-def curves(judge: Judge, grid: Sequence[int], sizes: Times, *, rounds: int, seed: int) -> dict[str, list[float | None]]:
+def always(times: Times, count: int) -> bool:
+    """Every deletion order, after every number of deletions."""
+    return True
+
+
+def sisa_answers(times: Times, count: int) -> bool:
+    """Whether a system of one order, which SISA is, still answers: whether some shard's first slice lives."""
+    return bool((times[:, 0] > count).any())
+
+
+def curves(
+    judge: Judge,
+    grid: Sequence[int],
+    sizes: Times,
+    *,
+    rounds: int,
+    seed: int,
+    where: Callable[[Times, int], bool] = always,
+) -> dict[str, list[float | None]]:
     """Over many deletion orders: the mean accuracy of the systems that are alive, and how many are.
 
     Args:
@@ -112,12 +130,19 @@ def curves(judge: Judge, grid: Sequence[int], sizes: Times, *, rounds: int, seed
         sizes: records of every slice.
         rounds: deletion orders; the same for every system of such slices.
         seed: of the orders.
+        where: whether a deletion order (its times) counts after so many deletions. Means of several systems, each over
+            the orders that it survives itself, are of different orders, and flatter who survives few.
 
     Returns:
         `accuracy` (None where all are dead), `spread` (its standard deviation over the orders), and `alive`.
     """
     generator = np.random.default_rng(seed)
-    return averaged([judge.curve(first_hits(sizes, generator), grid) for _ in range(rounds)])
+    found = []
+    for _ in range(rounds):
+        times = first_hits(sizes, generator)
+        values = judge.curve(times, grid)
+        found.append([value if where(times, count) else None for value, count in zip(values, grid, strict=True)])
+    return averaged(found)
 
 
 def averaged(found: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:

@@ -9,6 +9,7 @@ import math
 import os
 import re
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,9 +23,23 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from benchmarks.machine import describe
 from experiments.jobs import Row, measured, told
+from experiments.noted import named
 from experiments.settings import Settings, load
 
-__all__ = ["FOLDER", "NAMES", "ROOTS", "TRAINED", "Row", "draw", "experiment", "results", "rounded", "run", "smoke"]
+__all__ = [
+    "FOLDER",
+    "NAMES",
+    "ROOTS",
+    "TRAINED",
+    "Row",
+    "draw",
+    "experiment",
+    "results",
+    "rounded",
+    "run",
+    "smoke",
+    "suite",
+]
 
 FOLDER = Path(__file__).resolve().parent
 NAMES = (
@@ -53,6 +68,8 @@ TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
 TIMED = frozenset({"thousand_requests", "trained_layers"})
 """They measure times, so nothing runs beside a point of theirs."""
+NOT_MEASURING = frozenset(f"experiments.{module}" for module in ("runner", "drawing", "noted"))
+"""Modules on which no number hangs."""
 ROOTS = [FOLDER]
 """Where results are looked for."""
 DIGITS = 8
@@ -102,23 +119,29 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int =
     folder = into or FOLDER / name
     config = load(chosen.Config, FOLDER / name / "config.yaml", smoke=smoke)
     partial = Partial(folder / "partial.json", _digest(name, config))
+    if partial.dropped:
+        message = (
+            f"{name}: {partial.dropped} rows so far are of other settings, code or machine, and are measured again"
+        )
+        print(message, file=sys.stderr)
     commit = _commit(name)
     own = {"commit": commit} if name in TRAINED else {}  # such rows may be of several
     points = chosen.points(config)
     left = partial.left(points)
     for point, found, seconds in _told(name, left, measured(name, config, left, jobs=1 if name in TIMED else jobs)):
         partial.keep(point, rounded({**point, **found}) | own, seconds)
-    rows = partial.rows(points)
+    rows, recipes = named(partial.rows(points))
     result = {
         "experiment": name,
         "commit": ", ".join(sorted({row.get("commit", commit) for row in rows})),
         "date": datetime.now(UTC).date().isoformat(),
         "seed": config.seed,
         "seconds": round(partial.seconds, 1),
-        "machine": {key: value for key, value in describe().items() if key != "commit"},
-        "versions": {package: version(package) for package in ("numpy", "scipy", "transformers")},
+        "machine": _machine(),
+        "versions": {package: version(package) for package in ("numpy", "scipy", "transformers", "peft")},
         "config": config.model_dump(mode="json"),
         "summary": rounded(chosen.summary(config, rows)),
+        **({"recipes": recipes} if recipes else {}),
         "rows": rows,
     }
     (folder / "results.json").write_text(_text(result))
@@ -135,6 +158,23 @@ def smoke(names: Sequence[str], *, jobs: int = 1) -> None:
         for name in names:
             (Path(folder) / name).mkdir()
             run(name, into=Path(folder) / name, smoke=True, jobs=jobs)
+
+
+def suite(names: Sequence[str], *, jobs: int = 1) -> None:
+    """Compute experiments, one after another. After a stop, the same call goes on with what was not finished."""
+    path = Path(os.environ.get("S3T_EXPERIMENTS", ".experiments")) / "suite.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    finished = json.loads(path.read_text()) if path.exists() else {}
+    for name in names:
+        digest = _digest(name, load(experiment(name).Config, FOLDER / name / "config.yaml"))
+        if finished.get(name) == digest:
+            print(f"{name}: finished before the stop", file=sys.stderr)
+            continue
+        run(name, jobs=jobs)
+        part = path.with_suffix(".part")
+        part.write_text(json.dumps(finished := finished | {name: digest}))
+        part.replace(path)
+    path.unlink(missing_ok=True)
 
 
 def draw(name: str, folder: Path | None = None) -> None:
@@ -167,10 +207,14 @@ class Partial:
         self._written = time.monotonic()
         self.seconds = 0.0
         """Spent on the rows, in all runs together."""
+        self.dropped = 0
+        """Rows found there of another digest."""
         if path.exists():
             kept = json.loads(path.read_text())
             if kept["digest"] == digest:
                 self._rows, self.seconds = kept["rows"], kept["seconds"]
+            else:
+                self.dropped = len(kept["rows"])
 
     def left(self, points: Sequence[Row]) -> list[Row]:
         """The points of which there is no row."""
@@ -213,21 +257,30 @@ def _key(point: Row) -> str:
 
 
 def _digest(name: str, config: Settings) -> str:
-    """Of settings and code: rows are not kept over a change of them. Of what trains, not the package's, see TRAINED."""
+    """Of settings and code: rows are not kept over a change of them. Of what trains also of the machine, but not of the
+    package's code, see TRAINED."""
     digest = hashlib.sha256(config.model_dump_json().encode())
+    if name in TRAINED:  # those that train none give the same numbers anywhere
+        digest.update(json.dumps(_machine(), sort_keys=True).encode())
     for path in _imported(FOLDER / name / "experiment.py") if name in TRAINED else _code(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 
 
+def _machine() -> Row:
+    return {key: value for key, value in describe().items() if key != "commit"}
+
+
 def _imported(path: Path) -> list[Path]:
-    """A file and those of the experiments that it imports, all the way down, but for those that only run and draw."""
+    """A file and those of the experiments and benchmarks that it imports, all the way down, but NOT_MEASURING."""
     found, left = [], [path]
     while left:
         found.append(left.pop())
-        for module in re.findall(r"^from experiments\.([\w.]+) import", found[-1].read_text(), flags=re.M):
-            file = FOLDER / f"{module.replace('.', '/')}.py"
-            if module not in ("runner", "drawing") and file not in found + left:
+        for module in re.findall(
+            r"^from ((?:experiments|benchmarks)\.[\w.]+) import", found[-1].read_text(), flags=re.M
+        ):
+            file = FOLDER.parent / f"{module.replace('.', '/')}.py"
+            if module not in NOT_MEASURING and file not in found + left:
                 left.append(file)
     return sorted(found)
 
@@ -236,7 +289,8 @@ def _code(name: str) -> list[Path]:
     """What the rows depend on, besides the settings."""
     package = FOLDER.parent / "src" / "s3t"
     if name in TRAINED:
-        return [*FOLDER.glob("*.py"), *(FOLDER / name).glob("*.py"), *package.rglob("*.py")]
+        own = _imported(FOLDER / name / "experiment.py")
+        return [*FOLDER.glob("*.py"), *(FOLDER / name).glob("*.py"), *own, *package.rglob("*.py")]
     return [
         FOLDER / "systems.py",
         FOLDER / "quality.py",
@@ -259,10 +313,14 @@ def _commit(name: str) -> str:
 
 
 def _text(result: Row) -> str:
-    """JSON that a person can read and a diff can show: one line a row."""
+    """JSON that a person can read and a diff can show: one line a row, and a recipe."""
+    head = json.dumps({key: value for key, value in result.items() if key not in ("rows", "recipes")}, indent=2)[:-2]
+    recipes = ",\n".join(
+        f"    {json.dumps(name)}: {json.dumps(own)}" for name, own in result.get("recipes", {}).items()
+    )
+    told = f',\n  "recipes": {{\n{recipes}\n  }}' if recipes else ""
     rows = ",\n".join(f"    {json.dumps(row)}" for row in result["rows"])
-    head = json.dumps({key: value for key, value in result.items() if key != "rows"}, indent=2)
-    return f'{head[:-2]},\n  "rows": [\n{rows}\n  ]\n}}\n'
+    return f'{head}{told},\n  "rows": [\n{rows}\n  ]\n}}\n'
 
 
 def _told(name: str, left: Sequence[Row], found: Iterator[tuple[Row, Row, float]]) -> Iterator[tuple[Row, Row, float]]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from safetensors.torch import load_file
 
 import s3t
+from experiments.noted import note
 from experiments.tasks import Task
 from s3t.prediction.members import Member
 from s3t.stages import Kind
@@ -70,6 +71,7 @@ def recipe_of(
 @contextmanager
 def untrained(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
     """A run that is gone afterwards."""
+    note(recipe)
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder,
         remembering_in(Path(folder)),
@@ -93,6 +95,7 @@ def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
 
     It lies in the folder that S3T_EXPERIMENTS names (.experiments where it names none), and nobody deletes from it.
     """
+    note(recipe)
     records = task.train.drop(columns="image", errors="ignore").to_csv()
     about = json.dumps([recipe, records, environment(resolve_device("auto"))], sort_keys=True)
     digest = hashlib.sha256(about.encode() + _code_that_decides_bits())

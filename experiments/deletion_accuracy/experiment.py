@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,14 +9,14 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from experiments.replay import Judge, Serving, counted, curves, of_prefixes
+from experiments.replay import Judge, Serving, always, counted, curves, of_prefixes, sisa_answers
 from experiments.runner import Row
 from experiments.runs import expected_of, trained
 from experiments.served import SystemSettings, beside_prototypes, every_order, protosisa, sisa
 from experiments.tasks import Task
-from s3t.sequences import Setting, select
+from s3t.sequences import Order, Setting, select
 
-LOOKED_AT = (10, 20, 40, 80)
+LOOKED_AT = (0, 10, 20, 40, 80)
 """Numbers of deletions that the summary tells of."""
 
 
@@ -49,12 +48,11 @@ class Config(SystemSettings):
 
 def points(config: Config) -> list[Row]:
     """One a system; full retraining once for each number of deletions."""
-    alike = (1, math.factorial(config.slices))  # budgets at which there is nothing to select
     return [
         *(
             {"system": "s3t", "budget": budget, "selector": selector}
             for budget in config.budgets
-            for selector in (config.selectors[:1] if budget in alike else config.selectors)
+            for selector in _different(config, budget)
         ),
         {"system": "sisa"},
         *({"system": "protosisa", "weight": weight} for weight in config.sisa_weights),
@@ -67,7 +65,8 @@ def points(config: Config) -> list[Row]:
 
 
 def measure(config: Config, point: Row) -> Row:
-    """The system's curve; of full retraining the accuracy alone."""
+    """The system's curves: over the deletion orders that it survives, and over those that SISA survives; of full
+    retraining the accuracy alone."""
     found = config.found()
     if point["system"] == "full":
         left = replace(found, train=found.train.iloc[point["deletions"] :])  # they lie in a random order
@@ -77,7 +76,24 @@ def measure(config: Config, point: Row) -> Row:
         with trained(recipe, left) as run:
             return {"accuracy": run.evaluate(left.test, per_depth=False).accuracy}
     serving, sizes = _served(config, point, found)
-    return curves(Judge(serving, expected_of(found)), config.grid, sizes, rounds=config.rounds, seed=config.seed)
+    judge = Judge(serving, expected_of(found))
+    own, beside = (
+        curves(judge, config.grid, sizes, rounds=config.rounds, seed=config.seed, where=where)
+        for where in (always, sisa_answers)
+    )
+    return own | {"accuracy_where_sisa_answers": beside["accuracy"]}
+
+
+def _different(config: Config, budget: int) -> list[str]:
+    """The selectors, without those that choose the same orders as one before."""
+    chosen = {selector: frozenset(_orders(config, budget, selector)) for selector in config.selectors}
+    return [
+        name for name, orders in chosen.items() if name == next(first for first in chosen if chosen[first] == orders)
+    ]
+
+
+def _orders(config: Config, budget: int, selector: str) -> tuple[Order, ...]:
+    return select(selector, Setting(slices=config.slices, budget=budget, seed=config.seed))
 
 
 def _served(config: Config, point: Row, found: Task) -> tuple[Serving, Any]:
@@ -88,7 +104,7 @@ def _served(config: Config, point: Row, found: Task) -> tuple[Serving, Any]:
         models, prototypes = protosisa(config, found)
         return beside_prototypes(models, prototypes, weight=point["weight"]), models.sizes
     answers = every_order(config, found)
-    orders = select(point["selector"], Setting(slices=config.slices, budget=point["budget"], seed=config.seed))
+    orders = _orders(config, point["budget"], point["selector"])
     return of_prefixes(answers.logits, [orders] * config.shards), answers.sizes
 
 
@@ -100,11 +116,11 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         if row["system"] == "full":
             continue
         alive = dict(zip(grid, row["alive"], strict=True))
-        accuracy = dict(zip(grid, row["accuracy"], strict=True))
         systems[name_of(row)] = {
             "half_dead_after": next((count for count in grid if alive[count] < 0.5), None),
-            "at_start": accuracy[0],
-            **{f"after_{count}": accuracy[count] for count in LOOKED_AT if alive.get(count, 0) >= 0.5},
+            **{name: _looked_at(grid, values) for name, values in (("alive", row["alive"]), ("counted", counted(row)))},
+            "accuracy": _looked_at(grid, row["accuracy"]),
+            "accuracy_where_sisa_answers": _looked_at(grid, row["accuracy_where_sisa_answers"]),
             "mean_of_all_points": float(np.mean(counted(row))),
         }
     return {
@@ -115,6 +131,10 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             if (own := [row["accuracy"] for row in rows if row.get("deletions") == count])
         },
     }
+
+
+def _looked_at(grid: Sequence[int], values: Sequence[float | None]) -> Row:
+    return {str(count): value for count, value in zip(grid, values, strict=True) if count in LOOKED_AT}
 
 
 def name_of(row: Row) -> str:

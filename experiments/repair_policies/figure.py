@@ -11,7 +11,6 @@ from experiments.drawing import LOOKS, legend_below, panels, title
 from experiments.repair_policies.experiment import name_of
 from experiments.replay import counted
 
-SYSTEMS = ("SISA", "few", "cyclic", "survival")
 MARKS = "xsD^vo"
 NEVER = "manual"
 """It trains nothing, and would take most of the left panel."""
@@ -21,9 +20,9 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     """Accuracy against training, a curve a system and a mark a policy; accuracy over requests, a curve a policy."""
     left, right = panels(figure, 1, 2, height=4.4)
     config, systems = results["config"], results["summary"]["systems"]
-    for (name, policies), look in zip(systems.items(), SYSTEMS, strict=False):
+    for name, policies in systems.items():
         rows = [policies[policy] for policy in config["policies"] if policy != NEVER]
-        colour = LOOKS[look].colour
+        colour = LOOKS["SISA" if name == "sisa" else name.removeprefix("s3t, ")].colour
         across = [row["trainings"] for row in rows]
         up = [100 * row["accuracy"] for row in rows]
         left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)

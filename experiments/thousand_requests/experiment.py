@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -66,8 +66,8 @@ def points(config: Config) -> list[Row]:
 def measure(config: Config, point: Row) -> Row:
     """Seconds of training a stage of one shard, by depth; of `full` those of one training of all records.
 
-    Epochs once all is loaded and the trunk cache is filled. A repair fills the cache for the slices that have changed,
-    too, which is a pass forward beside three epochs forward and back, and is left out.
+    Epochs once all is loaded, and the filling of the trunk cache, as if each stage filled it for all of its slices; the
+    stages of several orders share that, so it is never too little.
     """
     method = METHODS[point["system"]]
     found = config.found()
@@ -88,9 +88,19 @@ def measure(config: Config, point: Row) -> Row:
         run.train(progress=watch)
     epochs, depths = config.training["epochs"], 1 if whole else config.slices
     timed: dict[int, list[float]] = {depth: [] for depth in range(1, depths + 1)}
+    fills = dict.fromkeys(timed, 0.0)
     for stage, name in zip(watch.report(epochs), watch.stages, strict=True):
-        timed[name[0].count(",") + 1].append(epochs * steady(stage))
-    return {"records": len(found.train), "seconds": [statistics.median(times) for times in timed.values()]}
+        depth = name[0].count(",") + 1
+        timed[depth].append(epochs * steady(stage))
+        fills[depth] += stage["fill"]
+    if method:  # all stages start at one border, and have filled the cache together
+        fills = dict.fromkeys(fills, sum(fills.values()))
+    filling = [depth / depths * fills[depth] for depth in fills]
+    return {
+        "records": len(found.train),
+        "seconds": [statistics.median(times) + fill for times, fill in zip(timed.values(), filling, strict=True)],
+        "filling": filling,
+    }
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
@@ -103,6 +113,12 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         orders = select(config.selector, Setting(slices=config.slices, budget=budget, seed=config.seed))
         systems[f"s3t, B={budget}"] = simulated(config, orders, seconds["s3t"], records)
     (once,) = seconds["full"]
+    demands: dict[str, Callable[[Row], bool]] = {
+        f"{100 * config.least_depth:.0f} % of the slices serve": lambda found: (
+            found["mean_depth"] >= config.least_depth * config.slices
+        ),
+        "no shard is ever dead": lambda found: not found["dead_shard_share"],
+    }
     full = {"compute": config.requests * once, "training": once}
     return {
         "stage_seconds": seconds,
@@ -111,18 +127,22 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "against_sisa_and_full": {
             name: ratios(found, systems["sisa"], full) for name, found in systems.items() if name != "sisa"
         },
-        "best_deal": {f"{rate:g}": best_deal(config, systems, rate) for rate in config.rates},
+        "best_deal": {
+            demand: {f"{rate:g}": best_deal(config, systems, rate, meets) for rate in config.rates}
+            for demand, meets in demands.items()
+        },
     }
 
 
-def best_deal(config: Config, systems: Mapping[str, Any], rate: float) -> Row | None:
-    """The system and policy with the least training in a number of days, the first one counted, of those that keep the
-    least depth and up with the requests; None if there is none.
+def best_deal(config: Config, systems: Mapping[str, Any], rate: float, meets: Callable[[Row], bool]) -> Row | None:
+    """The system and policy with the least training in a number of days, the first one counted, of those that meet a
+    demand and keep up with the requests; None if there is none.
 
     Args:
-        config: says the days and the depth.
+        config: says the days.
         systems: as simulated.
         rate: requests a day.
+        meets: whether a system under a policy does.
     """
     deals = [
         {
@@ -133,8 +153,7 @@ def best_deal(config: Config, systems: Mapping[str, Any], rate: float) -> Row | 
         }
         for name, found in systems.items()
         for policy in config.policies
-        if found[policy]["mean_depth"] >= config.least_depth * config.slices
-        and rate * found[policy]["compute"] / config.requests <= SECONDS_A_DAY
+        if meets(found[policy]) and rate * found[policy]["compute"] / config.requests <= SECONDS_A_DAY
     ]
     return min(deals, key=lambda deal: float(deal["hours"]), default=None)
 

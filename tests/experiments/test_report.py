@@ -33,6 +33,7 @@ def rows_of(name, config, score):
             if point["system"] == "full"
             else {
                 "accuracy": [score(point["system"] != "s3t")] * len(config.grid),
+                "accuracy_where_sisa_answers": [score(point["system"] != "s3t")] * len(config.grid),
                 "alive": [1.0] * (len(config.grid) // (3 if point["system"] == "s3t" else 6))
                 + [0.0] * (len(config.grid) - len(config.grid) // (3 if point["system"] == "s3t" else 6)),
             }
