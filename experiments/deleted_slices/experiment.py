@@ -24,7 +24,8 @@ def points(config: Config) -> list[Row]:
 def measure(config: Config, point: Row) -> Row:
     """For every number of deleted slices, the last ones of the order, the mean score and the relative drop.
 
-    These are the worst of the best cases: a system with more orders keeps at least this depth where it can.
+    With k slices deleted no order serves more than the L - k others, so no system keeps more than this, however many
+    orders it has; a deletion of an order's first slice takes all of it.
     """
     read = results("slice_wise")
     rows = [row for row in read["rows"] if row["task"] == point["task"]]
@@ -40,5 +41,12 @@ def measure(config: Config, point: Row) -> Row:
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:
-    """The drop when one slice is deleted, and when one is left."""
-    return {row["task"]: {"one_deleted": row["relative_drop"][1], "one_left": row["relative_drop"][-1]} for row in rows}
+    """The drop when one slice is deleted, when two are, and when one is left."""
+    return {
+        row["task"]: {
+            "one_deleted": row["relative_drop"][1],
+            "two_deleted": row["relative_drop"][2],
+            "one_left": row["relative_drop"][-1],
+        }
+        for row in rows
+    }

@@ -7,7 +7,7 @@ from typing import Any
 import matplotlib
 from matplotlib.figure import Figure
 
-from experiments.drawing import legend_below, panels, title
+from experiments.drawing import LOOKS, legend_below, panels, title
 
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
@@ -29,6 +29,10 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
                 capsize=3,
                 label=f"{layers} layers a slice" if layers > 1 else "1 layer a slice",
             )
+        guess = max(100 * row["guess"] for row in results["rows"] if row["task"] == name)
+        if guess > axes.get_ylim()[0]:
+            axes.axhline(guess, color=LOOKS["random"].colour, linestyle=":", zorder=0)
+            axes.annotate("a guess", (axes.get_xlim()[1], guess), ha="right", va="bottom", fontsize=9)
         axes.set_xticks(sorted({count for _, count in config["shapes"]}))
-        title(axes, name, x="slices", y="test accuracy (%)")
+        title(axes, name, x="slices", y="test accuracy (%), bars: seeds")
     legend_below(figure, all_axes[0], columns=len(widths))

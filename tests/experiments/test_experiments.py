@@ -29,6 +29,7 @@ CHEAP = {
     "bms_random": lambda row: row["prior"] < 2 and row["budget"] == 1,
     "bms_sorted_cyclic": lambda row: row["prior"] < 2 and row["slices"] in (4, 8),
     "storage": lambda row: True,
+    "deleted_slices": lambda row: True,
 }
 MEASURED = [name for name in NAMES if (FOLDER / name / "results.json").exists()]
 """Those that train take hours, and come one by one."""
@@ -63,6 +64,9 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     found = results(name, tmp_path)
     assert len(found["rows"]) == len(experiment(name).points(config_of(name, smoke=True)))
     assert {"commit", "date", "seed", "seconds", "machine", "versions", "config", "summary"} <= set(found)
+    if name in TRAINED - {"deleted_slices"}:  # it reads what another has trained
+        assert {each for row in found["rows"] for each in row["recipes"]} == set(found["recipes"])
+        assert all({"base_model", "adapter", "training", "partition"} <= set(own) for own in found["recipes"].values())
     picture = (tmp_path / "figure.png").read_bytes()
     assert picture.startswith(b"\x89PNG")
     assert len(picture) > 10_000
@@ -106,6 +110,36 @@ def test_a_stopped_run_goes_on_where_it_was(tmp_path, monkeypatch):
     assert measured == [1, 2, "stopped", 4, 6]
     assert results(name, tmp_path)["rows"] == results(name, tmp_path / "whole")["rows"]
     assert not (tmp_path / "partial.json").exists()
+
+
+def test_a_stopped_suite_goes_on_with_what_was_not_finished(tmp_path, monkeypatch):
+    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path))
+    done, stops = [], [True]
+
+    def run_one(name, *, jobs):
+        if name == "storage" and stops.pop():
+            raise KeyboardInterrupt
+        done.append(name)
+
+    monkeypatch.setattr(runner, "run", run_one)
+    names = ["deletion_rate_budget", "storage", "distance_cyclic"]
+    with pytest.raises(KeyboardInterrupt):
+        runner.suite(names)
+    stops.append(False)
+    runner.suite(names)
+    assert done == names
+    stops.append(False)
+    runner.suite(names[:1])  # it was finished, all of it: it begins anew
+    assert done == [*names, names[0]]
+
+
+def test_rows_of_other_code_are_not_used_and_that_is_told(tmp_path, monkeypatch, capsys):
+    name = "deletion_rate_budget"
+    kept = {"digest": "of other code", "seconds": 5.0, "rows": {"a": {}, "b": {}}}
+    (tmp_path / "partial.json").write_text(json.dumps(kept))
+    run(name, into=tmp_path, smoke=True)
+    assert f"{name}: 2 rows so far are of other settings, code or machine" in capsys.readouterr().err
+    assert results(name, tmp_path)["seconds"] < 5
 
 
 @pytest.mark.integration
@@ -204,10 +238,12 @@ def test_committed_exact_numbers_are_found_again(name):
         assert flat(exact) == pytest.approx(flat({key: row[key] for key in exact}), rel=1e-6, abs=1e-9), point
 
 
-@each_measured
+@pytest.mark.parametrize("name", ["deletion_rate_budget", "deletion_rate_scaling", "deletion_rate_prior", "storage"])
 def test_committed_simulations_agree_with_the_exact_rate(name):
     for row in results(name)["rows"]:
-        for end in [key for key in row if key.endswith("simulated_rate")]:
+        ends = [key for key in row if key.endswith("simulated_rate")]
+        assert ends
+        for end in ends:
             exact = row[end.replace("simulated_", "")]
             assert abs(row[end] - exact) < 4.5 * row[f"{end}_error"], row
 

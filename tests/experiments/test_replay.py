@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
-from experiments.replay import Judge, curves, first_hits, of_prefixes
+from experiments.replay import Judge, curves, first_hits, of_prefixes, sisa_answers
 from experiments.requests import replay, requests_of, shard_of
 from experiments.runs import expected_of, recipe_of, remembering_in
 from experiments.served import beside_prototypes, every_order, own_orders, protosisa
@@ -122,6 +122,7 @@ def test_requests_cost_what_counting_gives(selector, budget, requests, policy):
     found = replay(shard_of(orders, seconds.__getitem__), requests, shards=2, policy=policy)
     stages = {order[: depth + 1] for order in orders for depth in range(3)}
     dirty, compute, outages, served, deaths = [set(), set()], 0.0, 0, 0, 0
+    dead, downtime, waited = 0, 0.0, 0.0
 
     def depth(shard):
         return max((len(stage) for stage in stages if not dirty[shard] & set(stage)), default=0)
@@ -135,15 +136,37 @@ def test_requests_cost_what_counting_gives(selector, budget, requests, policy):
         before = depth(shard)
         dirty[shard].add(index)
         deaths += before > 0 and depth(shard) == 0
+        silent = [number for number in (0, 1) if depth(number) == 0]
+        dead += len(silent)
         if depth(0) == depth(1) == 0:
             outages += before > 0
             if policy == "on-exhaustion":
                 compute += repair(0) + repair(1)
         if policy != "on-exhaustion" and depth(shard) < (3 if policy == "eager" else int(policy[-1])):
             compute += repair(shard)
+        for place, _ in enumerate([number for number in silent if depth(number)], start=1):
+            waited += place * seconds[1]  # one first stage after the other
+            downtime += seconds[1] if len(silent) == 2 and place == 1 else 0.0
         served += depth(0) + depth(1)
+    assert found.dead_shard_share == pytest.approx(dead / (2 * len(requests)))
+    assert (found.downtime, found.shard_downtime) == (downtime, waited)
     assert (found.compute, found.system_outages, found.shard_outages) == (compute, outages, deaths)
     assert found.mean_depth == pytest.approx(served / (2 * len(requests)))
+
+
+def test_systems_are_compared_over_the_same_deletion_orders():
+    """A system of one order outlives few; its answers over those must not be held against another's over all."""
+    right, wrong = np.array([[1.0, 0.0]]), np.array([[0.0, 1.0]])
+    logits = {(0, (0,)): right, (0, (0, 1)): right, (0, (1,)): wrong, (0, (1, 0)): wrong}
+    one, both = (Judge(of_prefixes(logits, [orders]), np.array([0])) for orders in (((0, 1),), ((0, 1), (1, 0))))
+    sizes = np.array([[5, 5]])
+
+    def after(judge, **where):
+        return curves(judge, [0, 3], sizes, rounds=200, seed=0, **where)
+
+    assert after(one)["accuracy"] == after(both, where=sisa_answers)["accuracy"] == [1.0, 1.0]
+    assert after(both)["accuracy"][1] < 1.0
+    assert after(both)["alive"][1] > after(one)["alive"][1] == after(both, where=sisa_answers)["alive"][1]
 
 
 def test_no_record_is_asked_for_twice():
