@@ -20,8 +20,8 @@ HEAD = """# The paper's results, beside ours
 
 Written by `python -m experiments.report` from the results in `experiments/`; every number is of a `results.json` there,
 with its commit, seed and machine. What trains does so at a small scale: two cores, MiniLM (6 layers) and a ViT of 2 M
-parameters where the paper has RoBERTa-large and ViT-base; the last ones train nothing and have the paper's sizes. A
-verdict says whether the paper's claim holds *here*.
+parameters where the paper has RoBERTa-large and ViT-base; the last ones train nothing, and have the paper's sizes where
+it tells them. A verdict says whether the paper's claim holds *here*.
 
 | claim | verdict |
 |---|---|

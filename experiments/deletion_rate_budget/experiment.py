@@ -61,7 +61,11 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "rate_by_budget": {str(row["budget"]): row["rate"] for row in rows},
         "first_by_budget": {str(row["budget"]): row["first"] for row in rows},
         "gain_at_most": last["rate"] / first["sisa"],
-        "half_of_the_growth_by_budget": next(row["budget"] for row in rows if row["bound"] >= half),
+        "half_of_the_growth_by_budget": next(
+            budget
+            for budget in range(1, config.slices + 1)
+            if paper_bound(config.shards, config.slices, budget) >= half
+        ),
         "std_at_least": min(row["rate_std"] for row in rows),
         "std_at_most": max(row["rate_std"] for row in rows),
         "simulated_off_at_most": max(abs(row["simulated_rate"] / row["bound"] - 1) for row in rows),

@@ -25,11 +25,12 @@ def finding(found: Row) -> Finding:
     down = {name: _above(own["top-down, 1.0"], own["bottom-up, 1.0"]) for name, own in summary.items()}
     again = {name: _above(own["top-down, 1.0"], own[f"top-down, {shares[-1]}"]) for name, own in summary.items()}
     failed = [name for name, own in summary.items() if own["bottom-up, 1.0"]["accuracy"] < own["guess"] + CLEARLY]
+    all_better, some = all(down.values()) and all(again.values()), any(again.values()) or any(down.values())
     return Finding(
         "Top-down and cumulative training is the better design",
         "Appendix C.2: bottom-up training did not converge; a stage that sees its own slice alone converges worse.",
         "\n".join(lines),
-        f"{HOLDS if all(down.values()) and all(again.values()) else PART if any(again.values()) else NOT}: top-down is "
+        f"{HOLDS if all_better else PART if some else NOT}: top-down is "
         f"better than bottom-up on {_those(down)} (bottom-up "
         f"{'does not converge on ' + ', '.join(failed) if failed else 'converges on all'}); seeing all again is "
         f"better than seeing as many records of the own slice alone on {_those(again)}",

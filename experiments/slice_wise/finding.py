@@ -45,7 +45,7 @@ def finding(found: Row) -> Finding:
         "\n".join(lines),
         f"{verdict}: in the mean over {len(counted)} tasks {_told(pooled['full'])} points at equal epochs, and "
         f"{_told(pooled[AS_MANY])} against full training that sees as many records, where {MARGIN:g} points below "
-        f"would be comparable{told}",
+        f"would be comparable; in brackets what three seeds leave open{told}",
     )
 
 
@@ -56,4 +56,13 @@ def _ends(apart: Row) -> tuple[float, float]:
 
 def _told(apart: Row) -> str:
     low, high = _ends(apart)
-    return f"{apart['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
+    return f"{apart['mean']:+.1f} ({_end(low)} to {_end(high)})"
+
+
+def _end(value: float) -> str:
+    """With one place, or as many as tell it from 0.
+
+    >>> _end(-0.03), _end(-3.47)
+    ('-0.03', '-3.5')
+    """
+    return f"{value:+.1f}" if abs(value) >= 0.05 else f"{value:+.2g}"

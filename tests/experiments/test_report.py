@@ -117,7 +117,20 @@ SPOILED = {
     "distance_cyclic": {"cyclic_below_random_at": 119, "cyclic_adjacent_below_random_at": 119},
     "bms_random": {"bms_distance_is_the_number_of_slices_in": 2, "bms_score_above_random_in": 2},
     "bms_sorted_cyclic": {"bms_score_wins_with_full_budget_in": 2},
-    "storage": {"paper_rate_off_at_most": 0.5, "paper_over_ours_gb": 0.5},
+    "storage": {
+        "model_gb": 0.1,
+        "table": [
+            {
+                "budget": budget,
+                "rate": rate,
+                "paper_gb": 0.2,
+                "paper_rate": 60.0,
+                "gb_survival": 0.3,
+                "gb_whole_adapter_a_stage": 0.2,
+            }
+            for budget, rate in enumerate((60.0, 61.0, 99.0))
+        ],
+    },
 }
 """What would have to be found for a claim not to hold."""
 
