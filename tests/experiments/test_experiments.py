@@ -214,6 +214,15 @@ def test_committed_results_are_of_the_committed_settings(name):
     assert points == experiment(name).points(config)
 
 
+@pytest.mark.parametrize("name", sorted(set(MEASURED) & TRAINED - {"deleted_slices"}))
+def test_committed_results_tell_the_recipes_of_what_was_trained(name):
+    found = results(name)
+    assert {each for row in found["rows"] for each in row["recipes"]} == set(found["recipes"])
+    for recipe in found["recipes"].values():
+        assert {"base_model", "adapter", "partition", "training"} <= set(recipe)
+        assert config_of(name).training.items() <= recipe["training"].items()
+
+
 @pytest.mark.parametrize(
     "name",  # one simulates, for half a minute
     [pytest.param(name, marks=[pytest.mark.integration] * (name == "thousand_requests")) for name in MEASURED],
