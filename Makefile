@@ -51,7 +51,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.scaling
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 
-experiments: $(VENV)/demo.stamp
+experiments: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all
 
 clean:

@@ -12,7 +12,7 @@ import sys
 from collections.abc import Iterator
 
 from experiments.findings import Finding
-from experiments.runner import FOLDER, NAMES, TRAINED, results
+from experiments.runner import FOLDER, KEPT, NAMES, TRAINED, results
 
 PATH = FOLDER.parent / "docs" / "results.md"
 
@@ -48,6 +48,7 @@ def _section(name: str, finding: Finding) -> str:
     found = results(name)
     minutes = found["seconds"] / 60
     took = f"{minutes:.1f} minutes added up over processes" if minutes >= 1 else "less than a minute"
+    took += ", systems that were there from before not counted" if name in KEPT else ""
     return (
         f"\n## {finding.claim}\n\n"
         f"**The paper.** {finding.paper}\n\n"
