@@ -10,7 +10,10 @@ def finding(found: Row) -> Finding:
     """The claim, what was found, and whether it holds."""
     summary = found["summary"]
     at = [str(count) for count in found["config"]["deletions"] if count in (0, 1, 2, 4, 8, 16)]
-    lines = [f"| task, orders | {' | '.join(f'{count} deletions' for count in at)} |", f"|---|{'---|' * len(at)}"]
+    lines = [
+        f"| task, orders | {' | '.join(f'after {count}' for count in at)} |",
+        f"|---|{'---|' * len(at)}",
+    ]
     apart: dict[str, tuple[float, float, float]] = {}
     for name, budgets in summary.items():
         for budget, row in budgets.items():
