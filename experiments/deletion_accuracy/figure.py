@@ -30,9 +30,9 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     low, high = ([100 * (row["accuracy"] + side * row["spread"]) for row in full.values()] for side in (-1, 1))
     accuracy = [100 * row["accuracy"] for row in full.values()]
     curve(served, list(full), accuracy, "full", "retrained in full every time (band: seeds)", low=low, high=high)
-    title(same, "Accuracy, where SISA answers", x="deletions", y="test accuracy (%)")
-    title(share, "Systems that answer at all", x="deletions", y="share of deletion orders (%)")
-    title(served, "Accuracy, dead counted as 0", x="deletions", y="test accuracy (%)")
+    title(same, "Where SISA answers", x="deletions", y="test accuracy (%)")
+    title(share, "Systems that answer", x="deletions", y="share of deletion orders (%)")
+    title(served, "Dead counted as 0", x="deletions", y="test accuracy (%)")
     for one in (share, served):
         one.set_ylim(0)
     legend_below(figure, same, served, columns=3)
