@@ -66,8 +66,9 @@ def points(config: Config) -> list[Row]:
 def measure(config: Config, point: Row) -> Row:
     """Seconds of training a stage of one shard, by depth; of `full` those of one training of all records.
 
-    Epochs once all is loaded, and the filling of the trunk cache, as if each stage filled it for all of its slices; the
-    stages of several orders share that, so it is never too little.
+    Epochs once all is loaded, and what a stage took to fill the trunk cache: here the first stages of four orders fill
+    it, each for its slice and all borders. All four orders of a shard fill no more than that; one order alone fills its
+    other slices, too, which is not counted.
     """
     method = METHODS[point["system"]]
     found = config.found()
@@ -88,14 +89,12 @@ def measure(config: Config, point: Row) -> Row:
         run.train(progress=watch)
     epochs, depths = config.training["epochs"], 1 if whole else config.slices
     timed: dict[int, list[float]] = {depth: [] for depth in range(1, depths + 1)}
-    fills = dict.fromkeys(timed, 0.0)
+    fills: dict[int, list[float]] = {depth: [] for depth in timed}
     for stage, name in zip(watch.report(epochs), watch.stages, strict=True):
         depth = name[0].count(",") + 1
         timed[depth].append(epochs * steady(stage))
-        fills[depth] += stage["fill"]
-    if method:  # all stages start at one border, and have filled the cache together
-        fills = dict.fromkeys(fills, sum(fills.values()))
-    filling = [depth / depths * fills[depth] for depth in fills]
+        fills[depth].append(stage["fill"])
+    filling = [statistics.fmean(fill) for fill in fills.values()]
     return {
         "records": len(found.train),
         "seconds": [statistics.median(times) + fill for times, fill in zip(timed.values(), filling, strict=True)],

@@ -21,8 +21,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         "dead_shard_share": ("Shards that are dead at a request", "share of shards (%)", 100.0),
         "shard_downtime": ("Time until dead shards answer again", "minutes, all shards", 1 / 60),
         "compute_and_training": (
-            f"Training, pale: with that before the first request; full: {full:.0f}",
-            "hours",
+            f"Training; in full every time: {full:.0f} hours",
+            "hours; pale: the first",
             1 / 3600,
         ),
         "mean_depth": ("What shards serve with", "slices, mean", 1.0),
