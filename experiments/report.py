@@ -9,9 +9,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import sys
+from collections import Counter
 from collections.abc import Iterator
 
-from experiments.findings import Finding
+from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import FOLDER, KEPT, NAMES, TRAINED, results
 
 PATH = FOLDER.parent / "docs" / "results.md"
@@ -21,7 +22,7 @@ HEAD = """# The paper's results, beside ours
 Written by `python -m experiments.report` from the results in `experiments/`; every number is of a `results.json` there,
 with its commit, seed and machine. What trains does so at a small scale: two cores, MiniLM (6 layers) and a ViT of 2 M
 parameters where the paper has RoBERTa-large and ViT-base; the last ones train nothing, and have the paper's sizes where
-it tells them. A verdict says whether the paper's claim holds *here*.
+it tells them. A verdict says whether the paper's claim holds *here*: {verdicts}.
 
 | claim | verdict |
 |---|---|
@@ -35,7 +36,9 @@ def text() -> str:
         f"| [{finding.claim}](#{_anchor(finding.claim)}) | {finding.verdict.partition(':')[0]} |\n"
         for _, finding in findings
     )
-    return HEAD + table + "".join(_section(name, finding) for name, finding in findings)
+    counted = Counter(finding.verdict.partition(":")[0] for _, finding in findings)
+    verdicts = f"{counted[HOLDS]} of {len(findings)} hold, {counted[PART]} in part, {counted[NOT]} not at this scale"
+    return HEAD.replace("{verdicts}", verdicts) + table + "".join(_section(name, finding) for name, finding in findings)
 
 
 def _findings() -> Iterator[tuple[str, Finding]]:
@@ -52,7 +55,8 @@ def _section(name: str, finding: Finding) -> str:
     return (
         f"\n## {finding.claim}\n\n"
         f"**The paper.** {finding.paper}\n\n"
-        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}; "
+        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}, {found['machine']['cores']} "
+        f"cores of an {found['machine']['processor'].replace('(R)', '')}; "
         f"[more](../experiments/{name}/README.md).\n\n{finding.ours}\n\n"
         f"![{finding.claim}](../experiments/{name}/figure.png)\n\n"
         f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n"

@@ -60,9 +60,9 @@ def _told(apart: Row) -> str:
 
 
 def _end(value: float) -> str:
-    """With one place, or as many as tell it from 0.
+    """With one place, or where that would be 0 with two.
 
-    >>> _end(-0.03), _end(-3.47)
+    >>> _end(-0.026), _end(-3.47)
     ('-0.03', '-3.5')
     """
-    return f"{value:+.1f}" if abs(value) >= 0.05 else f"{value:+.2g}"
+    return f"{value:+.1f}" if abs(value) >= 0.05 else f"{value:+.2f}"
