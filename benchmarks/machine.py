@@ -10,6 +10,11 @@ from pathlib import Path
 import torch
 
 
+def kind() -> dict[str, str | int]:
+    """The machine and the libraries: where they are the same, so are bits."""
+    return {key: value for key, value in describe().items() if key != "commit"}
+
+
 def describe() -> dict[str, str | int]:
     """The machine, the libraries and the commit."""
     models = [

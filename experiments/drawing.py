@@ -51,7 +51,6 @@ LOOKS = {
     "paper": Look("#000000", "", "X"),
     "protosisa": Look("#767676", ":", ""),
     "full": Look("#009E73", "-.", "o"),
-    "largest budget": Look("#CC79A7", "-", ""),
 }
 
 _PARAMETERS = {

@@ -55,8 +55,8 @@ def _section(name: str, finding: Finding) -> str:
     return (
         f"\n## {finding.claim}\n\n"
         f"**The paper.** {finding.paper}\n\n"
-        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}, {found['machine']['cores']} "
-        f"cores of an {found['machine']['processor'].replace('(R)', '')}; "
+        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}, seed {found['seed']}, "
+        f"{found['machine']['cores']} cores of an {found['machine']['processor'].replace('(R)', '')}; "
         f"[more](../experiments/{name}/README.md).\n\n{finding.ours}\n\n"
         f"![{finding.claim}](../experiments/{name}/figure.png)\n\n"
         f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n"

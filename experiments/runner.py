@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, kind
 from experiments.jobs import Row, measured, told
 from experiments.noted import named
 from experiments.settings import Settings, load
@@ -139,7 +139,7 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int =
         "date": datetime.now(UTC).date().isoformat(),
         "seed": config.seed,
         "seconds": round(partial.seconds, 1),
-        "machine": _machine(),
+        "machine": kind(),
         "versions": {package: version(package) for package in ("numpy", "scipy", "transformers", "peft")},
         "config": config.model_dump(mode="json"),
         "summary": rounded(chosen.summary(config, rows)),
@@ -263,14 +263,10 @@ def _digest(name: str, config: Settings) -> str:
     package's code, see TRAINED."""
     digest = hashlib.sha256(config.model_dump_json().encode())
     if name in TRAINED:  # those that train none give the same numbers anywhere
-        digest.update(json.dumps(_machine(), sort_keys=True).encode())
+        digest.update(json.dumps(kind(), sort_keys=True).encode())
     for path in _imported(FOLDER / name / "experiment.py") if name in TRAINED else _code(name):
         digest.update(path.read_bytes())
     return digest.hexdigest()
-
-
-def _machine() -> Row:
-    return {key: value for key, value in describe().items() if key != "commit"}
 
 
 def _imported(path: Path) -> list[Path]:

@@ -86,10 +86,10 @@ def measure(config: Config, point: Row) -> Row:
 
 def _different(config: Config, budget: int) -> list[str]:
     """The selectors, without those that choose the same orders as one before."""
-    chosen = {selector: frozenset(_orders(config, budget, selector)) for selector in config.selectors}
-    return [
-        name for name, orders in chosen.items() if name == next(first for first in chosen if chosen[first] == orders)
-    ]
+    first: dict[frozenset[Order], str] = {}
+    for selector in config.selectors:
+        first.setdefault(frozenset(_orders(config, budget, selector)), selector)
+    return list(first.values())
 
 
 def _orders(config: Config, budget: int, selector: str) -> tuple[Order, ...]:
@@ -116,11 +116,14 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         if row["system"] == "full":
             continue
         alive = dict(zip(grid, row["alive"], strict=True))
+        told = {name: row[name] for name in ("alive", "accuracy", "accuracy_where_sisa_answers")}
+        told["counted"] = counted(row)
         systems[name_of(row)] = {
             "half_dead_after": next((count for count in grid if alive[count] < 0.5), None),
-            **{name: _looked_at(grid, values) for name, values in (("alive", row["alive"]), ("counted", counted(row)))},
-            "accuracy": _looked_at(grid, row["accuracy"]),
-            "accuracy_where_sisa_answers": _looked_at(grid, row["accuracy_where_sisa_answers"]),
+            **{
+                name: {str(count): value for count, value in zip(grid, values, strict=True) if count in LOOKED_AT}
+                for name, values in told.items()
+            },
             "mean_of_all_points": float(np.mean(counted(row))),
         }
     return {
@@ -131,10 +134,6 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
             if (own := [row["accuracy"] for row in rows if row.get("deletions") == count])
         },
     }
-
-
-def _looked_at(grid: Sequence[int], values: Sequence[float | None]) -> Row:
-    return {str(count): value for count, value in zip(grid, values, strict=True) if count in LOOKED_AT}
 
 
 def name_of(row: Row) -> str:

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.machine import describe
+from benchmarks.machine import describe, kind
 from experiments import methods
 from experiments.methods.experiment import Config, measure
 from experiments.methods.table import table
@@ -51,8 +51,7 @@ def main() -> None:
 
 def _kept(path: Path, config: Config) -> dict[str, Any]:
     """What the file of results says, if it is of the same settings and machine; else nothing yet."""
-    machine = {key: value for key, value in describe().items() if key != "commit"}
-    fresh: dict[str, Any] = {"config": config.model_dump(mode="json"), "machine": machine, "rows": {}}
+    fresh: dict[str, Any] = {"config": config.model_dump(mode="json"), "machine": kind(), "rows": {}}
     if not path.exists():
         return fresh
     kept: dict[str, Any] = json.loads(path.read_text())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.machine import describe
+from benchmarks.machine import kind
 from experiments.runner import FOLDER, experiment, results, rounded
 from experiments.settings import load
 
@@ -22,7 +22,7 @@ def test_a_committed_row_is_found_again_on_such_a_machine(name, chosen, real_dat
     if not (FOLDER / name / "results.json").exists():
         pytest.skip("it is not measured yet")
     found = results(name)
-    here = {key: value for key, value in describe().items() if key != "commit"}
+    here = kind()
     if here != found["machine"]:
         pytest.skip(f"the results are of {found['machine']}, and this is {here}")
     monkeypatch.setenv("S3T_DATA", str(real_data))
