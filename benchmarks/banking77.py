@@ -80,7 +80,7 @@ def measure(part: str, folder: Path, data: Path) -> dict[str, Any]:
     table = pd.read_parquet(data / "banking77" / "banking77.parquet")
     labels = json.loads((data / "banking77" / "categories.json").read_text())
     train, test = table[table.split == "train"], table[table.split == "test"]
-    with s3t.Run.create(folder / "run", recipe=PARTS[part] | {"labels": labels}, data=train) as run:
+    with s3t.Run.create(folder / "run", recipe=PARTS[part] | {"labels": labels}, data=train, public_data=True) as run:
         seconds = run.train(progress=s3t.ProgressBar()).seconds
         evaluation = run.evaluate(test, progress=s3t.ProgressBar()).to_json()
         resolved = run.recipe.training.model_dump(mode="json")

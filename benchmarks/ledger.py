@@ -133,6 +133,7 @@ class Bench:
             address,
             slices={place: SliceState(records=count, losses=0, digest="0" * 64, pending=False) for place in places},
             records=rows,
+            key=rng.bytes(32),
         )
         acceptor = Acceptor(ledger, inventory=lambda snapshot: snapshot.inventory(orders))
         return cls(ledger, Witness(witness), acceptor, orders, [row.token for row in rows])
@@ -163,7 +164,8 @@ class Bench:
         chosen, self.left = self.left[:count], self.left[count:]
         nothing: frozenset[bytes] = frozenset()
         return [
-            Batch(records=frozenset([token]), subjects=nothing, key=None, content=b"", number=0) for token in chosen
+            Batch(records=frozenset([token]), subjects=nothing, key=None, content=b"", end=1, received=time.monotonic())
+            for token in chosen
         ]
 
 

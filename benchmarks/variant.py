@@ -172,7 +172,7 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
     records = pd.read_parquet(job.records)
     test = None if job.test is None else pd.read_parquet(job.test)
     began = time.perf_counter()
-    with s3t.Run.create(folder / "run", recipe=job.recipe, data=records) as run:
+    with s3t.Run.create(folder / "run", recipe=job.recipe, data=records, public_data=True) as run:
         created = time.perf_counter() - began
         training = run.recipe.training.model_dump(mode="json")
         precision = training["precision"] if job.variant == "s3t" else "float32"
@@ -208,7 +208,7 @@ def _s3t(run: Any, watch: Stopwatch) -> Answers:
     def accuracies(test: Any) -> list[float]:
         truth = test[run.recipe.columns.label].tolist()
         return [
-            statistics.fmean(one == other for one, other in zip(found.label, truth, strict=True))
+            statistics.fmean(one == other for one, other in zip(found.predicted, truth, strict=True))
             for found in (run.predict(test, prefixes={0: order}) for order in _orders(run))
         ]
 

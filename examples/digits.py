@@ -53,12 +53,14 @@ def main(run_folder: Path) -> None:
     pretrain(public, model_folder)
 
     console.print(f"\n[bold]s3t init[/]: {len(private)} private records, {SHARDS} shards, {SLICES} slices")
-    run = s3t.Run.create(run_folder, recipe=recipe(model_folder), data=data_folder / "private.parquet")
+    run = s3t.Run.create(
+        run_folder, recipe=recipe(model_folder), data=data_folder / "private.parquet", public_data=True
+    )
     console.print(f"[bold]s3t train[/]: {run.status().missing} stages")
     report = run.train(progress=s3t.ProgressBar())
     console.print(f"trained in {report.seconds:.0f} s")
     answers = run.predict(test.head(8))
-    console.print(f"[bold]s3t predict[/]: {' '.join(map(str, answers.label))} for {' '.join(test.label.head(8))}")
+    console.print(f"[bold]s3t predict[/]: {' '.join(map(str, answers.predicted))} for {' '.join(test.label.head(8))}")
 
     history = delete_until_dead(run, private, test)
     print_history(history)

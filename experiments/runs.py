@@ -75,7 +75,7 @@ def untrained(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
     with (
         tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".experiment-") as folder,
         remembering_in(Path(folder)),
-        s3t.Run.create(Path(folder) / "run", recipe=recipe, data=task.train) as run,
+        s3t.Run.create(Path(folder) / "run", recipe=recipe, data=task.train, public_data=True) as run,
     ):
         yield run
 
@@ -104,7 +104,7 @@ def kept(recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
     with remembering_in(folder):
         with FileLock(folder / "lock"):
             if not (folder / "run").exists():
-                s3t.Run.create(folder / "run", recipe=recipe, data=task.train).close()
+                s3t.Run.create(folder / "run", recipe=recipe, data=task.train, public_data=True).close()
         with s3t.Run.open(folder / "run") as run:
             run.train(progress=s3t.ProgressBar())
             yield run

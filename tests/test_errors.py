@@ -14,6 +14,8 @@ def made(kind):
         return kind("one", "two")
     if issubclass(kind, errors.InputError):
         return kind("recipe.yaml", ["one", "two"])
+    if kind is errors.UnknownNamesError:
+        return kind(["one", "two"], asked=3)
     return kind("what, which and the remedy")
 
 

@@ -7,18 +7,24 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import torch
 import transformers
+import yaml
 from PIL import Image
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
+
+from s3t.run.home import Home, write_home
+from s3t.run.layout import Layout, read_description, recipe_check, write_description
+from s3t.run.secret import read_secret
 
 SALT = "a salt for tests"
 WORDS = [f"w{number}" for number in range(40)]
@@ -127,6 +133,24 @@ def recipe(model: Path, *, kind: str = "text", **changes: Any) -> dict[str, Any]
         old = content.get(name)
         content[name] = old | value if isinstance(old, dict) and isinstance(value, dict) else value
     return content
+
+
+def copy_run(run: Path, to: Path) -> Path:
+    """A copy of a run's folder that takes itself for the run, as if it had been made there."""
+    shutil.copytree(run, to)
+    write_home(Layout(to), Home.of(to))
+    return to
+
+
+def change_recipe(run: Path, **changes: Any) -> None:
+    """Change sections of a run's recipe as if it had been made with them."""
+    layout = Layout(run)
+    description = read_description(layout)
+    secret = read_secret(layout.secret, check=description.secret_check)
+    content = yaml.safe_load(layout.recipe.read_text()) | changes
+    layout.recipe.write_text(yaml.safe_dump(content))
+    checked = description.model_copy(update={"recipe_check": recipe_check(content, secret)})
+    write_description(layout, checked, secret)
 
 
 def artifacts(run_folder: Path) -> dict[str, bytes]:

@@ -68,7 +68,7 @@ def measure(config: Config, name: str, task: Task, folder: Path) -> dict[str, An
     recipe = recipe_of(config, name, task)
     with (
         remembering_in(folder),
-        s3t.Run.create(folder / "run", recipe=recipe, data=task.train) as run,
+        s3t.Run.create(folder / "run", recipe=recipe, data=task.train, public_data=True) as run,
     ):
         seconds = run.train(progress=s3t.ProgressBar()).seconds
         accuracy = run.evaluate(task.test, per_depth=False, progress=s3t.ProgressBar()).accuracy
@@ -101,9 +101,8 @@ def delete_until_dead(run: Path, copy: Path, order: list[str]) -> tuple[int, lis
     Nothing is repaired. A run remembers outside of its folder what was deleted, so each copy has a memory of its own.
     """
     copy.mkdir()
-    shutil.copytree(run, copy / "run")
     spent: list[float] = []
-    with remembering_in(copy), s3t.Run.open(copy / "run") as opened:
+    with remembering_in(copy), s3t.Run.clone(run, copy / "run") as opened:
         for record in order:
             started = time.perf_counter()
             report = opened.delete(records=[record])

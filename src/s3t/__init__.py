@@ -4,7 +4,7 @@
 
     run = s3t.Run.create("run", recipe="recipe.yaml", data="records.csv")
     run.train()
-    run.predict(["where is my card?"]).label
+    run.predict(["where is my card?"]).predicted
     run.delete(records=["42"])
     run.repair()
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         IntegrityError,
         IsolationError,
         KeyDestroyedError,
+        MovedError,
         NoLiveShardError,
         PlanningError,
         RecipeError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         SettingError,
         StorageError,
         TrainingError,
+        UnknownNamesError,
         WorkerError,
     )
     from s3t.ledger import LogEntry
@@ -46,16 +48,16 @@ if TYPE_CHECKING:
     from s3t.recipe import Recipe, load_recipe
     from s3t.records import record_ids
     from s3t.run import Run
+    from s3t.run.answers import Evaluation, Predictions
     from s3t.run.locating import Location
     from s3t.run.results import (
         AuditReport,
         DeletionReport,
-        Evaluation,
-        Predictions,
         Reconciliation,
         Status,
         TrainReport,
     )
+    from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
 _HOMES = {
     "s3t.errors": (
@@ -67,6 +69,7 @@ _HOMES = {
         "IntegrityError",
         "IsolationError",
         "KeyDestroyedError",
+        "MovedError",
         "NoLiveShardError",
         "PlanningError",
         "RecipeError",
@@ -76,6 +79,7 @@ _HOMES = {
         "SettingError",
         "StorageError",
         "TrainingError",
+        "UnknownNamesError",
         "WorkerError",
     ),
     "s3t.ledger": ("LogEntry",),
@@ -86,15 +90,15 @@ _HOMES = {
     "s3t.records": ("record_ids",),
     "s3t.run": ("Run",),
     "s3t.run.locating": ("Location",),
+    "s3t.run.answers": ("Evaluation", "Predictions"),
     "s3t.run.results": (
         "AuditReport",
         "DeletionReport",
-        "Evaluation",
-        "Predictions",
         "Reconciliation",
         "Status",
         "TrainReport",
     ),
+    "s3t.training_events": ("EpochEnd", "StageEnd", "StageStart", "TrainingStart"),
 }
 _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -103,6 +107,7 @@ __all__ = [
     "ClosedError",
     "DataError",
     "DeletionReport",
+    "EpochEnd",
     "Evaluation",
     "Forecast",
     "ForkedError",
@@ -113,6 +118,7 @@ __all__ = [
     "KeyDestroyedError",
     "Location",
     "LogEntry",
+    "MovedError",
     "NoLiveShardError",
     "PlanningError",
     "Predictions",
@@ -126,10 +132,14 @@ __all__ = [
     "RunFolderError",
     "S3TError",
     "SettingError",
+    "StageEnd",
+    "StageStart",
     "Status",
     "StorageError",
     "TrainReport",
     "TrainingError",
+    "TrainingStart",
+    "UnknownNamesError",
     "WorkerError",
     "__version__",
     "load_recipe",

@@ -7,15 +7,20 @@ the operation, for after it nobody knows what is on the disk.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from typing import BinaryIO
 
 from s3t.errors import FsyncError, StorageError
 from s3t.processes import this_machine
 
+MOST_NAME_BYTES = 255
+"""That a file system of Linux gives a name."""
 _failed_fsync: list[str] = []
 """What could not be confirmed, in this process."""
 
@@ -50,9 +55,46 @@ def storage_errors(doing: str) -> Iterator[None]:
     except OSError as error:
         what = error.strerror or str(error)
         path = f" ({error.filename})" if error.filename else ""
-        raise StorageError(
-            f"{doing} failed: {what}{path}; free space or mend the disk, then run the same command again"
-        ) from error
+        raise StorageError(f"{doing} failed: {what}{path}", remedy=_REMEDIES.get(error.errno, _REMEDY)) from error
+
+
+_READ_ONLY = "make it writable: its file system is mounted read-only"
+_PERMISSION = "mend its permissions"
+_OPEN_FILES = "raise the limit on open files (ulimit -n)"
+_REMEDY = "mend what stands there, or the disk"
+_REMEDIES: dict[int | None, str] = {
+    errno.ENOSPC: "free space",
+    errno.EDQUOT: "free space, or raise the quota",
+    errno.EFBIG: "raise the limit on the size of files (ulimit -f)",
+    errno.EROFS: _READ_ONLY,
+    errno.EACCES: _PERMISSION,
+    errno.EPERM: _PERMISSION,
+    errno.EMFILE: _OPEN_FILES,
+    errno.ENFILE: _OPEN_FILES,
+    errno.EIO: "mend the disk",
+}
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a user's file for reading; nothing but a regular one, for a pipe or a device may never come to an end.
+
+    What is looked at is what was opened, so nobody can put another file there in between.
+
+    Raises:
+        OSError: it cannot be opened, or is not a regular file; `strerror` says what is wrong.
+    """
+    # Without O_NONBLOCK, opening a named pipe waits for a writer.
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except ValueError:
+        raise OSError(errno.EINVAL, "no file can have that name") from None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
 
 
 def write_durably(
@@ -91,11 +133,14 @@ def temporary_name(process: int) -> str:
     return f"{this_machine()}-{process}-{secrets.token_hex(8)}"
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder and its parents, each name durable; one that is there is left alone."""
+def make_folder(folder: Path, *, mode: int = 0o700) -> None:
+    """Make a folder and its parents, each name durable; one that is there is left alone.
+
+    By default they are their owner's alone, whatever the mask: some hold records, others names.
+    """
     if not folder.is_dir():
-        make_folder(folder.parent)
-        folder.mkdir(exist_ok=True)
+        make_folder(folder.parent, mode=mode)
+        folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
 
 
@@ -174,13 +219,55 @@ def _confirm(descriptor: int, path: Path) -> None:
         raise note_failed_fsync(f"{path}: {error.strerror or error}") from error
 
 
+def open_to(path: Path) -> str | None:
+    """Who but its owner may read, write or enter a file or folder: "others", "its group", or None."""
+    mode = path.stat().st_mode
+    return "others" if mode & 0o007 else "its group" if mode & 0o070 else None
+
+
+def is_folder(path: Path) -> bool:
+    """Whether there is a folder; none has a name that is too long, or lies where one may not look."""
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):
+        return False
+
+
+def reading_problem(path: Path) -> str | None:
+    """What is wrong with a file that a user wants to be read, before it is opened: a pipe would be waited for."""
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return "is not a file; check the path"
+    except (OSError, ValueError) as error:
+        return f"cannot be read: {reason_of(error)}; check the path"
+    if stat.S_ISDIR(mode):
+        return "is a folder; name a file"
+    return None if stat.S_ISREG(mode) else "is no regular file but a pipe, a device or a socket; save it as a file"
+
+
+def reason_of(error: OSError | ValueError) -> str:
+    """Why the system refused a path: a ValueError is one with a null byte, or that is no text."""
+    return (getattr(error, "strerror", None) or str(error)) if isinstance(error, OSError) else "no file has such a name"
+
+
 def writing_problems(path: Path, suffixes: Sequence[str]) -> list[str]:
     """What is wrong with a file that a user wants a result in, before any work is done for it."""
     problems = []
     if path.suffix.lower() not in suffixes:
         problems.append(f"has the suffix {path.suffix!r}; use {', '.join(suffixes)}")
-    if path.is_dir():
-        problems.append("is a folder; name a file")
-    if not path.parent.is_dir():
-        problems.append(f"its folder {path.parent} does not exist; make it first")
-    return problems
+    if not is_folder(path.parent):
+        return [*problems, f"its folder {path.parent} does not exist; make it first"]
+    try:
+        if not path.exists() or path.is_file():
+            return problems
+    except (OSError, ValueError) as error:
+        return [*problems, f"cannot be written: {reason_of(error)}; choose another name"]
+    return [*problems, "is a folder; name a file" if is_folder(path) else "is no regular file; name another"]
+
+
+def too_long(path: Path) -> str | None:
+    """What is wrong with the names in a path that is to be made."""
+    longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
+    over = longest - MOST_NAME_BYTES
+    return None if over <= 0 else f"has a name that is {over} bytes too long; choose a shorter one"

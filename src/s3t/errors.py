@@ -7,8 +7,10 @@ S3TError
 │   ├── SettingError          what sequences are chosen from: L, B, the prior
 │   ├── PlanningError         a plan: a prior, counts of records, top slices
 │   └── RunFolderError        the run folder: exists, missing, of another version
+├── UnknownNamesError     a strict deletion names what the run has never held         (exit status 1)
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
+│   ├── MovedError            a folder that was copied, or moved: say which
 │   ├── RestoredError         an older state of the run, brought back: reconcile it
 │   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
@@ -23,12 +25,29 @@ S3TError
 from __future__ import annotations
 
 import copyreg
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from s3t.aftermath import Aftermath
 
 
 class S3TError(Exception):
     """Root of all errors that s3t raises on purpose. Each can be pickled, so it may come from another process."""
+
+    aftermath: Aftermath | None = None
+    """What is true of the run after it, if the operation that was refused has said so (`aftermath.py`)."""
+
+    def __str__(self) -> str:
+        """What went wrong, and what is true now."""
+        if self.aftermath is None or self.aftermath.now in self.reason:
+            return self.reason
+        return f"{self.reason}; {self.aftermath.now}"
+
+    @property
+    def reason(self) -> str:
+        """What went wrong, alone."""
+        return super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it is: its message is not made again, for which some would need what it was made of."""
@@ -75,6 +94,32 @@ class RunFolderError(InputError):
     """A run folder that exists already, does not exist, or was written by another version."""
 
 
+class UnknownNamesError(S3TError):
+    """A strict deletion that names what the run has never held. Nothing was deleted.
+
+    Args:
+        unknown: the names, in the order asked.
+        asked: how many were named.
+    """
+
+    def __init__(self, unknown: Iterable[str], *, asked: int) -> None:
+        self.unknown = tuple(unknown)
+        super().__init__(
+            f"{len(self.unknown)} of {asked} names are unknown to the run ({listed(self.unknown)}), so nothing was "
+            "changed: correct them, or ask for the others without strict"
+        )
+
+
+def listed(names: Sequence[str], *, most: int = 10) -> str:
+    """Names in a sentence; of many the first, and how many more.
+
+    >>> listed("abc", most=2)
+    'a, b, and 1 more'
+    """
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])
+
+
 class NoLiveShardError(S3TError):
     """No shard has a live prefix that holds a record, so nothing may answer."""
 
@@ -96,7 +141,23 @@ class WorkerError(S3TError):
 
 
 class StorageError(S3TError):
-    """The disk or the database refused to read or write."""
+    """The disk or the database refused to read or write.
+
+    Args:
+        reason: what refused, while what was being done.
+        remedy: an imperative without a full stop; "" where there is none but to try again.
+    """
+
+    def __init__(self, reason: str, *, remedy: str = "") -> None:
+        self.remedy = remedy
+        super().__init__(reason)
+
+    def __str__(self) -> str:
+        """Reason, what is true now, remedy, and what to do after that."""
+        then = "run the same command again" if self.aftermath is None else self.aftermath.then
+        if self.remedy:
+            return f"{super().__str__()}. {self.remedy[0].upper()}{self.remedy[1:]}, then {then}"
+        return super().__str__() if self.aftermath is None else f"{super().__str__()}; then {then}"
 
 
 class ClosedError(S3TError):
@@ -122,3 +183,10 @@ class RestoredError(IntegrityError):
 
 class KeyDestroyedError(IntegrityError):
     """The run's secret was destroyed: it can go on answering, and nothing else."""
+
+
+class MovedError(IntegrityError):
+    """The folder is not where the run was: a copy of the run, or the run, moved. Nothing is changed in it."""
+
+    certainly_a_copy = False
+    """Whether the run still is where it was, so that this folder cannot be it."""

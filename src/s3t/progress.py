@@ -8,10 +8,11 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of long work. `total` and `count` are records to go through."""
+    """Hears of long work. `total` and `count` are steps of it, such as a record in one epoch of one stage: of use as
+    shares alone."""
 
     def start(self, what: str, total: int) -> None:
-        """A piece of work begins."""
+        """A piece of work begins; `what` says how large it is in the caller's units."""
         ...
 
     def note(self, what: str) -> None:

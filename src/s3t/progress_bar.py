@@ -1,45 +1,101 @@
-"""A progress bar on the terminal, for the command line and for scripts."""
+"""Progress on stderr, for the command line and for scripts: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Column
+from rich.text import Text
+
+from s3t.progress_lines import ProgressLines, described_end
+from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart
 
 
 class ProgressBar:
-    """A progress bar on stderr; pass it as `progress=`."""
+    """A progress bar on stderr, and in training a line for every stage that is stored; pass it as `progress=`.
+
+    It shows a share: steps are no unit that anybody has. Where stderr is no terminal, lines take its place.
+    """
 
     def __init__(self) -> None:
-        self._progress: Progress | None = None
-        self._task = TaskID(0)
+        console = Console(stderr=True)
+        self._display = _Bar(console) if console.is_terminal or console.is_jupyter else ProgressLines()
 
     def start(self, what: str, total: int) -> None:
         """Show the bar, unless there is nothing to do."""
+        self._display.start(what, total)
+
+    def note(self, what: str) -> None:
+        """Say what is being done."""
+        self._display.note(what)
+
+    def advance(self, count: int) -> None:
+        """Move the bar."""
+        self._display.advance(count)
+
+    def hear(self, event: Event) -> None:
+        """Say how the training of stages goes."""
+        self._display.hear(event)
+
+    def finish(self) -> None:
+        """Leave the bar where it is."""
+        self._display.finish()
+
+
+class _Bar:
+    """The bar, on a console."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._task = TaskID(0)
+        self._what = ""
+        self._stages = self._stored = 0
+
+    def start(self, what: str, total: int) -> None:
         if total == 0:
             return
         self._progress = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("records"),
-            TimeRemainingColumn(),
-            console=Console(stderr=True),
+            # A long text is cut, so that the numbers behind it are not.
+            TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
+            BarColumn(16),
+            TaskProgressColumn(table_column=Column(no_wrap=True)),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
+            console=self._console,
+            expand=True,
         )
+        self._what = what
         self._task = self._progress.add_task(what, total=total)
         self._progress.start()
 
     def note(self, what: str) -> None:
-        """Say what is being done."""
-        if self._progress is not None:
-            self._progress.update(self._task, description=what)
+        self._describe(f"{self._what}: {what}")
 
     def advance(self, count: int) -> None:
-        """Move the bar."""
         if self._progress is not None:
             self._progress.advance(self._task, count)
 
-    def finish(self) -> None:
-        """Leave the bar where it is."""
+    def hear(self, event: Event) -> None:
+        match event:
+            case TrainingStart():
+                self._stages, self._stored = event.stages, 0
+            case StageStart():
+                self._describe(f"{self._at()} {event.stage}")
+            case EpochEnd():
+                self._describe(f"{self._at()} loss {event.loss:.4g}, {event.stage}")
+            case StageEnd():
+                self._stored += 1
+                self._console.print(Text(described_end(event)), highlight=False, soft_wrap=True)
+
+    def _at(self) -> str:
+        return f"{self._stored + 1}/{max(self._stages, self._stored + 1)}"
+
+    def _describe(self, what: str) -> None:
         if self._progress is not None:
+            self._progress.update(self._task, description=what)
+
+    def finish(self) -> None:
+        if self._progress is not None:
+            self._describe(self._what)
             self._progress.stop()
             self._progress = None

@@ -1,8 +1,11 @@
 """The audit finds what is wrong and says where."""
 
 import json
+import sqlite3
 import threading
 import time
+from contextlib import closing
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -11,6 +14,7 @@ import s3t
 from s3t.audit.audit import Auditor
 from s3t.ledger import schema
 from s3t.records import slice_path
+from s3t.stages import Stage
 from tests import tiny
 
 
@@ -80,9 +84,27 @@ def test_a_manifest_that_names_other_slices_is_found(trained):
 
 def test_a_ledger_that_names_another_key_is_found(trained):
     with trained._ledger.writing() as transaction:
-        transaction._connection.execute(schema.stages.update().values(key="0" * 64))
+        rows = transaction._rows
+        rows.change(schema.stages, [(row, {"key": "0" * 64}) for row in rows.read(schema.stages)])
         transaction._note_change()
     assert "its key is not the one" in problems(trained)
+
+
+def test_what_was_changed_in_the_ledger_past_s3t_is_found_by_a_process_that_knows_it_otherwise(trained):
+    """A bit that flipped on the disk: nothing tells that anything has changed."""
+    trained.predict(["w1"])
+    with closing(sqlite3.connect(trained.path / "ledger.sqlite")) as ledger, ledger:
+        ledger.execute("UPDATE slices SET digest = ? WHERE shard = 0 AND slice = 0", ["0" * 64])
+    assert "table `slices` has a row that changed outside of s3t" in problems(trained)
+
+
+def test_which_stages_are_trained_again_cannot_be_foreseen():
+    stages = {Stage(shard, order): "key" for shard in range(20) for order in [(0,), (0, 1), (1,)]}
+    snapshot = SimpleNamespace(stages=stages)
+    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, retrain=None)
+    drawn = {tuple(auditor.sample(snapshot, 5, None)) for _ in range(20)}
+    assert len(drawn) > 15  # of 5 million
+    assert auditor.sample(snapshot, 5, 7) == auditor.sample(snapshot, 5, 7) != auditor.sample(snapshot, 5, 8)
 
 
 def test_an_artifact_of_nobody_is_found_and_swept_at_the_next_opening(trained):
@@ -99,8 +121,8 @@ def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypat
     path.with_name("0" * 64 + ".safetensors").write_bytes(path.read_bytes())
     check, deleting = Auditor.check, []
 
-    def delete_at_the_second(self, snapshot):
-        found = check(self, snapshot)
+    def delete_at_the_second(self, snapshot, contents):
+        found = check(self, snapshot, contents)
         if found_before and not deleting:
             deleting.append(threading.Thread(target=trained.delete, kwargs={"records": ["r3"]}))
             deleting[0].start()
@@ -193,3 +215,42 @@ def test_a_run_without_its_secret_gets_no_orders_that_nobody_could_train(trained
     with s3t.Run.open(trained.path) as run, pytest.raises(s3t.KeyDestroyedError):
         run.extend(budget=4)
     assert (trained.path / "run.json").read_bytes() == described
+
+
+def test_a_line_of_the_memory_of_deletions_that_is_damaged_is_found_and_noted_again(trained, state):
+    for record in ("r3", "r4", "r5"):
+        trained.delete(records=[record])
+    (witness,) = state.iterdir()
+    first, *lines = witness.read_text().splitlines()
+    witness.write_text("\n".join((first.replace("tokens", "tokenz"), *lines)) + "\n")
+    assert "the memory of deletions lacks 1 names" in problems(trained)
+    s3t.Run.reconcile(trained.path)
+    assert "memory of deletions" not in problems(trained)
+
+
+def test_a_line_of_the_memory_of_deletions_that_is_no_json_is_noted_again(trained, state):
+    trained.delete(records=["r3", "r4"])
+    (witness,) = state.iterdir()
+    witness.write_text(witness.read_text().replace('", "', '"  "'))
+    with s3t.Run.open(trained.path) as run:
+        assert run.audit().ok
+
+
+def test_a_slice_whose_column_has_lost_its_name_is_found(trained):
+    path = next(trained.path.glob("slices/**/*.parquet"))
+    path.write_bytes(path.read_bytes().replace(b"subject", b"rubject"))
+    assert "not the one that the ledger knows" in problems(trained)
+    assert trained.locate(records=["no such record"])[0].state == "unknown"
+
+
+def test_a_record_that_the_ledger_counts_and_does_not_know_is_found(trained):
+    with trained._ledger.writing() as transaction:
+        row = transaction._connection.execute(schema.records.select()).first()
+        transaction._connection.execute(schema.records.delete().where(schema.records.c.token == row.token))
+    assert "holds 1 records that the ledger does not know" in problems(trained)
+
+
+def test_a_manifest_that_differs_in_what_decides_no_key_is_found(trained):
+    path = next(trained.path.glob("artifacts/**/*.json"))
+    path.write_text(path.read_text().replace('"environment"', ' "environment"', 1))
+    assert "its manifest is not the one" in problems(trained)

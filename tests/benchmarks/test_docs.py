@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+from s3t.planning.optimiser_steps import STEPS_A_LABEL
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
 README = " ".join((ROOT / "README.md").read_text().split())
@@ -75,3 +77,16 @@ def test_the_accuracies_on_banking77():
     first, second, third = (f"{row['accuracy']:.3f}" for row in sliced["per_depth"])
     assert f"{first}, {second} and {third} on the {sliced['test_records']:,} test records" in README
     assert f"trained on everything, {whole['accuracy']:.3f}." in README
+
+
+def test_the_accuracies_by_optimiser_steps():
+    rows = {}
+    for point in json.loads((ROOT / "benchmarks" / "results" / "optimiser_steps.json").read_text())["points"]:
+        row = rows.setdefault((point["labels"], point["records"]), [])
+        row.append((point["steps_a_label"], point["accuracy"]))
+    for (labels, records), cells in rows.items():
+        shown = " | ".join(f"{accuracy:.3f} ({steps:.1f})" for steps, accuracy in cells)
+        assert f"| {labels}, {records:,} | {shown} |" in PAGE
+    lost = {steps: max(row)[1] - accuracy for row in rows.values() for steps, accuracy in row}
+    assert max(loss for steps, loss in lost.items() if steps >= STEPS_A_LABEL) < 0.0051
+    assert min(loss for steps, loss in lost.items() if steps < STEPS_A_LABEL) > 0.007

@@ -1,7 +1,5 @@
 """A run that somebody made by typing commands."""
 
-import shutil
-
 import pytest
 import yaml
 
@@ -24,4 +22,4 @@ def made(tmp_path_factory, text_model):
 @pytest.fixture
 def run(made, tmp_path):
     """A copy of the trained run, for one test to spoil."""
-    return shutil.copytree(made / "run", tmp_path / "run")
+    return tiny.copy_run(made / "run", tmp_path / "run")

@@ -30,6 +30,7 @@ COMMANDS = {
     "repair",
     "extend",
     "audit",
+    "clone",
     "erase",
     "reconcile",
     "destroy-key",
@@ -247,7 +248,7 @@ def test_inferred_labels_are_named_under_gaps(made, tmp_path):
 
 def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
     before = document("status", run)["shards"]
-    extended = document("extend", run, "--budget", 4)
+    extended = document("extend", run, "--budget", 4, "--anyway")
     assert extended["budget"] == 4
     # Without sharing, a new order would cost a shard 3 stages: it shares its first with an old one.
     assert extended["trained"] == 2 * 2
@@ -264,9 +265,8 @@ def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
 @pytest.mark.parametrize(
     ("budget", "problem"),
     [
-        (2, "2 is not above the present budget of 3"),
-        (3, "train what is missing with `s3t train"),
-        (0, "0 is not above the present budget of 3"),
+        (2, "2 is below the present budget of 3"),
+        (0, "0 is below the present budget of 3"),
         (7, "7 exceeds 3! = 6, the number of orders of 3 slices; lower the budget"),
     ],
 )
@@ -278,11 +278,47 @@ def test_a_budget_that_cannot_be_is_refused_with_status_2_and_changes_nothing(ru
     assert tiny.all_files(run)["run.json"] == before
 
 
-def test_an_extension_is_told_in_a_sentence_and_with_a_bar(run):
-    result = invoke("extend", run, "--budget", 6)
+def test_an_extension_is_told_in_a_sentence_and_in_lines(run):
+    result = invoke("extend", run, "--budget", 6, "--anyway")
     assert result.exit_code == 0
-    assert "6 orders a shard now; 12 stages trained in" in result.stdout
-    assert "records" in result.stderr
+    assert "6 orders a shard now" in result.stdout
+    assert "12 stages trained in" in result.stdout
+    assert "training 12 stages on 24 records, 1 epoch each" in result.stderr
+    assert "; 12 of 12 stages" in result.stderr
+
+
+def test_orders_that_buy_no_survival_are_told_and_refused_before_anything_is_trained(run):
+    before = tiny.all_files(run)["run.json"]
+    told = document("extend", run, "--budget", 6, "--dry-run")
+    assert (told["stages"], told["lost_stages"], told["buys_nothing"]) == (12, 0, True)
+    assert told["gain"]["expected_depth_before"] == told["gain"]["expected_depth_after"]
+    said = invoke("extend", run, "--budget", 6, "--dry-run").stdout
+    assert "12 stages to train for the new orders; expected depth of a shard" in said
+    assert "2.00 -> 2.00 after 1, 1.33 -> 1.33 after 2" in said
+    (problem,) = document("extend", run, "--budget", 6, status=2)["error"]["problems"]
+    assert "these orders add no survival; give --anyway" in problem
+    assert tiny.all_files(run)["run.json"] == before
+
+
+def test_train_and_repair_say_the_same_whichever_is_typed(run):
+    nothing = "nothing to train: no stage is missing, 18 stages alive"
+    assert invoke("train", run).stdout.startswith(nothing)
+    assert invoke("repair", run).stdout.startswith(nothing)
+    document("delete", run, "--record", "r3")
+    again = tiny.copy_run(run, run.with_name("again"))
+    missing = document("status", run)["missing_stages"]
+    assert f"train with: s3t repair {run}" in "".join(invoke("status", run).stdout.splitlines())
+    for command, folder in (("train", run), ("repair", again)):
+        said = invoke(command, folder).stdout
+        assert said.startswith(f"{missing} stages trained in ")
+        assert "; 18 stages alive\n" in said
+
+
+def test_what_is_not_trained_yet_is_trained_by_train_wherever_it_is_named(made, tmp_path):
+    new = tmp_path / "new"
+    document("init", new, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
+    assert f"train with: s3t train {new}" in "".join(invoke("status", new).stdout.splitlines())
+    assert f"run `s3t train {new}`" in invoke("predict", new, "--input", made / "records.csv").stderr
 
 
 @pytest.mark.parametrize(
@@ -311,8 +347,13 @@ def test_progress_goes_to_stderr(made, tmp_path):
     run = tmp_path / "run"
     document("init", run, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
     result = invoke("train", run, "--json")
-    json.loads(result.stdout)
-    assert "records" in result.stderr
+    told = json.loads(result.stdout)["stages"]
+    assert len(told) == 18
+    assert {len(stage["losses"]) for stage in told} <= {0, 1}  # 0 where a slice is empty
+    lines = result.stderr.splitlines()
+    assert lines[0] == "training 18 stages on 24 records, 1 epoch each"
+    assert "; 18 of 18 stages" in lines[-1]
+    assert f"loss {told[-1]['losses'][0]:.4g} in" in lines[-1]
 
 
 def parameters():

@@ -9,11 +9,13 @@ from datetime import datetime
 
 import pandas as pd
 import pytest
-import yaml
+from typer.testing import CliRunner
 
 import s3t
 from s3t.cli import delete as delete_command
+from s3t.cli.app import app
 from s3t.deletion.deleter import Deleter
+from tests import tiny
 from tests.cli.typed import document, in_slices, invoke, problems
 
 TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
@@ -22,8 +24,7 @@ TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
 @pytest.fixture
 def patient(run):
     """The run, whose slices are rewritten within an hour."""
-    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
-    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"erase_within": 3600}}))
+    tiny.change_recipe(run, deletion={"erase_within": 3600})
     return run
 
 
@@ -41,7 +42,8 @@ def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
     gone = document("delete", run, "--record", "r3")
     assert (gone["state"], gone["repeated"], gone["erased_by"]) == ("erased", False, None)
     [entry] = gone["log"]
-    times = [datetime.fromisoformat(entry[name]) for name in ("accepted_at", "effective_at", "erased_at")]
+    names = ("received_at", "accepted_at", "effective_at", "erased_at")
+    times = [datetime.fromisoformat(entry[name]) for name in names]
     assert times == sorted(times)
     assert all(time.utcoffset().total_seconds() == 0 for time in times)
     [[shard, _]] = gone["slices"]
@@ -51,8 +53,7 @@ def test_a_deletion_tells_its_state_its_times_and_what_it_cost(run):
 
 @pytest.mark.parametrize(("policy", "repairs"), [("manual", False), ("on-exhaustion", False), ("eager", True)])
 def test_a_deletion_repairs_as_the_recipe_says(run, policy, repairs):
-    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
-    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"repair": policy}}))
+    tiny.change_recipe(run, deletion={"repair": policy})
     assert document("delete", run, "--record", "r3", "--dry-run")["repair"] is None
     gone = document("delete", run, "--record", "r3")
     assert gone["stages_lost"] > 0
@@ -66,8 +67,7 @@ def test_a_deletion_repairs_as_the_recipe_says(run, policy, repairs):
 
 
 def test_a_repair_that_fails_does_not_hide_the_deletion(run, monkeypatch):
-    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
-    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"repair": "eager"}}))
+    tiny.change_recipe(run, deletion={"repair": "eager"})
 
     def diverge(*_, **__):
         raise s3t.TrainingError("training diverged")
@@ -86,8 +86,26 @@ def test_people_read_the_depths_that_changed_the_stages_to_repair_and_the_times(
     fallen = [f"shard {shard['shard']} from 3 slices to {shard['serving']['depth']}" for shard in status["shards"]]
     [changed] = [words for words in fallen if "to 3" not in words]
     lost = f"{status['missing_stages']} stages lost, which s3t repair has to train again"
-    assert told.startswith(f"1 record deleted unknown: nobody {lost} depth falls: {changed} erased: accepted ")
-    assert re.search(f"erased: accepted {TIME} UTC, effective {TIME}, erased {TIME}", told)
+    assert told.startswith(f"1 record deleted {lost} depth falls: {changed} erased: received ")
+    assert re.search(f"erased: received {TIME} UTC, accepted {TIME}, effective {TIME}, erased {TIME}", told)
+
+
+def test_unknown_names_are_warned_of_on_the_last_line_however_many(run):
+    names = [f"nobody-{number}" for number in range(30)]
+    asked = [word for name in ("r3", *names) for word in ("--record", name)]
+    last = invoke("delete", run, *asked).stdout.splitlines()[-1]
+    assert last.startswith("WARNING: 30 names UNKNOWN, NOTHING WAS deleted for them: nobody-0, nobody-1, ")
+    assert "nobody-9, and 20 more" in last
+    assert "WARNING" not in invoke("delete", run, "--record", "r3").stdout  # gone already, which is as it should be
+
+
+def test_a_strict_deletion_with_an_unknown_name_exits_with_1_and_deletes_nothing(run):
+    asked = ("delete", run, "--record", "r3", "--record", "c9", "--key", "ticket", "--strict")
+    error = document(*asked, status=1)["error"]
+    assert (error["kind"], error["unknown"]) == ("UnknownNamesError", ["c9"])
+    assert "1 of 2 names are unknown to the run (c9), so nothing was changed" in error["problems"][0]
+    assert text("locate", run, "--record", "r3").startswith("record r3: present")
+    assert document("delete", run, "--record", "r3", "--key", "ticket", "--strict")["deleted"] == 1
 
 
 def test_a_dry_run_says_the_same_in_the_conditional(patient):
@@ -123,7 +141,7 @@ def test_a_key_that_was_used_for_other_names_is_refused_with_the_remedy(run):
 
 
 def test_an_empty_key_is_refused_as_an_unset_variable_in_a_script_gives_one(run):
-    assert problems("delete", run, "--record", "r3", "--key", "") == ["holds an empty name; leave it out"]
+    assert problems("delete", run, "--record", "r3", "--key", "") == ["the name is empty; leave it out"]
     assert document("status", run)["generation"] == 0
 
 
@@ -132,7 +150,7 @@ def test_wrong_input_is_refused_with_status_2(run, tmp_path, command):
     assert "--record ID, --subject ID or --file FILE" in problems(command, run)[0]
     pd.DataFrame({"name": ["r1"]}).to_csv(tmp_path / "names.csv", index=False)
     assert "needs a column 'record' or 'subject'" in problems(command, run, "--file", tmp_path / "names.csv")[0]
-    assert "empty name" in problems(command, run, "--record", "")[0]
+    assert "is empty" in problems(command, run, "--record", "")[0]
     assert "is not a run" in problems(command, tmp_path, "--record", "r1")[0]
 
 
@@ -141,7 +159,7 @@ def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatc
     assert invoke("delete", run, "--file", tmp_path / "gone.csv", "--dry-run").stderr == ""
     monkeypatch.setattr(delete_command, "MANY_NAMES", 2)
     drawn = invoke("delete", run, "--file", tmp_path / "gone.csv", "--json")
-    assert "3/3 records" in drawn.stderr
+    assert "deleting by 3 names" in drawn.stderr
     assert json.loads(drawn.stdout)["deleted"] == 3
     assert invoke("delete", run, "--record", "r4", "--json").stderr == ""
 
@@ -151,7 +169,7 @@ def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(
     with s3t.Run.open(run) as other:
         with other._presence.working(other._ledger.snapshot(), lambda later: later.generation == 0):
             told = text("delete", run, "--record", "r3")
-            assert "accepted: accepted" in told
+            assert "accepted: received" in told
             assert "effective not yet, erased not yet it waits for another open run to let go of it" in told
             assert "waits for another open run" in text("erase", run)
             assert document("locate", run, "--record", "r3")["located"][0]["state"] == "accepted"
@@ -184,7 +202,8 @@ def test_every_name_is_present_deleted_or_unknown(run, tmp_path):
     told = text("locate", run, "--record", "r3", "--record", "r0", "--record", "nobody", "--subject", "p2")
     assert f"record r0: present, 1 row in slice {index} of shard {shard} " in told
     assert "record nobody: unknown: the run has never held it" in told
-    assert re.search(f"record r3: deleted by generation 1: accepted {TIME} UTC, effective {TIME}, erased {TIME}", told)
+    times = f"received {TIME} UTC, accepted {TIME}, effective {TIME}, erased {TIME}"
+    assert re.search(f"record r3: deleted by generation 1: {times}", told)
     assert "subject p2: present, 2 rows in slice" in told
 
 
@@ -199,7 +218,7 @@ def test_the_log_has_every_deletion_and_no_name(run):
     ]
     told = text("log", run)
     assert "2 deletions since" in told
-    assert len(re.findall(TIME, told)) == 1 + 2 * 3
+    assert len(re.findall(TIME, told)) == 1 + 2 * 4
     assert not {"r3", "p1"} & set(re.findall(r"\w+", told))
 
 
@@ -210,15 +229,15 @@ def test_a_record_whose_slice_is_rewritten_later_is_out_of_use_and_then_erased(m
     words = pd.read_csv(made / "records.csv").text[3]
     gone = document("delete", patient, "--record", "r3")
     assert gone["state"] == "effective"
-    accepted = datetime.fromisoformat(gone["log"][0]["accepted_at"])
-    assert (datetime.fromisoformat(gone["erased_by"]) - accepted).total_seconds() == 3600
+    received = datetime.fromisoformat(gone["log"][0]["received_at"])
+    assert (datetime.fromisoformat(gone["erased_by"]) - received).total_seconds() == 3600
     assert in_slices(patient, words)
     [waiting] = document("status", patient)["unfinished"]
     assert waiting == gone["log"][0] | {"erased_by": gone["erased_by"]}
     assert document("locate", patient, "--record", "r3")["located"][0]["state"] == "effective"
     assert document("audit", patient)["ok"]
     told = text("status", patient)
-    assert "not erased yet: generation 1, 1 record, accepted" in told
+    assert "not erased yet: generation 1, 1 record, received" in told
     assert f"to be erased by {gone['erased_by'][:19].replace('T', ' ')} UTC: s3t erase" in told
 
     assert document("erase", patient)["unfinished"] == []
@@ -230,14 +249,13 @@ def test_a_record_whose_slice_is_rewritten_later_is_out_of_use_and_then_erased(m
 
 def test_a_deletion_that_waits_says_by_when_it_has_to_be_erased(patient):
     told = text("delete", patient, "--record", "r3")
-    assert re.search(f"effective: accepted {TIME} UTC, effective {TIME}, erased not yet", told)
+    assert re.search(f"effective: received {TIME} UTC, accepted {TIME}, effective {TIME}, erased not yet", told)
     assert re.search(f"to be erased by {TIME} UTC: s3t erase", told)
 
 
 def test_what_is_overdue_is_erased_by_whatever_opens_the_run(made, patient):
     document("delete", patient, "--record", "r3")
-    recipe = yaml.safe_load((patient / "recipe.yaml").read_text())
-    (patient / "recipe.yaml").write_text(yaml.safe_dump(recipe | {"deletion": {"erase_within": 0}}))
+    tiny.change_recipe(patient, deletion={"erase_within": 0})
     assert document("status", patient)["unfinished"] == []
     assert not in_slices(patient, pd.read_csv(made / "records.csv").text[3])
 
@@ -346,3 +364,30 @@ def test_the_program_forbids_core_dumps_before_anything_else():
         "finally: assert asked == [(resource.RLIMIT_CORE, 0)], asked",
     )
     subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, capture_output=True)
+
+
+def piped(content, *arguments):
+    return CliRunner().invoke(app, [*map(str, arguments), "--json"], input=content)
+
+
+def test_names_are_read_from_stdin_one_a_line_and_so_are_in_no_list_of_processes(run):
+    found = piped("r3\r\n\nr4\nr5", "locate", run, "--record", "-", "--record", "r6")
+    assert [place["record"] for place in json.loads(found.stdout)["located"]] == ["r6", "r3", "r4", "r5"]
+    gone = json.loads(piped("\ufeffp1\n", "delete", run, "--subject", "-", "--record", "r0").stdout)
+    assert (gone["deleted"], gone["unknown"]) == (3, [])
+
+
+@pytest.mark.parametrize(
+    ("content", "names", "problem"),
+    [
+        ("r1\n", ("--record", "-", "--subject", "-"), "--record - and --subject - both read stdin"),
+        ("", ("--record", "-"), "holds no names"),
+        ("\n\n", ("--subject", "-"), "holds no names"),
+        (b"r1\n\xff\n", ("--record", "-"), "is not UTF-8 text at byte 3"),
+    ],
+)
+def test_stdin_without_names_is_refused_and_nothing_is_deleted(content, names, problem, run):
+    result = piped(content, "delete", run, *names)
+    assert result.exit_code == 2
+    assert problem in result.stderr
+    assert document("status", run)["generation"] == 0

@@ -158,7 +158,7 @@ def test_a_wrong_prior_file_is_one_clear_error(tmp_path, content, said):
 
 def test_a_prior_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name, said in (("missing", "No such file"), ("", "Is a directory"), ("binary", "is not text")):
+    for name, said in (("missing", "is not a file"), ("", "is a folder"), ("binary", "is not text")):
         (problem,) = problems(*SMALL, "--prior-file", tmp_path / name)
         assert said in problem
         assert problem.startswith(str(tmp_path / name))
@@ -166,6 +166,13 @@ def test_a_prior_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_a_file_without_end_is_no_prior():
     (problem,) = problems(*SMALL, "--prior-file", "/dev/zero")
+    assert "is no regular file" in problem
+
+
+def test_a_file_that_is_too_long_is_no_prior(tmp_path):
+    with (tmp_path / "long").open("wb") as file:
+        file.truncate(64 * 10**6 + 1)
+    (problem,) = problems(*SMALL, "--prior-file", tmp_path / "long")
     assert "is longer than 64 MB" in problem
 
 
@@ -187,7 +194,7 @@ def test_all_problems_are_told_at_once(tmp_path):
 def test_without_matplotlib_the_remedy_is_named_before_any_work(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (problem,) = problems(*SMALL, "--plot", tmp_path / "orders.png")
-    assert 'pip install "s3t[plots]"' in problem
+    assert 'pip install "matplotlib' in problem
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])

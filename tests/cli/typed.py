@@ -1,10 +1,14 @@
 """Commands as somebody types them, in this process."""
 
+import io
 import json
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 
+import pytest
 from typer.testing import CliRunner
 
-from s3t.cli.app import app
+from s3t.cli.app import app, run
 
 
 def invoke(*arguments):
@@ -36,3 +40,21 @@ def problems(*arguments):
 def in_slices(run, words):
     """Whether a slice's file of the run holds a text."""
     return any(words.encode() in path.read_bytes() for path in run.glob("slices/**/*.parquet"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ended:
+    """How the program ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+def program(*arguments):
+    """The whole program in this process, with its net below the commands; `invoke` is the commands alone."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="backslashreplace") for _ in range(2)]
+    with redirect_stdout(streams[0]), redirect_stderr(streams[1]), pytest.raises(SystemExit) as ended:
+        run([*map(str, arguments)])
+    stdout, stderr = ((stream.flush(), stream.buffer.getvalue())[1].decode() for stream in streams)
+    return Ended(status=ended.value.code or 0, stdout=stdout, stderr=stderr)

@@ -3,6 +3,8 @@
 import sqlite3
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
 
 import numpy as np
 import pytest
@@ -66,10 +68,36 @@ def test_a_key_that_was_used_for_other_names_is_refused_and_nothing_happens(trai
     assert trained.status().generation == 1
 
 
-def test_a_keyed_request_that_took_nothing_is_remembered(trained):
-    trained.delete(records=["nobody"], key="ticket")
+def test_a_key_that_took_nothing_stays_free(trained):
+    """It may have been a mistake: the id of a record where that of a subject was meant."""
+    trained.delete(records=["r4"])
+    for nothing in (["nobody"], ["r4"], ["nobody", "r4"], ["nobody"]):
+        assert not trained.delete(records=nothing, key="ticket").repeated
+    assert trained.delete(records=["r3", "nobody"], key="ticket").deleted == 1
     with pytest.raises(s3t.InputError, match="other names"):
-        trained.delete(records=["r3"], key="ticket")
+        trained.delete(records=["nobody"], key="ticket")
+
+
+def test_a_long_keyed_request_whose_first_batches_take_nothing_is_carried_out_once(trained, monkeypatch):
+    monkeypatch.setattr(deleter, "BATCH_NAMES", 1)
+    secret = trained._parts.secret
+    names = sorted(["x", "y", "r3", "z"], key=lambda name: secret.token("ledger", "record", name))
+    assert names.index("r3") > 0
+    assert trained.delete(records=names, key="ticket").deleted == 1
+    again = trained.delete(records=names, key="ticket")
+    assert (again.deleted, again.repeated, again.already, sorted(again.unknown)) == (1, True, (), ["x", "y", "z"])
+    assert trained.status().generation == 1
+
+
+def test_a_strict_request_deletes_nothing_unless_every_name_is_known(trained):
+    trained.delete(records=["r4"])
+    before = trained.log()
+    with pytest.raises(s3t.UnknownNamesError, match=r"1 of 3 names are unknown.*nobody.*nothing was changed") as caught:
+        trained.delete(records=["r3", "r4", "nobody"], key="ticket", strict=True)
+    assert caught.value.unknown == ("nobody",)
+    assert trained.log() == before
+    report = trained.delete(records=["r3", "r4"], key="ticket", strict=True)
+    assert (report.deleted, report.already) == (1, ("r4",))
 
 
 def test_the_same_key_at_once_from_many_threads_counts_once(trained):
@@ -93,7 +121,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
 
     with monkeypatch.context() as patched:
         patched.setattr(Acceptor, "accept", once)
-        with pytest.raises(StorageError, match=r"out of use already\).*make the same request again"):
+        with pytest.raises(StorageError, match=r"out of use already, the rest.*[Mm]?ake the same request again"):
             trained.delete(records=names, key="ticket")
     assert trained.status().records == 24 - 2
     report = trained.delete(records=names, key="ticket")
@@ -226,7 +254,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
             assert entry.effective_at is not None  # this very prediction goes on
         return predict(*args, **kwargs)
 
-    monkeypatch.setattr("s3t.run.run.predict", meanwhile)
+    monkeypatch.setattr("s3t.run.answerer.predict", meanwhile)
     run.predict(["w1"])
     assert len(asked) == 1
     run.close()
@@ -313,3 +341,37 @@ def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(tr
     with trained._ledger.reading() as transaction:
         assert not transaction.to_erase().records
     assert not any(b"r3" in path.read_bytes() for path in trained.path.glob("slices/*/*"))
+
+
+def test_that_it_is_accepted_is_noted_before_it_is_reported_whoever_holds_the_lock(trained):
+    trained._deleter._patience = 0.0
+    with s3t.Run.open(trained.path) as other, other._deleter.holding_off():
+        (entry,) = trained.delete(records=["r3"]).entries
+    assert (entry.received_at <= entry.accepted_at, entry.erased_at) == (True, None)
+
+
+def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_path, monkeypatch):
+    """What is promised within an hour is not an hour after a commit that took half of it."""
+    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
+    accept = Acceptor.accept
+
+    def late(acceptor, batches):
+        return accept(acceptor, [replace(batch, received=batch.received - 1800) for batch in batches])
+
+    monkeypatch.setattr(Acceptor, "accept", late)
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        report = run.delete(records=["r3"])
+        (entry,) = report.entries
+        assert 1800 <= entry.accepted_at - entry.received_at < 1900
+        by = datetime.fromisoformat(report.to_json()["erased_by"]).timestamp()
+        assert by == pytest.approx(entry.received_at + 3600, abs=0.001)
+        assert run._ledger.snapshot().pending_since == entry.received_at
+        assert not in_time(run, entry.received_at + 3599)
+        assert in_time(run, entry.received_at + 3600)
+
+
+def in_time(run, now):
+    """Whether the run rewrites its slices at a time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.deletion.erasure.time.time", lambda: now)
+        return run._parts.eraser.due()

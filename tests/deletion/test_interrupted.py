@@ -10,6 +10,7 @@ import pytest
 import s3t
 from s3t.deletion import erasure, reconcile
 from s3t.disk import temporary_name
+from s3t.ledger import schema
 from s3t.records import read_slice
 from tests import tiny
 from tests.run.worlds import records_by_slice
@@ -28,8 +29,8 @@ def states(run):
 def test_a_place_that_could_not_be_gone_through_is_no_erasure_and_is_tried_again(trained, monkeypatch):
     """The copies in the cache of `datasets` come after the slices, which are rewritten by then."""
     with trained._ledger.writing() as transaction:
-        row = f"VALUES ('/nowhere/copy.arrow', '/nowhere', '{platform.node()}')"
-        transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
+        row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
+        transaction._rows.insert(schema.copies, [row])
     monkeypatch.setattr(trained._presence, "_meanwhile", lambda: None)  # who erases is not waited for by who opens
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", fails)

@@ -1,5 +1,7 @@
 """The plan of a deletion: all that the slices touch, and nothing that they do not."""
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -48,6 +50,14 @@ def test_afterwards_records_are_fewer_and_no_tainted_stage_is_alive(losses, aliv
     assert all(after.records[place] == 10 - losses.get(place, 0) for place in before.records)
     assert after.orders == before.orders
     assert after.generation == 7 + bool(losses)
+
+
+@given(LOSSES)
+def test_stages_of_orders_that_the_inventory_does_not_know_are_tainted_like_any_other(losses):
+    """Another process has added the orders since."""
+    known = inventory()
+    few = replace(known, orders=tuple(own[:1] for own in known.orders))
+    assert plan_deletion(few, losses).tainted == plan_deletion(known, losses).tainted
 
 
 @given(LOSSES)

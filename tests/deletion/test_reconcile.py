@@ -69,9 +69,14 @@ def told(run):
         name: before[name] for name in before if name not in LEDGER
     }
     first, *problems = str(raised.value).split("\n  - ")
+    lacking = any(" lacks " in problem for problem in problems)
+    newer = (
+        ". If the ledger was put back from a backup, and the files that lack records are newer, run "
+        f"`s3t reconcile {run} --trust-slices` instead: it deletes for good what they lack"
+    )
     assert first == (
         f"{run} holds files of slices that no deletion explains; nothing was changed. Put the right ones back from a "
-        f"backup, then run `s3t reconcile {run}` again:"
+        f"backup, then run `s3t reconcile {run}` again{newer if lacking else ''}:"
     )
     return problems
 
@@ -133,7 +138,7 @@ def test_all_files_that_are_wrong_are_told_at_once_and_before_a_deletion_is_made
         "cannot be read",
         "holds a record more often or less often than the ledger says",
         "records, and nothing says that they were deleted",
-        "is not the file of a slice",
+        "cannot be read",
         "is not the file of a slice",
     ]
     for place, problem, what in zip(sorted(records), problems, wanted, strict=True):

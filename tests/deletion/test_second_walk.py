@@ -9,6 +9,7 @@ import s3t
 from s3t.deletion import erasure
 from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
+from s3t.ledger import schema
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import needed
 from s3t.partition import Place
@@ -43,8 +44,8 @@ def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step,
     monkeypatch.setattr(patient._presence, "_meanwhile", lambda: None)  # who erases is not waited for by who opens
     if step == "copies":
         with patient._ledger.writing() as transaction:
-            row = f"VALUES ('/nowhere/copy.arrow', '/nowhere', '{platform.node()}')"
-            transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
+            row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
+            transaction._rows.insert(schema.copies, [row])
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", lambda copies: tuple(copies))
         if step == "copies":
@@ -112,7 +113,7 @@ def test_nothing_is_erased_before_the_witness_has_it(trained, monkeypatch):
         assert "erased" not in states(trained)[1:]
     assert trained.delete(records=["r3"], key="ticket").repeated
     assert states(trained) == ["erased", "erased"]
-    assert trained._parts.witness.newest()[0] == 1
+    assert trained._parts.witness.newest() == 1
 
 
 def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
@@ -123,7 +124,7 @@ def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
             killed.delete(records=["r3"])
     trained.erase()  # or the thread that erases meanwhile, which is waited for
     assert states(trained) == ["erased", "erased"]
-    assert trained._parts.witness.newest()[0] == 1
+    assert trained._parts.witness.newest() == 1
 
 
 def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text_model, tmp_path, monkeypatch):
@@ -184,7 +185,7 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
     """Its file is rewritten an hour later."""
     with s3t.Run.open(patient.path) as other:
         assert other.delete(records=["r3"]).state == "effective"
-    held = patient._loaded.material.held
+    held = patient._workshop().material.held
     assert held
     pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
     assert pending
@@ -193,8 +194,8 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
 
 def test_copies_on_another_host_are_waited_for_until_somebody_says_that_they_are_gone(trained):
     with trained._ledger.writing() as transaction:
-        row = "VALUES ('/not/here/copy.arrow', '/not/here', 'another-host')"
-        transaction._connection.exec_driver_sql(f"INSERT INTO copies {row}")
+        row = {"path": "/not/here/copy.arrow", "cache": "/not/here", "host": "another-host"}
+        transaction._rows.insert(schema.copies, [row])
     with pytest.raises(s3t.StorageError, match=r"another-host, where the run was made.*--copies-are-gone"):
         trained.delete(records=["r3"])
     with pytest.raises(s3t.StorageError, match="another-host"):
@@ -226,6 +227,6 @@ def test_a_secret_that_was_half_destroyed_keeps_nobody_from_answering(trained):
     trained.close()
     (trained.path / "secret").write_bytes(b"\0" * 8 + content[8:])
     with s3t.Run.open(trained.path) as run:
-        assert run.predict(["w1 w30"]).label == before.label
+        assert run.predict(["w1 w30"]).predicted == before.predicted
         run.destroy_key()
         assert not (run.path / "secret").exists()

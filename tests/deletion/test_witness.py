@@ -1,15 +1,16 @@
-"""The memory outside of the run folder, by itself: what is found at its end, whatever length its lines have."""
+"""The memory outside of the run folder, by itself: which lines are found, and what of a ledger it lacks."""
 
-import io
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
-from s3t.deletion import witness as module
-from s3t.deletion.witness import Witness
+from s3t.deletion.witness import Witness, state_folder
+from s3t.errors import StorageError
+from tests.ledger.world import accept, make_ledger, taking
 
-TOKEN = bytes(range(32))
+TOKEN, OTHER = bytes(range(32)), bytes(range(1, 33))
 
 
 @pytest.fixture
@@ -17,70 +18,57 @@ def witness(tmp_path):
     return Witness(tmp_path / "a-run.deletions")
 
 
-@pytest.fixture
-def bytes_read(monkeypatch):
-    """How many bytes were asked of files that are read, one entry a call."""
-    read = []
-
-    class Counting(io.BufferedReader):
-        def read(self, size=-1):
-            content = super().read(size)
-            read.append(len(content))
-            return content
-
-    monkeypatch.setattr(Path, "open", lambda path, mode: Counting(io.FileIO(path, mode)))
-    return read
+def marks(witness):
+    return [(line.generation, line.mark) for line in witness.lines()]
 
 
-def test_the_newest_line_is_found_although_it_is_much_longer_than_a_step(witness, bytes_read, monkeypatch):
-    """Each byte is read once: a line of twenty steps used to be read twenty times, and searched as often."""
-    monkeypatch.setattr(module, "_STEP_BYTES", 4096)
-    witness.note({1: ("aa", [TOKEN]), 2: ("bb", [TOKEN] * 1300)})
-    size = witness.path.stat().st_size
-    assert size > 20 * 4096
-    assert witness.newest() == (2, "bb")
-    assert sum(bytes_read) <= size
-
-
-def test_of_a_file_of_short_lines_the_end_alone_is_read(witness, bytes_read, monkeypatch):
-    monkeypatch.setattr(module, "_STEP_BYTES", 4096)
-    witness.note({number: ("aa", [TOKEN]) for number in range(1, 1000)})
-    assert witness.newest() == (999, "aa")
-    assert sum(bytes_read) <= 3 * 4096
-
-
-def test_lines_are_found_wherever_a_step_begins(witness, monkeypatch):
-    witness.note({1: ("aa", []), 2: ("bb", [TOKEN])})
+def test_what_was_read_is_not_read_again(witness):
+    witness.note({1: ("aa", [TOKEN])})
+    assert marks(witness) == [(1, "aa")]
+    other = Witness(witness.path)
+    other.note({2: ("bb", [OTHER]), 3: ("cc", [])})
     content = witness.path.read_bytes()
-    for step in range(1, len(content) + 2):
-        monkeypatch.setattr(module, "_STEP_BYTES", step)
-        assert witness.newest() == (2, "bb")
-        assert [*module._lines_backwards(io.BytesIO(content))] == [*reversed(content.split(b"\n"))]
+    with witness.path.open("r+b") as file:
+        file.write(b"?")  # of the line that was read
+    assert marks(witness) == [(1, "aa"), (2, "bb"), (3, "cc")]
+    witness.path.write_bytes(content)
+    assert witness.tokens(witness.lines()[1:]) == [OTHER]
+    assert witness.tokens() == [TOKEN, OTHER]
 
 
-def test_the_newest_is_not_the_last_where_another_process_noted_more_meanwhile(witness, monkeypatch):
-    """However long the last line is."""
-    monkeypatch.setattr(module, "_STEP_BYTES", 256)
+def test_a_file_that_was_put_in_its_place_is_read_anew(witness, tmp_path):
+    witness.note({1: ("aa", [TOKEN]), 2: ("bb", [TOKEN])})
+    assert witness.newest() == 2
+    Witness(tmp_path / "other").note({1: ("cc", [TOKEN] * 9)})
+    (tmp_path / "other").rename(witness.path)
+    assert marks(witness) == [(1, "cc")]
+    os.truncate(witness.path, 0)
+    assert marks(witness) == []
+    witness.path.unlink()
+    assert (witness.newest(), witness.tokens()) == (0, [])
+
+
+def test_the_newest_is_not_the_last_where_another_process_noted_more_meanwhile(witness):
     witness.note({1: ("aa", [TOKEN] * 20), 2: ("bb", [TOKEN] * 20)})
     witness.note({1: ("aa", [TOKEN] * 20)})
-    assert witness.newest() == (2, "bb")
+    assert witness.newest() == 2
 
 
-def test_of_two_histories_of_one_generation_the_one_noted_last_counts(witness):
+def test_both_histories_of_one_generation_are_there(witness):
     witness.note({1: ("aa", [TOKEN])})
-    witness.note({1: ("bb", [TOKEN])})
-    assert witness.newest() == (1, "bb")
+    witness.note({1: ("bb", [OTHER])})
+    assert marks(witness) == [(1, "aa"), (1, "bb")]
+    assert witness.tokens(witness.lines()[1:]) == [OTHER]
 
 
 @pytest.mark.parametrize("cut", [1, 2, 3, 40, 5000])
-def test_a_long_line_that_a_crash_tore_was_not_noted_and_is_closed_off(witness, monkeypatch, cut):
-    monkeypatch.setattr(module, "_STEP_BYTES", 256)
+def test_a_long_line_that_a_crash_tore_was_not_noted_and_is_closed_off(witness, cut):
     witness.note({1: ("aa", [TOKEN]), 2: ("bb", [TOKEN] * 100)})
     os.truncate(witness.path, witness.path.stat().st_size - cut)
     whole = cut == 1  # all but the end of the line
-    assert witness.newest() == ((2, "bb") if whole else (1, "aa"))
+    assert witness.newest() == (2 if whole else 1)
     witness.note({2: ("bb", [TOKEN] * 100)})
-    assert witness.newest() == (2, "bb")
+    assert witness.newest() == 2
     assert witness.tokens() == [TOKEN]
 
 
@@ -90,10 +78,68 @@ def test_a_line_with_a_hole_was_not_noted(witness):
     content = bytearray(witness.path.read_bytes())
     content[-3000:-2000] = bytes(1000)
     witness.path.write_bytes(content)
-    assert witness.newest() == (1, "aa")
+    assert witness.newest() == 1
 
 
 def test_nothing_was_noted(witness):
-    assert witness.newest() == (0, "")
+    assert witness.newest() == 0
     witness.path.touch()
-    assert witness.newest() == (0, "")
+    assert witness.newest() == 0
+
+
+def test_without_a_home_the_memory_is_at_the_accounts_or_nowhere_but_never_in_the_present_folder(monkeypatch, tmp_path):
+    monkeypatch.delenv("S3T_STATE")
+    account = Path(pwd.getpwuid(os.getuid()).pw_dir) / ".local" / "state" / "s3t"
+    for home in (None, ""):
+        monkeypatch.setenv("XDG_STATE_HOME", "relative")  # by XDG, as if it were not set
+        monkeypatch.delenv("HOME", raising=False) if home is None else monkeypatch.setenv("HOME", home)
+        assert state_folder() == account
+
+    def unknown(_number):
+        raise KeyError
+
+    monkeypatch.setattr(pwd, "getpwuid", unknown)  # a container whose user has no account
+    with pytest.raises(StorageError, match="set S3T_STATE to a folder"):
+        state_folder()
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert state_folder() == tmp_path / "s3t"
+
+
+@pytest.fixture
+def ledger(tmp_path):
+    ledger = make_ledger(tmp_path / "ledger.sqlite")
+    accept(ledger, taking(3))
+    accept(ledger, taking(5))
+    yield ledger
+    ledger.close()
+
+
+def test_all_that_is_not_noted_of_a_ledger_is_although_another_history_has_come_further(witness, ledger):
+    """A process was killed between acceptance and note; then a copy noted a deletion of the same number."""
+    with ledger.reading() as transaction:
+        own = transaction.marks()
+    witness.note({1: ("copy", [TOKEN]), 2: (own[2], []), 3: ("copy", [])})
+    witness.catch_up(ledger)
+    assert marks(witness) == [(1, "copy"), (2, own[2]), (3, "copy"), (1, own[1])]
+    accept(ledger, taking(1))
+    witness.catch_up(ledger)
+    Witness(witness.path).catch_up(ledger)
+    assert [number for number, _ in marks(witness)] == [1, 2, 3, 1, 3]
+
+
+def test_what_the_disk_refused_is_noted_the_next_time(witness, ledger, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setattr("s3t.deletion.witness.append_durably", lambda *_: (_ for _ in ()).throw(OSError("full")))
+        with pytest.raises(StorageError, match="full"):
+            witness.catch_up(ledger)
+    witness.catch_up(ledger)
+    assert [number for number, _ in marks(witness)] == [1, 2]
+
+
+def test_strangers_are_lines_that_the_ledger_neither_made_nor_took_over(witness, ledger):
+    witness.catch_up(ledger)
+    witness.note({1: ("copy", [TOKEN]), 7: ("later", [])})
+    with ledger.writing() as transaction:
+        assert [(line.generation, line.mark) for line in witness.strangers(transaction)] == [(1, "copy"), (7, "later")]
+        transaction.note_foreign([("copy", 1)])
+        assert [line.mark for line in witness.strangers(transaction)] == ["later"]

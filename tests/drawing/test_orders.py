@@ -121,7 +121,7 @@ def test_a_place_where_no_picture_can_be_written_is_refused(tmp_path, name):
 
 def test_without_matplotlib_the_remedy_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r'pip install "s3t\[plots\]"'):
+    with pytest.raises(InputError, match='pip install "matplotlib'):
         check_picture(tmp_path / "orders.png")
 
 

@@ -1,7 +1,6 @@
 """Deletions that are replayed give what deletions from a run give; requests that are simulated, what counting gives."""
 
 import random
-import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from experiments.runs import expected_of, recipe_of, remembering_in
 from experiments.served import beside_prototypes, every_order, own_orders, protosisa
 from experiments.tasks import TASKS, task
 from s3t.sequences import Setting, cyclic, survival
+from tests import tiny
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_a_replay_is_as_right_as_the_run_from_which_the_records_are_deleted(foun
     answers = own_orders(recipe, found)
     judge = Judge(of_prefixes(answers.logits, answers.orders), expected_of(found))
     (folder,) = (tmp_path / "kept").iterdir()
-    shutil.copytree(folder / "run", tmp_path / "copy")
+    tiny.copy_run(folder / "run", tmp_path / "copy")
     records = list(found.train.id)
     random.Random(0).shuffle(records)
     dead, seen = np.zeros((2, 2), dtype=bool), []
@@ -63,7 +63,7 @@ def test_prototypes_that_are_replayed_weigh_as_a_run_weighs_them(found, tmp_path
     models, prototypes = protosisa(Two(), found)
     judge = Judge(beside_prototypes(models, prototypes, weight=0.5), expected_of(found))
     (folder,) = (tmp_path / "kept").iterdir()
-    shutil.copytree(folder / "run", tmp_path / "copy")
+    tiny.copy_run(folder / "run", tmp_path / "copy")
     (order,) = models.orders[0]
     with remembering_in(tmp_path), s3t.Run.open(tmp_path / "copy") as run:
         assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(np.zeros((2, 2), dtype=bool))

@@ -14,6 +14,8 @@ from typing import Any
 import pandas as pd
 
 import s3t
+from s3t.run.home import Home, write_home
+from s3t.run.layout import Layout
 from tests import tiny
 from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes
@@ -41,6 +43,8 @@ class Stock:
     def copy(self, name: str, world: Path) -> None:
         """Set a prepared world up in a folder, and, where its ledger is in PostgreSQL, the rows there."""
         shutil.copytree(self._made(name), world)
+        if (run := world / "run").is_dir():
+            write_home(Layout(run), Home.of(run))
         if name in self._rows:
             self.database.restore(self._rows[name])
 

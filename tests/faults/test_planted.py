@@ -27,7 +27,7 @@ def first_found(client: Client, plant: str, *, scenario: str, kind: str, tells: 
     ("plant", "scenario", "kind", "tells"),
     [
         ("acknowledge-early", "delete-one", "kill", "are still there"),
-        ("skip-fsync", "delete-one", "power", "are still there"),
+        ("skip-fsync", "delete-one", "power", "RestoredError"),  # a slice that came back is noticed at opening
         ("skip-sweep", "train", "kill", "left behind"),
         ("skip-erasure", "delete-one", "kill", "is not one of a run that never knew"),
         ("skip-finish", "open-unfinished", "kill", "are still there"),

@@ -125,7 +125,7 @@ class Check:
         for name in self.stock.alive & wanted.keys() - artifacts.keys():
             yield f"artifact {name} was lost, though nothing under it was deleted"
         name = json.loads((self.folder / "run.json").read_text())["run"]
-        witness = Witness.of_run(name).newest()[0]
+        witness = Witness.of_run(name).newest()
         if witness != run.status().generation:
             yield f"the witness has seen generation {witness}, the ledger is at {run.status().generation}"
         if warnings := run.status().warnings:

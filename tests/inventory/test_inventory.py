@@ -86,6 +86,15 @@ def test_the_deepest_live_prefix_serves_and_the_first_of_equals(schedule):
             assert state.members()[shard] == serving
 
 
+@given(st.lists(st.integers(1, 9), min_size=4, max_size=4), st.permutations(PAPERS_ORDERS))
+def test_who_serves_does_not_hang_on_how_many_records_a_slice_has(counts, orders):
+    """Else a tie would tell, and depend on, what was deleted long ago."""
+    state = losing(inventory((tuple(orders),)), (0, 0), (0, 2))  # leaves (3) and (1), one as deep as the other
+    first = next(order for order in orders if order[0] in (1, 3))
+    counted = {Place(0, index): count for index, count in enumerate(counts)}
+    assert replace(state, records=counted).members() == {0: Serving(order=first, depth=1)}
+
+
 @given(schedules())
 def test_missing_stages_are_those_that_are_not_alive_parents_first(schedule):
     orders, hits = schedule

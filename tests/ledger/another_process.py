@@ -7,9 +7,9 @@ import sys
 import time
 from pathlib import Path
 
-from s3t.ledger import Address, Ledger, PostgresAddress
+from s3t.ledger import Address, PostgresAddress
 from s3t.ledger.locks import needed
-from tests.ledger.world import one_of_many
+from tests.ledger.world import one_of_many, open_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -49,11 +49,11 @@ def main() -> None:
     if action == "open":
         print("begun", flush=True)
         sys.stdin.readline()
-        ledger = Ledger.open(address)
+        ledger = open_ledger(address)
         print(ledger.snapshot().generation)
         ledger.close()
         return
-    ledger = Ledger.open(address)
+    ledger = open_ledger(address)
     if action == "hold":
         with needed(ledger.lock(Path(arguments[0]))):
             print("begun", flush=True)

@@ -4,8 +4,8 @@ import secrets
 
 import pytest
 
-from s3t.ledger import Ledger, PostgresAddress
-from tests.ledger.world import make_ledger
+from s3t.ledger import PostgresAddress
+from tests.ledger.world import make_ledger, open_ledger
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +37,6 @@ def ledger(address):
 @pytest.fixture
 def other(ledger, address):
     """The same ledger, as another process has it open."""
-    ledger = Ledger.open(address)
+    ledger = open_ledger(address)
     yield ledger
     ledger.close()

@@ -54,7 +54,8 @@ def set_back(run: Path) -> None:
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     path = run / "run.json"
     described = json.loads(path.read_text()) | {"format": 1, "version": "0.1.0"}
-    del described["run"], described["ledger"]
+    for name in ("run", "ledger", "recipe_check", "check"):
+        described.pop(name, None)
     path.write_text(json.dumps(described, indent=2))
     (run / "erasures").unlink(missing_ok=True)
     ledger = run / "ledger.sqlite"

@@ -1,11 +1,15 @@
 """What an acceptance takes goes out of use in one transaction, and is remembered."""
 
+import itertools
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from s3t.ledger import Acceptance, Ledger, LogEntry
 from s3t.ledger.state import RequestRow, utc
+from s3t.ledger.statements import chunks, now
 from s3t.partition import Place
 from s3t.stages import Stage
 from tests.ledger.world import (
@@ -16,6 +20,7 @@ from tests.ledger.world import (
     STAGES,
     accept,
     erase,
+    open_ledger,
     row,
     settle,
     states,
@@ -81,7 +86,7 @@ def test_a_group_is_accepted_at_once_each_with_a_generation_of_its_own(ledger, o
         (3, 3, "accepted"),
         (4, 1, "accepted"),
     ]
-    assert len({entry.accepted_at for entry in entries}) == 1
+    assert len({entry.received_at for entry in entries}) == 1
     gone = located(other, 1, 2, 3, 4, 5, subjects=[PERSON])
     assert gone.gone == {token(1): 1, token(3): 2, token(5): 3, token(2): 4, PERSON: 4}
     assert [found.token for found in gone.rows] == [token(4)]
@@ -116,6 +121,11 @@ def test_records_are_found_by_id_and_by_subject_each_once(ledger):
     assert found.gone == {}
 
 
+def test_all_records_of_a_subject_are_found_whoever_names_one_of_them(ledger):
+    for named in ((), (1,), (2,), (1, 2)):
+        assert located(ledger, *named, subjects=[PERSON]).rows == (ROWS[1], ROWS[2])
+
+
 def test_a_subject_is_gone_when_its_last_record_is(ledger):
     accept(ledger, taking(1))
     found = located(ledger, 1, 2, subjects=[PERSON])
@@ -123,6 +133,14 @@ def test_a_subject_is_gone_when_its_last_record_is(ledger):
     accept(ledger, replace(taking(2), tainted={}))
     found = located(ledger, 2, subjects=[PERSON])
     assert (found.rows, found.gone) == ((), {token(2): 2, PERSON: 2})
+
+
+@pytest.mark.parametrize("count", [0, 1, 9_999, 10_000, 10_001, 20_000, 25_000])
+def test_pieces_of_a_statement_hold_every_row_once(count):
+    """A name that falls between two pieces would be unknown, which is a success."""
+    pieces = list(chunks(list(range(count))))
+    assert [*itertools.chain(*pieces)] == list(range(count))
+    assert all(0 < len(piece) <= 10_000 for piece in pieces)
 
 
 @pytest.mark.parametrize("count", [1, 9_999, 25_000])
@@ -187,17 +205,19 @@ def test_states_and_times_come_one_after_the_other(ledger):
         transaction.settle()
     (erased,) = log(ledger, [1])
     assert erased.state == "erased"
-    assert accepted.accepted_at == erased.accepted_at <= erased.effective_at <= erased.erased_at
-    assert erased.effective_at == effective.effective_at
+    assert accepted.accepted_at is None
+    assert accepted.received_at == erased.received_at <= erased.accepted_at <= erased.effective_at <= erased.erased_at
+    assert (erased.accepted_at, erased.effective_at) == (effective.accepted_at, effective.effective_at)
 
 
 def test_an_entry_tells_its_times_in_utc():
-    entry = LogEntry(generation=2, records=1, accepted_at=0.0, effective_at=86400.5, erased_at=None)
+    entry = LogEntry(generation=2, records=1, received_at=0.0, accepted_at=0.25, effective_at=86400.5, erased_at=None)
     assert entry.to_json() == {
         "generation": 2,
         "records": 1,
         "state": "effective",
-        "accepted_at": "1970-01-01T00:00:00.000+00:00",
+        "received_at": "1970-01-01T00:00:00.000+00:00",
+        "accepted_at": "1970-01-01T00:00:00.250+00:00",
         "effective_at": "1970-01-02T00:00:00.500+00:00",
         "erased_at": None,
     }
@@ -219,3 +239,60 @@ def test_a_request_is_known_by_its_key_with_what_it_did(ledger, other):
             content=b"c" * 32, names=2, deleted=4, generations=frozenset({1, 2})
         )
         assert transaction.request(b"K" * 32) is None
+
+
+def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_is(ledger, other):
+    """The commit takes long: a reader that begins meanwhile still sees the record, and began before `accepted_at`."""
+    reads, done = [], threading.Event()
+
+    def read():
+        while not done.is_set():
+            with other.reading() as transaction:
+                began = now(transaction._connection)
+                located = transaction.locate(records=[token(3)], subjects=())
+            reads.append((began, bool(located.rows)))
+            time.sleep(0.001)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with ledger.writing() as transaction:
+            began = now(transaction._connection)
+            transaction.accept([replace(taking(3), waited=5.0)])
+            # What settles must not take the transaction's own deletions for durable.
+            transaction.settle()
+            assert transaction.log([1])[0].accepted_at is None
+            time.sleep(0.2)  # of the disk, before COMMIT
+        settle(other)
+    finally:
+        done.set()
+        reader.join()
+    (entry,) = log(ledger, [1])
+    assert any(found and at > began for at, found in reads)
+    assert [at for at, found in reads if found and at >= entry.accepted_at] == []
+    assert 4 < began - entry.received_at < 6
+    assert entry.received_at <= began < entry.accepted_at <= entry.effective_at
+
+
+def test_a_deletion_that_a_crash_kept_from_being_noted_is_noted_by_the_next(ledger, address):
+    accept(ledger, taking(3))
+    opened = open_ledger(address)  # as after a crash
+    assert log(opened, [1])[0].accepted_at is None
+    settle(opened)
+    assert log(opened, [1])[0].accepted_at is not None
+    noted = log(opened)
+    settle(opened)
+    assert log(ledger) == noted  # once and for all
+    opened.close()
+
+
+def test_times_never_run_backwards_whatever_the_clock_does(ledger, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.transaction.now", lambda connection: 1000.0)
+    accept(ledger, taking(3))
+    monkeypatch.setattr("s3t.ledger.transaction.now", lambda connection: 10.0)
+    with ledger.writing() as transaction:
+        transaction.settle()
+        erase(transaction)
+        transaction.settle()
+    (entry,) = log(ledger, [1])
+    assert entry.received_at == entry.accepted_at == entry.effective_at == entry.erased_at == 1000.0

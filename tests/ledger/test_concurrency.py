@@ -9,10 +9,9 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import StorageError
-from s3t.ledger import Ledger
 from s3t.ledger.locks import needed
 from tests.ledger import another_process
-from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, tokens_since
+from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, open_ledger, tokens_since
 
 pytestmark = pytest.mark.integration
 
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def handles(address):
     """Two, as two open runs have."""
-    opened = [make_ledger_of_many(address), Ledger.open(address)]
+    opened = [make_ledger_of_many(address), open_ledger(address)]
     yield opened
     for ledger in opened:
         ledger.close()
@@ -36,7 +35,7 @@ def accept(ledger, numbers):
 
 
 def assert_nothing_is_lost(address, *, gone):
-    ledger = Ledger.open(address)
+    ledger = open_ledger(address)
     with ledger.reading() as transaction:
         deleted = tokens_since(transaction, 0)
         log = transaction.log()
@@ -45,7 +44,7 @@ def assert_nothing_is_lost(address, *, gone):
     assert sorted(token for tokens in deleted.values() for token in tokens) == sorted(MANY[n].token for n in gone)
     assert [entry.generation for entry in log] == list(range(len(gone) + 1))
     assert all(entry.records == 1 for entry in log[1:])
-    assert [entry.accepted_at for entry in log] == sorted(entry.accepted_at for entry in log)
+    assert [entry.received_at for entry in log] == sorted(entry.received_at for entry in log)
     assert {found.token for found in located.rows} == {found.token for found in MANY} - located.gone.keys()
     assert snapshot.generation == len(gone)
     assert sum(state.losses for state in snapshot.slices.values()) == len(gone)
@@ -126,7 +125,7 @@ def test_a_writer_waits_for_one_that_hangs_only_so_long(address, monkeypatch):
         done, _ = wait([waiting], timeout=20)
         another_process.kill(process)  # in any case: else this test would wait as long
     assert done
-    with pytest.raises(StorageError, match="Another process holds it; run the same command again later"):
+    with pytest.raises(StorageError, match="Wait for the process that holds it, then run the same command again"):
         waiting.result()
     assert accept(ledger, [5]) == [1]
     ledger.close()
@@ -138,7 +137,7 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
     make_ledger_of_many(address).close()
     monkeypatch.setattr("s3t.ledger.engines.BUSY_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
-    ledger, other = Ledger.open(address), Ledger.open(address)
+    ledger, other = open_ledger(address), open_ledger(address)
     taken_at = []
 
     def wait_for_it():
@@ -161,7 +160,7 @@ def test_a_writer_that_hangs_is_thrown_out_and_knows_it(late, schema_of_its_own,
     """By PostgreSQL; else it would keep all hosts from deleting for as long as it hangs."""
     other = make_ledger_of_many(schema_of_its_own)
     monkeypatch.setattr("s3t.ledger.engines.IDLE_TIMEOUT_SECONDS", 1)
-    ledger = Ledger.open(schema_of_its_own)
+    ledger = open_ledger(schema_of_its_own)
 
     def hang():
         with ledger.writing() as transaction:
@@ -170,7 +169,7 @@ def test_a_writer_that_hangs_is_thrown_out_and_knows_it(late, schema_of_its_own,
             if late == "before":
                 transaction.snapshot()
 
-    with pytest.raises(StorageError, match=r"idle-in-transaction timeout.*nothing was changed"):
+    with pytest.raises(StorageError, match=r"idle-in-transaction timeout.*See that the database answers"):
         hang()
     assert accept(ledger, [7]) == [2]  # it may go on
     for opened in (ledger, other):

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from s3t.errors import KeyDestroyedError
 from s3t.ledger import SliceState
 from s3t.stages import Stage
 from tests.ledger.world import (
@@ -47,7 +48,7 @@ def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
     accept(ledger, taking(3))
     with other.writing() as transaction:
         transaction.accept([taking(5), taking(1)])
-        entries = {entry.generation: entry.accepted_at for entry in transaction.log()}
+        entries = {entry.generation: entry.received_at for entry in transaction.log()}
     work = to_erase(ledger)
     assert work.records == {PLACES[0]: {token(1)}, PLACES[1]: {token(3)}, PLACES[2]: {token(5)}}
     assert work.since == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
@@ -62,9 +63,21 @@ def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
 def test_a_slice_waits_since_its_oldest_deletion(ledger):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        first = transaction.log([1])[0].accepted_at
+        first = transaction.log([1])[0].received_at
         transaction.accept([taking(4)])
     assert to_erase(ledger).since == {PLACES[1]: first}
+
+
+def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
+    """A further one puts nothing off, whichever slice it hits; what is erased is waited for no more."""
+    for number in (3, 5, 4):
+        accept(ledger, taking(number))
+    with ledger.reading() as transaction:
+        times = {entry.generation: entry.received_at for entry in transaction.log()}
+    assert ledger.snapshot().pending_since == ledger.snapshot().waiting_since == times[1]
+    with ledger.writing() as transaction:
+        rewrite(transaction, PLACES[1], NEW, [token(3), token(4)])
+    assert ledger.snapshot().pending_since == times[2]
 
 
 def test_records_that_may_wait_are_not_read(ledger):
@@ -72,10 +85,10 @@ def test_records_that_may_wait_are_not_read(ledger):
     for number in (3, 5, 4):
         accept(ledger, replace(taking(number), tainted={}))
     with ledger.reading() as transaction:
-        times = {entry.generation: entry.accepted_at for entry in transaction.log()}
-        before = transaction.to_erase(accepted_by=times[1] - 0.001)
-        between = transaction.to_erase(accepted_by=times[1])
-        after = transaction.to_erase(accepted_by=times[3])
+        times = {entry.generation: entry.received_at for entry in transaction.log()}
+        before = transaction.to_erase(received_by=times[1] - 0.001)
+        between = transaction.to_erase(received_by=times[1])
+        after = transaction.to_erase(received_by=times[3])
     assert before.records == {}
     assert between.records == {PLACES[1]: {token(3), token(4)}}
     assert after.records == between.records | {PLACES[2]: {token(5)}}
@@ -108,6 +121,20 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
     assert state(ledger, 2) == "erased"
     assert ledger.snapshot().waiting_since is None
     assert not ledger.snapshot().dead
+
+
+@pytest.mark.parametrize("left", ["a slice's file", "an artifact", "the walk", "nothing"])
+def test_a_deletion_is_erased_when_nothing_of_it_is_left_anywhere(ledger, left):
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        work = transaction.to_erase()
+        if left != "a slice's file":
+            rewrite(transaction, PLACES[1], NEW, [token(3)])
+        transaction.removed([*work.artifacts][1 if left == "an artifact" else 0 :])
+        if left != "the walk":
+            walk(transaction)
+        transaction.settle()
+    assert state(ledger, 1) == ("erased" if left == "nothing" else "effective")
 
 
 def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
@@ -195,6 +222,17 @@ def test_a_stage_is_not_stored_if_any_slice_of_its_prefix_lost_a_record_meanwhil
         with ledger.writing() as transaction:
             rewrite(transaction, PLACES[1], NEW, [token(3)])
     assert not committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
+    assert put == []
+    assert CHILD not in ledger.snapshot().stages
+
+
+def test_no_stage_is_stored_once_the_key_is_destroyed(ledger, other):
+    """Nobody could delete a record from under it any more."""
+    seen, put = ledger.snapshot().seen(CHILD), []
+    with other.writing() as transaction:
+        transaction.note_key_destroyed()
+    with pytest.raises(KeyDestroyedError):
+        committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
     assert put == []
     assert CHILD not in ledger.snapshot().stages
 

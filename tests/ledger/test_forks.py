@@ -12,9 +12,8 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import ForkedError
-from s3t.ledger import Ledger
 from s3t.ledger.forks import Forks
-from tests.ledger.world import accept, make_ledger, taking
+from tests.ledger.world import accept, make_ledger, open_ledger, taking
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
@@ -66,7 +65,7 @@ def test_what_a_child_writes_stays_when_its_parent_closes(ledger, address):
     opened, closed = Signal(), Signal()
 
     def act():
-        own = Ledger.open(address)
+        own = open_ledger(address)
         assert own.snapshot().generation == 0
         opened.say()
         closed.wait()
@@ -76,7 +75,7 @@ def test_what_a_child_writes_stays_when_its_parent_closes(ledger, address):
         opened.wait()
         ledger.close()
         closed.say()
-    again = Ledger.open(address)
+    again = open_ledger(address)
     assert again.snapshot().generation == 1
     again.close()
 
@@ -85,7 +84,7 @@ def test_a_parent_waits_for_the_rows_that_a_child_still_reads(ledger, address):
     reading, wiped = Signal(), Signal()
 
     def act():
-        own = Ledger.open(address)
+        own = open_ledger(address)
         with own.reading() as transaction:
             assert transaction.log()
             reading.say()
@@ -110,7 +109,7 @@ def test_a_fork_waits_for_other_threads_that_read(ledger, address):
             time.sleep(0.3)
 
     def act():
-        own = Ledger.open(address)
+        own = open_ledger(address)
         accept(own, taking(3))
         assert own.wipe()
         own.close()
@@ -134,7 +133,7 @@ def test_threads_that_write_and_fork_do_not_hold_each_other_up(ledger, address):
     def fork():
         for _ in range(3):
             before = len(written)
-            with child(lambda: Ledger.open(address).confirm()):
+            with child(lambda: open_ledger(address).confirm()):
                 pass
             until = time.monotonic() + 60
             while len(written) == before and time.monotonic() < until:
@@ -153,13 +152,13 @@ def test_threads_that_write_and_fork_do_not_hold_each_other_up(ledger, address):
 def test_a_child_of_a_transaction_is_told_that_it_cannot(ledger, address):
     def act():
         with pytest.raises(ForkedError, match="spawn"):
-            Ledger.open(address)
+            open_ledger(address)
         with child(act_again):  # nor can its own children
             pass
 
     def act_again():
         with pytest.raises(ForkedError, match="spawn"):
-            Ledger.open(address)
+            open_ledger(address)
 
     with ledger.writing() as transaction:
         with child(act):
@@ -228,7 +227,7 @@ def test_one_that_was_dropped_keeps_nothing_open(address):
     gc.collect()
     gc.disable()  # what lies in a cycle stays
     try:
-        ledger = Ledger.open(address)
+        ledger = open_ledger(address)
         ledger.snapshot()
         assert open_files(address)
         del ledger
@@ -242,7 +241,7 @@ def test_a_signal_s_handler_may_fork_while_its_thread_waits_to(ledger, address, 
 
     def refused():
         with pytest.raises(ForkedError):
-            Ledger.open(address)
+            open_ledger(address)
 
     def handle(*_):
         with child(refused):
@@ -262,7 +261,7 @@ def test_a_signal_s_handler_may_fork_while_its_thread_waits_to(ledger, address, 
     try:
         with in_a_thread(read):
             begun.wait()
-            with child(lambda: Ledger.open(address).confirm()):
+            with child(lambda: open_ledger(address).confirm()):
                 pass
     finally:
         signal.signal(signal.SIGUSR1, before)
@@ -289,7 +288,7 @@ def test_a_fork_within_a_transaction_waits_for_no_other_fork(ledger, address, mo
     with in_a_thread(fork_within):
         begun.wait()
         waiting.clear()
-        with child(lambda: Ledger.open(address).confirm()):
+        with child(lambda: open_ledger(address).confirm()):
             pass
     ledger.confirm()
 

@@ -11,7 +11,6 @@ from sqlalchemy import create_engine, text
 from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.schema import metadata
-from s3t.ledger.statements import note
 from tests.ledger.world import (
     PERSON,
     PLACES,
@@ -20,6 +19,7 @@ from tests.ledger.world import (
     accept,
     erase,
     make_ledger,
+    open_ledger,
     states,
     taking,
     token,
@@ -48,7 +48,7 @@ def test_it_is_found_again_as_it_was_left(ledger, address):
     accept(ledger, taking(3))
     left = ledger.snapshot()
     ledger.close()
-    again = Ledger.open(address)
+    again = open_ledger(address)
     assert again.snapshot() == left
     again.close()
 
@@ -76,7 +76,7 @@ def test_one_that_was_closed_is_used_no_more(use, ledger):
 
 def test_a_missing_ledger_is_not_made_anew(address):
     with pytest.raises((IntegrityError, RunFolderError), match="backup"):
-        Ledger.open(address)
+        open_ledger(address)
     if isinstance(address, Path):
         assert not address.exists()
 
@@ -92,7 +92,7 @@ def test_one_that_cannot_be_made_leaves_nothing(address):
     with pytest.raises(StorageError):
         Ledger.create(address, slices=states(twice), records=twice)
     with pytest.raises((IntegrityError, RunFolderError), match="no ledger"):
-        Ledger.open(address)
+        open_ledger(address)
 
 
 def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
@@ -100,7 +100,7 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
     ledger.drop()
     ledger.close()
     with pytest.raises(RunFolderError, match="no ledger"):
-        Ledger.open(schema_of_its_own)
+        open_ledger(schema_of_its_own)
 
 
 def test_files_outside_are_remembered_until_they_are_gone(address):
@@ -158,6 +158,15 @@ def test_a_snapshot_of_what_was_rolled_back_is_never_used(change, ledger):
     assert PLACES[2] not in [place for place, state in undone.slices.items() if state.pending]
 
 
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_a_snapshot_of_what_was_rolled_back_is_none_of_what_another_process_did(change, ledger, other):
+    """Their numbers of changes are the same."""
+    undone = failed(ledger, change)
+    accept(other, taking(5))
+    assert undone.changes == other.snapshot().changes
+    assert ledger.snapshot() == other.snapshot() != undone
+
+
 def failed(ledger, change) -> Snapshot:
     """What a transaction saw that failed in the end."""
     with suppress(KeyError), ledger.writing() as transaction:
@@ -177,8 +186,8 @@ def test_erasure_and_settling_change_snapshots_too(ledger, other):
     assert erased.slices[PLACES[1]] == SliceState(records=1, losses=1, digest="1" * 64, pending=False)
     with ledger.writing() as transaction:
         transaction.settle()
-        accepted = transaction.log([1])[0].accepted_at
-    assert (erased.waiting_since, other.snapshot().waiting_since) == (accepted, None)
+        received = transaction.log([1])[0].received_at
+    assert (erased.waiting_since, other.snapshot().waiting_since) == (received, None)
 
 
 def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
@@ -242,17 +251,17 @@ def test_commits_are_durable_whatever_the_server_prefers(postgres):
     ledger.close()
 
 
-def test_a_damaged_file_is_a_storage_error(tmp_path):
+def test_a_damaged_file_is_told_as_such(tmp_path):
     path = tmp_path / "ledger.sqlite"
     path.write_bytes(b"this is no database, but long enough to be looked at" * 20)
-    with pytest.raises(StorageError, match="ledger refused"):
-        Ledger.open(path)
+    with pytest.raises(IntegrityError, match=r"ledger is damaged \(file is not a database\).*reconcile"):
+        open_ledger(path)
 
 
 def test_a_server_that_does_not_answer_is_a_storage_error(tmp_path):
     address = PostgresAddress.of(f"postgresql://me:hush@/none?host={tmp_path}", run="x")
     with pytest.raises(StorageError, match="database answers") as caught:
-        Ledger.open(address)
+        open_ledger(address)
     assert "hush" not in str(caught.value)
 
 
@@ -260,9 +269,16 @@ def test_a_ledger_holds_tokens_alone(ledger):
     """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
     free_text = {"prefix", "host", "path", "cache", "name"}  # slice numbers; a machine; files outside; a name of ours
-    hashes = {"token", "subject", "request", "content"} | {"digest", "next_digest", "session", "mark"}
+    hashes = {"token", "subject", "request", "content"} | {
+        "digest",
+        "next_digest",
+        "session",
+        "mark",
+        "mac",
+        "manifest",
+    }
     numbers = {"generation", "records", "shard", "slice", "losses", "copies", "names", "deleted", "process", "value"}
-    times = {"accepted_at", "effective_at", "erased_at", "seen_at"}
+    times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 2, request=b"k" * 32)])
@@ -272,7 +288,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
             for found in connection.execute(table.select()).mappings():
                 for name, value in found.items():
                     if isinstance(value, bytes | memoryview):
-                        assert len(value) == width, (table.name, name)
+                        assert len(value) == (16 if name == "mac" else width), (table.name, name)
 
 
 def test_what_was_present_leaves_the_files_with_the_log(tmp_path):
@@ -310,6 +326,30 @@ def test_a_wiped_log_waits_for_a_reader_only_a_moment(tmp_path, monkeypatch):
     ledger.close()
 
 
+def test_the_log_does_not_grow_for_as_long_as_a_ledger_is_open(tmp_path, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.ledger._LONG_LOG_BYTES", 2**16)
+    ledger, sizes = make_ledger(tmp_path / "ledger.sqlite"), []
+    for number in range(40):
+        with ledger.writing() as transaction:
+            transaction.remember([token(100 + 100 * number + one) for one in range(100)], generation=0)
+        sizes.append((tmp_path / "ledger.sqlite-wal").stat().st_size)
+    ledger.close()
+    assert sizes[-1] < 12 * 2**16  # of 29 that were written
+
+
+def test_closing_writes_the_log_back_whoever_else_has_it_open(tmp_path):
+    """SQLite itself does that only for the last one, and hides a failed fsync of it."""
+    path = tmp_path / "ledger.sqlite"
+    ledger = make_ledger(path)
+    with closing(sqlite3.connect(path)) as another:
+        another.execute("SELECT 1 FROM slices").fetchall()
+        accept(ledger, taking(3))
+        ledger.close()
+        (tmp_path / "alone.sqlite").write_bytes(path.read_bytes())
+    with closing(sqlite3.connect(tmp_path / "alone.sqlite")) as alone:
+        assert alone.execute("SELECT max(generation) FROM generations").fetchone() == (1,)
+
+
 def test_dead_rows_leave_the_server(schema_of_its_own):
     ledger = make_ledger(schema_of_its_own)
     accept(ledger, taking(1, 2, 3))
@@ -325,7 +365,7 @@ def test_dead_rows_leave_the_server(schema_of_its_own):
 def test_rows_that_somebody_may_still_read_have_not_left_the_server(schema_of_its_own, monkeypatch):
     """A dump of the database, say: VACUUM leaves them, and says nothing."""
     monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.2)
-    ledger, reader = make_ledger(schema_of_its_own), Ledger.open(schema_of_its_own)
+    ledger, reader = make_ledger(schema_of_its_own), open_ledger(schema_of_its_own)
     with reader.reading() as transaction:
         transaction.log()
         accept(ledger, taking(1, 2, 3))
@@ -341,7 +381,7 @@ def test_rows_that_others_change_meanwhile_keep_nobody_from_wiping(schema_of_its
     ledger, done = make_ledger(schema_of_its_own), threading.Event()
 
     def work():
-        with closing(Ledger.open(schema_of_its_own)) as other:
+        with closing(open_ledger(schema_of_its_own)) as other:
             while not done.is_set():
                 with other.writing() as transaction:
                     transaction._connection.execute(schema.slices.update().values(digest=schema.slices.c.digest))
@@ -363,7 +403,7 @@ def test_a_note_is_no_snapshot(ledger):
     with ledger.writing() as transaction:
         transaction.note_request(b"k" * 32, content=b"c" * 32, names=1, deleted=0)
         transaction.remember([token(99)], generation=0)
-        assert note(transaction._connection, "no such name") == 0
+        assert transaction._rows.note("no such name") == 0
     assert ledger.snapshot() is first
 
 
@@ -374,3 +414,17 @@ def test_what_is_in_use_when_it_is_closed_is_closed_when_it_is_given_back(ledger
         ledger.close()
     with pytest.raises(Exception, match="closed"):
         connection.cursor().execute("SELECT 1")
+
+
+def test_deletions_are_known_by_marks_their_own_and_those_taken_over(ledger, other):
+    accept(ledger, taking(3))
+    accept(ledger, taking(5))
+    with other.writing() as transaction:
+        marks = transaction.marks()
+        assert (list(marks), marks[0], len({marks[1], marks[2], ""})) == ([0, 1, 2], "", 3)
+        assert transaction.foreign_marks() == set()
+        transaction.note_foreign([("aa", 1), ("bb", 1)])
+        transaction.note_foreign([("bb", 1), ("cc", 3)])
+    with ledger.reading() as transaction:
+        assert transaction.foreign_marks() == {("aa", 1), ("bb", 1), ("cc", 3)}
+        assert transaction.marks() == marks

@@ -8,10 +8,10 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import StorageError
-from s3t.ledger import Ledger, PostgresAddress
+from s3t.ledger import PostgresAddress
 from s3t.ledger.locks import held, needed
 from tests.ledger import another_process
-from tests.ledger.world import make_ledger
+from tests.ledger.world import make_ledger, open_ledger
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_it_is_free_for_others_in_the_very_moment(lock, other, path):
 
 
 def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
-    ledgers = [make_ledger(schema_of_its_own), Ledger.open(schema_of_its_own)]
+    ledgers = [make_ledger(schema_of_its_own), open_ledger(schema_of_its_own)]
     lock, strangers = (ledger.lock(path) for ledger in ledgers)
     with needed(lock):
         ours = lock._connection.execute(text("SELECT pg_backend_pid()")).scalar_one()

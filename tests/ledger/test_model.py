@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
 from s3t.partition import Place
 from s3t.stages import Stage
-from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, rewrite, token, walk
+from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
 
 SESSIONS = [Session(), Session(host="another-host", process=1)]
 
@@ -44,6 +44,8 @@ class Model:
     walked: int = 0
     """The generation up to which all places were gone through."""
     made: int = 0
+    durable: int = 0
+    """The generation before the transaction: what is accepted in it is durable after it."""
 
     def __post_init__(self) -> None:
         counts = Counter()
@@ -85,7 +87,7 @@ class Model:
     def settle(self) -> None:
         for number, (records, state) in self.log.items():
             moved = all(at >= number for at in self.sessions.values())
-            if state == "accepted" and moved:
+            if state == "accepted" and moved and number <= self.durable:
                 state = "effective"
             left = [made for _, made in self.pending.values()] + list(self.dead.values())
             if state == "effective" and number not in left and number <= self.walked:
@@ -158,8 +160,8 @@ def check(ledger: Ledger, model: Model) -> Snapshot:
     assert {found for tokens in work.records.values() for found in tokens} == model.pending.keys()
     assert work.artifacts == model.dead.keys()
     assert snapshot.dead == bool(model.dead)
-    waiting = [entry.accepted_at for entry in log if model.log[entry.generation][1] != "erased"]
-    assert snapshot.waiting_since == (waiting[0] if waiting else None)
+    waiting = [entry.received_at for entry in log if model.log[entry.generation][1] != "erased"]
+    assert snapshot.waiting_since == min(waiting, default=None)
     return snapshot
 
 
@@ -177,7 +179,7 @@ def test_any_schedule_leaves_what_a_dictionary_would_hold(kind, transactions, re
     address = folder / "ledger.sqlite"
     if kind == "postgres":
         address = PostgresAddress.of(request.getfixturevalue("database"), run=f"model_{folder.name.lower()}")
-    handles = [make_ledger(address), Ledger.open(address)]
+    handles = [make_ledger(address), open_ledger(address)]
     try:
         follow(handles, transactions)
     finally:
@@ -192,6 +194,7 @@ def follow(handles, transactions) -> None:
     for steps, handle, fails in transactions:
         expected = copy.deepcopy(model)
         with suppress(UndoneError):
+            expected.durable = model.generation
             with handles[handle].writing() as transaction:
                 for step in steps:
                     change(transaction, expected, step)

@@ -58,6 +58,36 @@ def refused(monkeypatch, method):
         yield
 
 
+def test_it_has_moved_when_what_a_deletion_overtook_has_stopped_and_not_before(presence, other):
+    with presence.working(presence._ledger.snapshot(), lambda later: later.generation == 0) as work:
+        accept(other, taking(3))
+        presence.look()
+        assert work.overtaken
+        assert (behind(other, 1), state(other)) == (1, "accepted")
+    assert (behind(other, 1), state(other)) == (0, "effective")
+
+
+def test_what_a_computation_puts_into_memory_at_last_is_let_go_of_before_it_has_moved(ledger, other, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 1000.0)
+    told = []
+    presence = Presence(ledger, moved=lambda snapshot: told.append((snapshot.generation, state(other))))
+    with presence.working(ledger.snapshot(), lambda later: later.generation == 0):
+        accept(other, taking(3))
+        presence.look()
+        assert told == [(1, "accepted")]  # and here something is put back
+    assert told == [(1, "accepted")] * 2
+    assert state(other) == "effective"
+    presence.close()
+
+
+def test_a_deletion_that_came_before_the_session_was_known_stops_its_first_computation(presence, other):
+    """It did not wait for a session that it could not see."""
+    before = presence._ledger.snapshot()
+    accept(other, taking(3))
+    with pytest.raises(Overtaken):
+        presence.working(before, lambda later: later.generation == 0).__enter__()
+
+
 def test_a_claim_that_could_not_be_given_back_is_given_back_later(presence, other, monkeypatch):
     """The session lives on as a server: nobody would bury it, and others would wait for the stage for ever."""
     with working(presence):

@@ -167,10 +167,10 @@ def test_settling_twenty_thousand_that_wait_to_be_erased_is_quick(ledger):
     with ledger.writing() as transaction:
         made = transaction.accept([taking()] * 20_000)
         rows = [{"token": token(1_000 + number), "shard": 0, "slice": 0, "generation": number} for number in made]
-        transaction._connection.execute(insert(tables.erasing_records), rows)
-    started = time.perf_counter()
+        transaction._rows.insert(tables.erasing_records, rows)
+    started = time.process_time()  # of SQLite all the work; ten seconds where each looks through all the others
     settle(ledger)
-    assert time.perf_counter() - started < 3  # a fiftieth of a second; ten where each looks through all the others
+    assert time.process_time() - started < 3
     assert state(ledger, made[-1]) == "effective"
 
 

@@ -12,6 +12,8 @@ PERSON = b"p" * 32
 """Who owns records 1 and 2."""
 PLACES = (Place(0, 0), Place(0, 1), Place(1, 0))
 STAGES = {Stage(0, (0,)): "k0", Stage(0, (1,)): "k1", Stage(0, (1, 0)): "k10", Stage(1, (0,)): "k2"}
+KEY = b"k" * 32
+"""Of the rows' checks."""
 OLD, NEW = "0" * 64, "1" * 64
 """Digests."""
 
@@ -47,10 +49,17 @@ def states(rows: Iterable[RecordRow], places: Iterable[Place] = PLACES) -> dict[
 
 def make_ledger(address: Address) -> Ledger:
     slices = states(ROWS.values())
-    ledger = Ledger.create(address, slices=slices, records=ROWS.values())
+    ledger = Ledger.create(address, slices=slices, records=ROWS.values(), key=KEY)
     with ledger.writing() as transaction:
         for stage, key in STAGES.items():
             assert transaction.commit_stage(stage, key, seen=seen_by(slices, stage), put=lambda: None)
+    return ledger
+
+
+def open_ledger(address: Address) -> Ledger:
+    """As another process has it open."""
+    ledger = Ledger.open(address)
+    ledger.check_rows(KEY)
     return ledger
 
 
@@ -122,4 +131,4 @@ def one_of_many(number: int) -> Acceptance:
 
 
 def make_ledger_of_many(address: Address) -> Ledger:
-    return Ledger.create(address, slices=states(MANY, [Place(0, 0), Place(1, 0)]), records=MANY)
+    return Ledger.create(address, slices=states(MANY, [Place(0, 0), Place(1, 0)]), records=MANY, key=KEY)

@@ -23,7 +23,7 @@ def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, tex
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         run.train()
         run.delete(records=["r3"])
-        assert len(run.predict(table).label) == 24
+        assert len(run.predict(table).predicted) == 24
         run.repair()
         assert run.audit(replay=2).ok
 

@@ -163,3 +163,14 @@ def test_prefixes_that_do_not_fit_are_refused_at_once():
     with pytest.raises(PlanningError) as caught:
         forecast([[(0, 0)], [(2,)]], Deletions.uniform(3, 2))
     assert len(caught.value.problems) == 3
+
+
+def test_at_least_one_deletion_is_needed_and_people_see_so_many_digits_as_are_meant():
+    for records in (None, np.array([[5, 5, 5, 5]]), np.array([[1, 1, 1, 1]])):
+        ahead = forecast([[(0, 1, 2, 3)]], Deletions(probabilities=np.full((1, 4), 0.25), records=records))
+        assert ahead.depth_falls_below[4] >= 1
+        shown = ahead.to_json()
+        assert shown["depth_falls_below"]["4"] == 1.0
+        assert all(len(str(value)) <= 8 for value in shown["depth_falls_below"].values())
+    alone = Deletions(probabilities=np.array([[1.0]]), records=np.array([[5]]))
+    assert forecast([[(0,)]], alone).next_shard_dies == 1.0

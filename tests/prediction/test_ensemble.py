@@ -88,8 +88,12 @@ def test_images_answer_as_member_by_member(adapter, image_model):
     "adapter", [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}], ids=str
 )
 def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
+    """How far two ways of rounding lie apart depends on the processor; which is nearer to the truth does not."""
+    truth = World(text_model, precision="float32", adapter=adapter).plain()
     world = World(text_model, precision="bfloat16", adapter=adapter)
-    assert_close(world.logits(), world.plain(), tolerance=0.02)
+    found, plain = (np.sqrt(np.mean((logits - truth) ** 2)) for logits in (world.logits(), world.plain()))
+    assert 0 < found <= 1.1 * plain
+    assert plain < 0.02
 
 
 @pytest.mark.parametrize(

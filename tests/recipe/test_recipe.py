@@ -137,6 +137,28 @@ def test_an_unknown_field_is_refused_in_every_part(part):
     assert only_problem_of(**{part: inner}) == f"{part}.tpyo: no such field; see docs/recipe.md for the names"
 
 
+@pytest.mark.parametrize(
+    ("wrong", "meant"),
+    [
+        ({"training": {"epoch": 3}}, "training.epoch: no such field; did you mean training.epochs?"),
+        ({"epochs": 3}, "epochs: no such field; did you mean training.epochs?"),
+        ({"lables": ["a", "b"]}, "lables: no such field; did you mean labels?"),
+        (
+            {"partition": {"group": {"colum": "age"}}},
+            "partition.group.colum: no such field; did you mean partition.group",
+        ),
+    ],
+)
+def test_a_field_that_is_like_one_is_told_which(wrong, meant):
+    with pytest.raises(RecipeError) as caught:
+        recipe_from(content(**wrong))
+    assert any(problem.startswith(meant) for problem in caught.value.problems), caught.value.problems
+
+
+def test_a_selector_that_is_like_one_is_told_which():
+    assert only_problem_of(sequences={"selector": "survivl"}).endswith("did you mean survival?")
+
+
 def test_labels_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path):
     path = tmp_path / "recipe.yaml"
     text = "task: text-classification\nbase_model: m\ncolumns: {text: text}\nlabels: [%s]\n"
@@ -185,7 +207,7 @@ def test_the_budget_may_reach_the_number_of_orders_and_not_exceed_it(slices):
 
 
 def test_a_selector_that_does_not_exist_is_refused_with_those_that_do():
-    assert "choose one of bms, conditional, cyclic" in only_problem_of(sequences={"selector": "clever"})
+    assert "choose one of survival, cyclic, cyclic-adjacent" in only_problem_of(sequences={"selector": "clever"})
 
 
 @pytest.mark.parametrize("init", ["pissa", "pissa_niter_16", "olora", "loftq", "PiSSA"])
@@ -360,3 +382,43 @@ def test_a_key_that_is_given_twice_is_refused(tmp_path):
     path.write_text("task: text-classification\nsequences: {budget: 1, budget: 2}\n")
     with pytest.raises(RecipeError, match="'budget' is given twice"):
         load_recipe(path)
+
+
+BAD_YAML = {
+    "nested too deeply": "task: " + "[" * 5000 + "]" * 5000,
+    "aliases": "\n".join(
+        ["a0: &a0 [1.0]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)), "prior: *a9"]
+    ),
+    "an alias of itself": "labels: &x [*x]",
+    "a date that cannot be": "task: 2024-99-99",
+    "is not YAML": '!!int ""',
+    "is not YAML: ": "!!timestamp soon",
+    "a number or a date": "task: " + "7" * 5000,
+    "holds no fields": "",
+    "not UTF-8 text": b"task: \xff",
+}
+
+
+@pytest.mark.parametrize("what", BAD_YAML)
+def test_a_file_that_makes_no_recipe_is_refused_in_a_sentence(what, tmp_path):
+    content = BAD_YAML[what]
+    (tmp_path / "recipe.yaml").write_bytes(content if isinstance(content, bytes) else content.encode())
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(tmp_path / "recipe.yaml")
+    (problem,) = caught.value.problems
+    assert {"an alias of itself": "aliases"}.get(what, what).replace(":  ", ": ").strip(": ") in problem
+
+
+def test_an_alias_that_names_a_value_is_taken(tmp_path):
+    fields = "task: text-classification\nbase_model: m\nlabels: [a, b]\ncolumns: {id: &x id, text: t, label: l}\n"
+    (tmp_path / "recipe.yaml").write_text(f"{fields}revision: *x\n")
+    assert load_recipe(tmp_path / "recipe.yaml").revision == "id"
+
+
+def test_a_recipe_that_is_far_too_long_or_no_file_is_not_read(tmp_path, monkeypatch):
+    with pytest.raises(RecipeError, match="no regular file"):
+        load_recipe("/dev/zero")
+    monkeypatch.setattr("s3t.recipe.loading.MOST_BYTES", 10**6)
+    (tmp_path / "recipe.yaml").write_text("#" * (10**6 + 1))
+    with pytest.raises(RecipeError, match="longer than 1 MB"):
+        load_recipe(tmp_path / "recipe.yaml")

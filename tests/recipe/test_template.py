@@ -31,7 +31,7 @@ def test_a_template_is_filled_from_its_columns():
     rows = ingest(TABLE, recipe).rows
     assert rows["text"].to_pylist() == ["it rained {what} effect?", "it was {dry} {what} cause?"]
     assert rows["text_pair"].to_pylist() == ["wet or effect", "sun or cause"]
-    inputs, ids = ingest_inputs(TABLE.to_dict("records"), recipe)
+    inputs, ids, _ = ingest_inputs(TABLE.to_dict("records"), recipe)
     assert (inputs["text"].to_pylist(), ids) == (rows["text"].to_pylist(), ["1", "2"])
 
 
@@ -66,7 +66,7 @@ def test_columns_and_cells_that_are_missing_are_named():
 
 def test_texts_alone_cannot_fill_a_template():
     recipe = recipe_from(recipe_of(text="{premise} {question}"))
-    with pytest.raises(s3t.DataError, match="pass rows that have its columns"):
+    with pytest.raises(s3t.DataError, match="pass rows that have them"):
         ingest_inputs(["it rained"], recipe)
 
 

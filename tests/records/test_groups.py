@@ -115,7 +115,7 @@ def test_an_empty_group_is_named_by_row(empty):
 def test_a_group_outside_those_declared_is_named_by_row_with_the_remedy():
     (problem,) = problems_of(frame(["1", "2", "2"]))
     assert problem == (
-        "rows 1, 2: group '2' (column 'age') is outside the declared groups; declare it in partition.group or correct "
+        "rows 1, 2: the group (column 'age') is outside the declared groups; declare it in partition.group or correct "
         "the row"
     )
 
@@ -125,7 +125,7 @@ def test_all_records_of_a_subject_have_one_group():
     assert ingest(frame(["1", "02", "1"], person=["p", None, "p"]), people).rows.num_rows == 3
     (problem,) = problems_of(frame(["1", "02", "02"], person=["p", None, "p"]), people)
     assert problem == (
-        "row 2: subject 'p' has group '02' here and '1' in row 0; what belongs together lies in one slice, so give it "
+        "row 2: the subject has another group here than in row 0; what belongs together lies in one slice, so give it "
         "one group"
     )
 
@@ -134,14 +134,15 @@ def test_identical_rows_without_an_id_have_one_group():
     same = {"text": ["one"] * 3, "label": ["a"] * 3}
     assert len(set(ingest(frame(["1", "1", "1"], **same), recipe()).rows["record"].to_pylist())) == 1
     (problem,) = problems_of(frame(["1", "1", "02"], **same), recipe())
-    assert problem.startswith("row 2: the same record has group '02' here and '1' in row 0")
+    assert problem.startswith("row 2: the same record has another group here than in row 0")
 
 
 def test_all_problems_of_groups_are_told_at_once_beside_others():
     table = frame(["1", None, "?"], text=["one", None, "three"], person=["p", "p", "p"])
     table.loc[3] = ["x", "four", "zzz", "02", "p"]
     problems = problems_of(table, recipe(id="id", subject="person"))
-    for part in ("is empty; give every record one", "group '?'", "subject 'p'", "needs text", "duplicate", "'zzz'"):
+    parts = ("(column 'age') is empty", "the group (column 'age') is outside", "the subject", "needs text", "duplicate")
+    for part in (*parts, "the label"):
         assert sum(part in problem for problem in problems) == 1, part
 
 

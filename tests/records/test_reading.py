@@ -16,7 +16,7 @@ ROWS = [
     {"id": "NA", "text": "äöü 漢字", "label": "null"},
     {"id": "12", "text": " spaces ", "label": "b"},
 ]
-TEXT = ("id", "text", "label")
+USED = {"id": "name", "text": "text", "label": "category"}
 
 
 def csv_file(folder):
@@ -61,24 +61,24 @@ def written(folder, name, content):
 
 def error_of(data):
     with pytest.raises(DataError) as caught:
-        read_data(data, text_columns=TEXT)
+        read_data(data, columns=USED)
     assert caught.value.where in str(caught.value)
     return caught.value
 
 
 @pytest.mark.parametrize("form", FORMS)
 def test_every_form_gives_the_same_rows(form, tmp_path):
-    assert read_data(FORMS[form](tmp_path), text_columns=TEXT).rows.to_pylist() == ROWS
+    assert read_data(FORMS[form](tmp_path), columns=USED).rows.to_pylist() == ROWS
 
 
 def test_an_id_of_a_csv_file_stays_text_where_it_is_asked_to(tmp_path):
     path = written(tmp_path, "x.csv", "id,score\n007,1.5\n")
-    assert read_data(path, text_columns=("id",)).rows.to_pylist() == [{"id": "007", "score": 1.5}]
+    assert read_data(path, columns={"id": "name", "score": "number"}).rows.to_pylist() == [{"id": "007", "score": 1.5}]
 
 
 def test_paths_may_be_strings_and_suffixes_in_capitals(tmp_path):
     path = csv_file(tmp_path).rename(tmp_path / "rows.CSV")
-    table = read_data(str(path), text_columns=TEXT)
+    table = read_data(str(path), columns=USED)
     assert table.rows.to_pylist() == ROWS
     assert table.where == str(path)
     assert table.folder == tmp_path
@@ -87,7 +87,7 @@ def test_paths_may_be_strings_and_suffixes_in_capitals(tmp_path):
 @pytest.mark.parametrize("form", ["csv", "json lines", "parquet"])
 def test_reading_leaves_no_copy(form, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    read_data(FORMS[form](tmp_path), text_columns=TEXT)
+    read_data(FORMS[form](tmp_path), columns=USED)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -134,7 +134,12 @@ def test_a_file_that_is_not_utf8_is_refused(tmp_path, name, content):
 
 
 def test_a_csv_file_with_a_ragged_row_is_refused(tmp_path):
-    assert "Expected 3 columns" in error_of(written(tmp_path, "x.csv", "id,text,label\n1,x\n2,y,a\n")).problems[0]
+    path = written(tmp_path, "x.csv", "id,text,label\n1,x\n2,y,a\n3,z, b,a\n4\n")
+    assert [problem.partition(";")[0] for problem in error_of(path).problems] == [
+        "line 2: the row has 2 cells and the header 3",
+        "line 4: the row has 4 cells and the header 3",
+        "line 5: the row has 1 cells and the header 3",
+    ]
 
 
 def test_an_empty_csv_file_is_refused(tmp_path):
@@ -143,17 +148,26 @@ def test_an_empty_csv_file_is_refused(tmp_path):
 
 def test_a_number_too_big_for_arrow_is_text_not_a_crash(tmp_path):
     path = written(tmp_path, "x.jsonl", '{"id": 1180591620717411303424}\n{"id": 7}\n')
-    assert read_data(path).rows["id"].to_pylist() == ["1180591620717411303424", "7"]
+    assert read_data(path, columns=USED).rows["id"].to_pylist() == ["1180591620717411303424", "7"]
 
 
 def test_a_json_column_of_mixed_types_is_text_as_single_values_are(tmp_path):
-    path = written(tmp_path, "x.jsonl", '{"id": "x"}\n{"id": 7.0}\n{"id": 7}\n{"id": true}\n{"id": null}\n{}\n')
-    assert read_data(path).rows["id"].to_pylist() == ["x", "7", "7", "true", None, None]
+    values = '"x"', "7", "null", "7.0", "true"
+    lines = [f'{{"id": {value}, "label": {value}}}' for value in values]
+    path = written(tmp_path, "names.jsonl", "\n".join(lines[:3]))
+    assert read_data(path, columns=USED).rows["id"].to_pylist() == ["x", "7", None]
+    path = written(tmp_path, "x.jsonl", "\n".join([*lines, "{}"]))
+    columns = {"label": "category"}
+    assert read_data(path, columns=columns).rows["label"].to_pylist() == ["x", "7", None, "7", "true", None]
+    assert [problem.partition(";")[0] for problem in error_of(path).problems] == [
+        "line 4: column 'id' holds a value of type float beside others",
+        "line 5: column 'id' holds a value of type bool beside others",
+    ]
 
 
 def test_half_a_surrogate_pair_is_refused_by_row_and_column(tmp_path):
     path = written(tmp_path, "x.jsonl", '{"id": "x"}\n{"id": "\\ud800"}\n')
-    assert "row 1: column 'id'" in error_of(path).problems[0]
+    assert "line 2: column 'id'" in error_of(path).problems[0]
 
 
 def test_a_frame_with_a_column_of_mixed_types_is_refused():
@@ -163,6 +177,13 @@ def test_a_frame_with_a_column_of_mixed_types_is_refused():
 @pytest.mark.parametrize("data", [[{"id": 1}], {"id": [1]}, 7, None])
 def test_what_is_no_data_is_refused_with_what_may_be_passed(data):
     assert "datasets.Dataset" in error_of(data).problems[0]
+
+
+def test_a_ragged_row_that_is_not_utf8_is_told_once_and_nothing_is_printed(tmp_path, capfd):
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"id,text\nr1,a\nr2,b,\xff\xfe\n")
+    assert error_of(path).problems == ("is not UTF-8 text in line 3; save it as UTF-8",)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
@@ -179,9 +200,21 @@ def test_requests_are_records_and_subjects_once_each_without_empty_cells(tmp_pat
 
 
 def test_requests_without_either_column_are_refused_with_the_columns_there_are(tmp_path):
-    with pytest.raises(DataError, match="needs a column 'record' or 'subject'; it has 'id'"):
+    with pytest.raises(DataError, match="needs a column 'record' or 'subject' \\(the only column has another name"):
         read_requests(written(tmp_path, "x.csv", "id\n1\n"))
 
 
 def test_a_column_of_requests_that_occurs_twice_counts_twice(tmp_path):
     assert read_requests(written(tmp_path, "x.csv", "record,record\nr1,r2\n")) == (("r1", "r2"), ())
+
+
+def test_a_column_whose_name_is_no_text_is_named_by_row(tmp_path):
+    path = written(tmp_path, "rows.jsonl", '{"id": "a"}\n{"id": "b", "\\ud800": "w1"}\n')
+    with pytest.raises(DataError, match="line 2 has a key that holds half a surrogate pair"):
+        read_data(path, columns=USED)
+
+
+def test_a_number_of_five_thousand_digits_is_named_by_line(tmp_path):
+    path = written(tmp_path, "rows.jsonl", '{"id": 1}\n{"id": ' + "7" * 5000 + "}\n")
+    with pytest.raises(DataError, match="line 2 holds a number of too many digits"):
+        read_data(path, columns=USED)

@@ -1,5 +1,7 @@
 """Slice files: ordered by keyed hash, digested under the secret, and rewritten without a byte of who left."""
 
+import struct
+
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
@@ -152,6 +154,30 @@ def test_the_digest_depends_on_the_secret_the_rows_and_their_order():
         slice_digest(table([]), SECRET),
     }
     assert len(digests) == 7
+
+
+def test_the_digest_changes_with_any_cell():
+    """Of every column: a label that was flipped is another slice."""
+    rows = table(["x", "y"], subjects=["p", "q"])
+    digests = {slice_digest(rows, SECRET)}
+    for at, name in enumerate(rows.column_names):
+        changed = [*rows[name].to_pylist()[:-1], "another"]
+        digests.add(slice_digest(rows.set_column(at, name, pa.array(changed)), SECRET))
+    assert len(digests) == 1 + len(rows.column_names)
+
+
+def test_the_digest_tells_types_apart_and_no_cell_runs_into_the_next():
+    """A text, a file and a number of the same bytes, and the same letters cut elsewhere."""
+    contents = [
+        {"label": [b"12345678"], "text": ["c"]},
+        {"label": ["12345678"], "text": ["c"]},
+        {"label": struct.unpack(">d", b"12345678"), "text": ["c"]},
+        {"label": ["xsy"], "text": ["z"]},  # s marks a text
+        {"label": ["x"], "text": ["ysz"]},
+        {"label": [None], "text": ["c"]},
+        {"label": [""], "text": ["c"]},
+    ]
+    assert len({slice_digest(pa.table(content), SECRET) for content in contents}) == len(contents)
 
 
 def test_the_digest_does_not_depend_on_the_order_of_columns_or_on_chunks():

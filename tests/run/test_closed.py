@@ -9,6 +9,7 @@ from sqlalchemy import select
 import s3t
 from s3t.ledger import schema
 from s3t.partition import Place
+from s3t.run.lazy_workshop import LazyWorkshop
 from tests import tiny
 
 pytestmark = pytest.mark.integration
@@ -71,10 +72,10 @@ def test_one_that_is_dropped_is_waited_for_no_more(trained):
 def test_a_model_that_is_let_go_of_just_when_a_deletion_comes_is_no_error(trained, monkeypatch):
     """Another thread closes the run."""
     snapshot, loaded = trained._ledger.snapshot(), []
-    monkeypatch.setattr(s3t.Run, "_loaded", property(lambda run: loaded.pop(0)), raising=False)
-    workshop = trained.__dict__["_loaded"]
+    workshop = trained._workshop()
+    monkeypatch.setattr(LazyWorkshop, "_made", property(lambda lazy: loaded.pop(0)), raising=False)
     for act in (
-        lambda: trained._forget_stale(snapshot),
+        lambda: trained._loaded.forget_stale(snapshot),
         lambda: trained._parts.eraser.forget([Place(0, 0)]),
     ):
         loaded[:] = [workshop, None]

@@ -122,7 +122,7 @@ def test_an_extended_run_survives_more(trained):
     alive = [order for order in orders_of(trained)[place.shard] if order[-1] == place.slice]
     assert len(alive) == 2
     assert report.status.inventory.serving(place.shard) == Serving(order=alive[0], depth=2)
-    assert len(trained.predict(TEXTS).label) == 2
+    assert len(trained.predict(TEXTS).predicted) == 2
 
 
 def test_the_budget_of_the_recipe_is_the_present_one_and_the_file_is_the_one_of_init(trained):
@@ -143,10 +143,10 @@ def test_a_budget_that_is_no_whole_number_is_refused(budget, trained):
         trained.extend(budget=budget)
 
 
-@pytest.mark.parametrize("budget", [-1, 2, 3, 7])
+@pytest.mark.parametrize("budget", [-1, 2, 7])
 def test_a_budget_that_cannot_be_changes_nothing(budget, trained):
     described, artifacts = tiny.all_files(trained.path)["run.json"], tiny.artifacts(trained.path)
-    with pytest.raises(s3t.InputError, match=r"is not above|exceeds 3! = 6"):
+    with pytest.raises(s3t.InputError, match=r"is below|exceeds 3! = 6"):
         trained.extend(budget=budget)
     assert tiny.all_files(trained.path)["run.json"] == described
     assert tiny.artifacts(trained.path) == artifacts
@@ -270,7 +270,7 @@ def test_every_open_handle_notices_added_orders(trained):
         report = trained.delete(records=["r3"])
         assert report.status.to_json() == other.status().to_json()
         assert trained.predict(TEXTS).members == other.predict(TEXTS).members
-        with pytest.raises(s3t.InputError, match="4 is not above the present budget of 6"):
+        with pytest.raises(s3t.InputError, match="4 is below the present budget of 6"):
             trained.extend(budget=4)
         trained.repair()
         assert other.status().missing == 0
@@ -359,9 +359,7 @@ def test_killed_at_any_point_a_run_has_the_old_orders_or_the_new_ones(point, tra
             reopened.extend(budget=6)
         else:
             assert reopened.status().missing == 12
-            with pytest.raises(s3t.InputError, match="s3t train"):
-                reopened.extend(budget=6)
-            assert len(reopened.train().stages) == 12
+            assert len(reopened.extend(budget=6).stages) == 12  # the same command goes on
         assert reopened.recipe.budget == 6
         assert reopened.audit(replay=1).ok
         assert reopened.status().to_json() == trained.status().to_json()

@@ -86,7 +86,7 @@ def grouped(text_model, tmp_path):
 
 def test_answers_and_measurements_need_no_group(grouped):
     table = tiny.text_table()
-    assert len(grouped.predict(table).label) == len(table)
+    assert len(grouped.predict(table).predicted) == len(table)
     assert grouped.evaluate(table).n == len(table)
 
 
@@ -113,6 +113,6 @@ def test_the_hash_of_content_finds_a_record_in_its_groups_slice(text_model, tmp_
 def test_wrong_groups_are_told_before_anything_is_written(text_model, tmp_path):
     table = grouped_table()
     table.loc[3, "band"] = "unheard of"
-    with pytest.raises(s3t.DataError, match="row 3: group 'unheard of'"):
+    with pytest.raises(s3t.DataError, match="row 3: the group"):
         s3t.Run.create(tmp_path / "run", recipe=grouped_recipe(text_model), data=table)
     assert list(tmp_path.iterdir()) == []

@@ -151,7 +151,7 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
         with pytest.raises(s3t.NoLiveShardError, match="s3t repair"):
             run.predict(tiny.text_table())
         run.repair()
-        assert len(run.predict(tiny.text_table()).label) == 24
+        assert len(run.predict(tiny.text_table()).predicted) == 24
 
 
 def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
@@ -294,7 +294,7 @@ def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_sur
         assert [member.prefix for member in left.members if member.shard == 0] == [(1, 2), (2,)]
         again = run.predict(table, prefixes=left.members)
         assert (again.logits == left.logits).all()
-        assert again.label == left.label
+        assert again.predicted == left.predicted
 
 
 @pytest.mark.integration

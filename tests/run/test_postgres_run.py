@@ -1,6 +1,7 @@
 """A run whose ledger is in PostgreSQL does what one with SQLite does, byte for byte."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -154,3 +155,31 @@ def test_a_connection_lost_when_the_ledger_was_made_leaves_none(recipe, url, tmp
 def schemas(url):
     with psycopg.connect(url.replace("+psycopg", "")) as connection:
         return {name for (name,) in connection.execute("SELECT nspname FROM pg_namespace").fetchall()}
+
+
+def test_a_clone_has_a_schema_of_its_own_and_so_has_a_copy_that_is_adopted(recipe, tmp_path):
+    run, clone, copy = tmp_path / "run", tmp_path / "clone", tmp_path / "copy"
+    with s3t.Run.create(run, recipe=recipe, data=tiny.text_table()) as made:
+        made.train()
+        made.delete(records=["r1"])
+    shutil.copytree(run, copy)
+    with s3t.Run.open(copy) as opened:
+        assert opened.predict(["w1"]).generation == 1
+        with pytest.raises(s3t.MovedError, match="is a copy of the run"):  # it has the run's own ledger
+            opened.delete(records=["r2"])
+    with s3t.Run.open(run) as opened:
+        opened.delete(records=["r2"])
+    with s3t.Run.clone(run, clone) as cloned, s3t.Run.adopt(copy) as adopted, s3t.Run.open(run) as opened:
+        for other, record in ((cloned, "r3"), (adopted, "r4"), (opened, "r5")):
+            assert not any(found.present for found in other.locate(records=["r1", "r2"]))
+            assert other.delete(records=[record]).state == "erased"
+        asked = ["r3", "r4", "r5"]
+        seen = [[found.present for found in other.locate(records=asked)] for other in (cloned, adopted, opened)]
+        assert seen == [[False, True, True], [True, False, True], [True, True, False]]
+        for other in (cloned, adopted, opened):
+            other.repair()
+            assert other.audit(replay=1).ok
+    for folder, record in ((clone, "r3"), (copy, "r4"), (run, "r5")):
+        gone = tiny.text_table().set_index("id").text[["r1", "r2", record]]
+        for text in (text for text in gone if len(text.split()) > 2):
+            assert not any(text.encode() in content for content in tiny.all_files(folder).values())

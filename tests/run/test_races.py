@@ -1,10 +1,12 @@
 """Deletion while something else is going on: training, prediction, an audit, another thread, a full disk."""
 
 import threading
+import time
 
 import numpy as np
 import pytest
 import torch
+from sqlalchemy import event
 
 import s3t
 from s3t.deletion.request import Request
@@ -78,7 +80,7 @@ def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypat
                 other.delete(records=["r3"])
         return answer
 
-    monkeypatch.setattr("s3t.run.run.predict", overtaken)
+    monkeypatch.setattr("s3t.run.answerer.predict", overtaken)
     answer = trained.predict(["w1 w30"])
     assert calls[0].generation == 0
     assert answer.generation == 1
@@ -221,7 +223,7 @@ def test_a_disk_that_refuses_the_erasure_does_not_stop_prediction(trained, monke
 
 
 def test_training_that_diverges_stores_nothing_and_says_what_to_lower(text_model, tmp_path):
-    training = {"learning_rate": 1e30, "max_grad_norm": None, "epochs": 6}
+    training = {"learning_rate": 1000, "weight_decay": 1000, "epochs": 6}
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, training=training), data=tiny.text_table())
     with pytest.raises(s3t.TrainingError, match="learning_rate"):
         run.train()
@@ -229,7 +231,7 @@ def test_training_that_diverges_stores_nothing_and_says_what_to_lower(text_model
 
 
 def test_a_salt_with_line_ends_is_kept_as_it_is_and_another_is_refused(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, partition={"salt": "a\r\nb\n"})
+    recipe = tiny.recipe(text_model, partition={"salt": "a salt\r\nof two lines\n"})
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
     assert run.delete(records=["r0"]).deleted == 1
     run.close()
@@ -245,3 +247,40 @@ def test_half_an_artifact_is_missing_and_repaired(trained):
     assert trained.delete(records=["nobody"]).status.depths == trained.status().depths
     trained.repair()
     assert tiny.artifacts(trained.path) == whole
+
+
+def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_the_disk_is(trained):
+    """By the log's own times: the disk takes its time between what acceptance writes and its commit."""
+    answers, done = [], threading.Event()
+
+    def ask(run):
+        while not done.is_set():
+            began = time.time()
+            members = run.predict(["w1 w2"]).members
+            answers.append((began, {member.key for member in members}))
+
+    with s3t.Run.open(trained.path) as asked, s3t.Run.open(trained.path) as deleting:
+        before = {member.key for member in asked.predict(["w1 w2"]).members}
+        asker = threading.Thread(target=ask, args=[asked])
+        accept = deleting._deleter._acceptor.accept
+
+        def slow(batches):
+            event.listen(deleting._ledger._engine, "commit", lambda connection: time.sleep(1.0), once=True)
+            return accept(batches)
+
+        deleting._deleter._acceptor.accept = slow
+        asker.start()
+        try:
+            (entry,) = deleting.delete(records=["r3"]).entries
+        finally:
+            time.sleep(0.2)
+            done.set()
+            asker.join()
+        after = {member.key for member in asked.predict(["w1 w2"]).members}
+    tainted = before - after
+    late = [began for began, keys in answers if keys & tainted and began > entry.received_at + 0.2]
+    assert tainted
+    assert late  # some began while it was written
+    assert max(late) < entry.accepted_at <= entry.effective_at
+    assert entry.accepted_at - entry.received_at > 1
+    assert any(began >= entry.accepted_at for began, _ in answers)

@@ -387,7 +387,7 @@ def test_committing_such_a_stage_all_the_same_is_caught(text_model, tmp_path, mo
     monkeypatch.setattr(
         Transaction,
         "commit_stage",
-        lambda self, stage, key, *, seen, put: commit(self, stage, key, seen={}, put=put),
+        lambda self, stage, key, *, seen, **how: commit(self, stage, key, seen={}, **how),
     )
     record = records_by_slice(recipe, table)[0, 1][0]
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)

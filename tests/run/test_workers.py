@@ -25,6 +25,7 @@ class Listener:
 
     def __init__(self, action=None):
         self.heard, self.total, self.count, self.action = [], 0, 0, action
+        self.events = []
 
     def start(self, what, total):
         self.heard.append(what)
@@ -39,8 +40,17 @@ class Listener:
             action, self.action = self.action, None
             action()
 
+    def hear(self, event):
+        self.events.append(event)
+
     def finish(self):
         self.heard.append("finished")
+
+
+def events_of(listener, stage):
+    """What was told of a stage, without times."""
+    found = [event for event in listener.events if getattr(event, "stage", None) == stage]
+    return [(type(event), getattr(event, "loss", getattr(event, "losses", event))) for event in found]
 
 
 def workers_of(parent=None):
@@ -80,7 +90,10 @@ def test_two_give_byte_for_byte_what_one_gives_and_tell_it_as_one(made):
     assert (report.discarded, report.status.missing) == (0, 0)
     assert (two.total, two.count) == (one.total, one.count)
     assert sorted(two.heard) == sorted(one.heard)
-    assert (two.heard[0], two.heard[-1]) == ("training", "finished")
+    assert [end.losses for end in report.summaries] == [end.losses for end in expected.summaries]
+    assert [events_of(two, stage) for stage in report.stages] == [events_of(one, stage) for stage in report.stages]
+    assert [event for event in two.events if isinstance(event, s3t.TrainingStart)] == [s3t.TrainingStart(stages=18)]
+    assert (two.heard[0], two.heard[-1]) == ("training 18 stages on 24 records, 2 epochs each", "finished")
     assert shared.audit(replay=2).ok
 
 
@@ -118,7 +131,7 @@ def test_after_one_was_killed_the_others_stop_and_repair_goes_on_where_they_were
 
 @integration
 def test_training_that_diverges_in_one_of_them_says_what_it_says_in_one_process(made):
-    run = made(training={"learning_rate": 1e30, "max_grad_norm": None, "epochs": 6})
+    run = made(training={"learning_rate": 1000, "weight_decay": 1000, "epochs": 6})
     with pytest.raises(s3t.TrainingError, match="learning_rate"):
         run.train(workers=2)
     assert tiny.artifacts(run.path) == {}
@@ -133,11 +146,11 @@ def test_a_run_that_another_thread_closes_stops_them(made):
     closing.join()
 
 
-@pytest.mark.parametrize("workers", [0, -1, True, 1.5, "two", "2", None])
+@pytest.mark.parametrize("workers", [0, -1, 10_001, 10**4000, True, 1.5, "two", "2", None])
 def test_what_is_no_number_of_workers_is_refused_before_anything_changes(made, workers):
     run = made()
     for act in (run.train, run.repair, lambda **how: run.extend(budget=4, **how)):
-        with pytest.raises(s3t.InputError, match="neither a whole number from 1 nor auto"):
+        with pytest.raises(s3t.InputError, match="neither a whole number from 1 to 10,000 nor auto"):
             act(workers=workers)
     assert run.recipe.sequences.budget == 3
     assert tiny.artifacts(run.path) == {}
@@ -240,7 +253,7 @@ def test_the_command_trains_with_workers_is_interrupted_and_goes_on(made):
     document = json.loads(out)
     assert (document["trained"], document["status"]["missing_stages"]) == (missing, 0)
 
-    process = s3t_command("extend", run.path, "--budget", 4, "--workers", 2, "--json")
+    process = s3t_command("extend", run.path, "--budget", 4, "--anyway", "--workers", 2, "--json")
     out, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     assert json.loads(out)["trained"] > 1
@@ -252,4 +265,5 @@ def test_the_command_refuses_what_is_no_number_of_workers(made):
     out, _ = process.communicate(timeout=60)
     assert process.returncode == 2
     error = json.loads(out)["error"]
-    assert (error["kind"], error["problems"]) == ("InputError", ["'many' is neither a whole number from 1 nor auto"])
+    assert error["kind"] == "InputError"
+    assert error["problems"] == ["'many' is neither a whole number from 1 to 10,000 nor auto"]

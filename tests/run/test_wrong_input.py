@@ -1,11 +1,18 @@
 """Wrong input: all problems at once, with the remedy, from the library and from the command line; nothing is left."""
 
+import io
 import json
+import os
+import re
+import shutil
+import struct
+import zlib
 
 import pandas as pd
 import pyarrow as pa
 import pytest
 import yaml
+from PIL import Image
 from typer.testing import CliRunner
 
 import s3t
@@ -84,9 +91,15 @@ def broken(table, row, column, value):
 
 DATA_PROBLEMS = {
     "a missing column": (lambda table: table.drop(columns="text"), "column 'text' is missing (columns.text)"),
-    "a duplicate id": (lambda table: broken(table, 5, "id", "r1"), "row 5: id 'r1' is a duplicate of row 1"),
+    "a duplicate id": (
+        lambda table: broken(table, 5, "id", "r1"),
+        "row 5: the id (column 'id') is a duplicate of row 1's",
+    ),
     "an empty id": (lambda table: broken(table, 5, "id", ""), "row 5: the id (column 'id') is empty"),
-    "a label outside the set": (lambda table: broken(table, 2, "label", "zzz"), "row 2: label 'zzz' is outside"),
+    "a label outside the set": (
+        lambda table: broken(table, 2, "label", "zzz"),
+        "row 2: the label (column 'label') is outside",
+    ),
     "a missing text": (lambda table: broken(table, 2, "text", None), "row 2: column 'text' is empty"),
     "no records": (lambda table: table.iloc[:0], "holds no records"),
 }
@@ -104,14 +117,14 @@ def test_an_unreadable_image_is_named_by_row_and_leaves_nothing(tmp_path, image_
     table = broken(tiny.image_table(), 4, "image", b"\x89PNG broken")
     where, (problem,) = refused_creation(tmp_path, tiny.recipe(image_model, kind="image"), table)
     assert where == str(tmp_path / "records.parquet")
-    assert problem.startswith("row 4: the image cannot be decoded")
+    assert problem.startswith("row 4: the image (column 'image') cannot be decoded")
 
 
 def test_a_missing_image_file_is_named_and_leaves_nothing(tmp_path, image_model):
     path = tmp_path / "records.csv"
     path.write_text("id,image,label\nx,nowhere.png,a\n")
     _, (problem,) = refused_creation(tmp_path, tiny.recipe(image_model, kind="image"), path)
-    assert "nowhere.png" in problem
+    assert problem.startswith("line 2: the image (column 'image') cannot be read")
 
 
 def test_a_truncated_parquet_file_is_named_and_leaves_nothing(tmp_path, text_model):
@@ -189,7 +202,7 @@ def test_problems_of_recipe_and_data_are_listed_together(tmp_path, text_model):
     where, problems = refused_creation(tmp_path, recipe, table)
     assert where == "the recipe and the data"
     assert len(problems) == 4
-    wanted = ("adapter.target_modules: nope", "text.max_length", "row 5: id 'r1'", "row 2: label 'zzz'")
+    wanted = ("adapter.target_modules: nope", "text.max_length", "row 5: the id", "row 2: the label")
     assert all(any(part in problem for problem in problems) for part in wanted)
     assert sum(problem.startswith(str(tmp_path / "recipe.yaml")) for problem in problems) == 2
     assert sum(problem.startswith(str(tmp_path / "records.parquet")) for problem in problems) == 2
@@ -245,7 +258,7 @@ def test_a_folder_of_another_format_is_refused_by_every_command_and_left_as_it_w
     where, (problem,) = refused(command, run, *options)
     assert where == str(run)
     assert problem.startswith(
-        "was written by s3t 7.0 in format 99; this version reads formats 1 to 4: install that version"
+        "was written by s3t 7.0 in format 99; this version reads formats 1 to 5: install that version"
     )
     with pytest.raises(s3t.RunFolderError, match="format 99"):
         s3t.Run.open(run)
@@ -277,7 +290,7 @@ def settled(run):
 INPUTS = {
     "a missing column": ("id,label\nx,a\n", "columns.text"),
     "an unknown suffix": (None, "use .csv, .jsonl or .parquet"),
-    "not UTF-8": ("id,text,label\nx,\xff,a\n", "UTF8"),
+    "not UTF-8": ("id,text,label\nx,\xff,a\n", "UTF-8"),
 }
 
 
@@ -300,7 +313,9 @@ def test_labels_outside_the_set_are_refused_by_evaluate_with_all_their_rows(tmp_
     path = tmp_path / "input.csv"
     path.write_text("text,label\nw1,zzz\nw2,a\nw3,zzz\nw4,yyy\n")
     _, problems = refused("evaluate", standing_trained, "--data", path)
-    assert [problem.partition(":")[0] for problem in problems] == ["rows 0, 2", "row 3"]
+    assert [problem.partition(":")[0] for problem in problems] == ["lines 2, 4, 5"]
+    assert "fixed at init; drop the row" in problems[0]
+    assert "declare" not in problems[0]
 
 
 def test_an_output_that_cannot_be_written_is_refused_with_both_problems(tmp_path, standing_trained):
@@ -312,7 +327,7 @@ def test_an_output_that_cannot_be_written_is_refused_with_both_problems(tmp_path
 
 
 REQUESTS = {
-    "gone.csv": (b"id\nr1\n", "needs a column 'record' or 'subject'; it has 'id'"),
+    "gone.csv": (b"id\nr1\n", "needs a column 'record' or 'subject' (the only column"),
     "gone.txt": (b"r1\n", "use .csv, .jsonl or .parquet"),
     "gone.jsonl": (b'{"record": "r1"}\nr2\n', "line 2 is not JSON"),
     "gone.parquet": (b"PAR1....PAR", "perhaps truncated"),
@@ -354,9 +369,8 @@ def test_nothing_that_answers_is_not_wrong_input_but_a_failure_with_the_remedy(s
 
 def test_an_empty_slice_is_a_warning_and_not_wrong(tmp_path, text_model):
     with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table(2)) as run:
-        warnings = run.status().warnings
-        assert len(warnings) >= 4
-        assert all("holds no record" in warning for warning in warnings)
+        (empty,) = [warning for warning in run.status().advice if "hold no record" in warning]
+        assert empty.startswith(("4 of 6 slices", "5 of 6 slices"))
         run.train()
         assert run.status().missing == 0
 
@@ -364,3 +378,118 @@ def test_an_empty_slice_is_a_warning_and_not_wrong(tmp_path, text_model):
 def test_an_arrow_table_with_wrong_records_is_named_by_its_kind(tmp_path, text_model):
     with pytest.raises(s3t.DataError, match="1 problem in the Table"):
         s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=pa.table({"id": ["x"], "text": ["t"]}))
+
+
+DESCRIBING = {
+    "no recipe": ("recipe.yaml", lambda _: b"", "recipe.yaml holds no fields"),
+    "a list for a recipe": ("recipe.yaml", lambda _: b"- 1", "recipe.yaml holds no fields"),
+    "a recipe of brackets": ("recipe.yaml", lambda _: b"[" * 5000, "nested too deeply"),
+    "a recipe without training": ("recipe.yaml", lambda old: b"labels: [a]", "Field required"),
+    "no JSON": ("run.json", lambda _: b"", "cannot be read"),
+    "JSON of brackets": ("run.json", lambda _: b"[" * 100_000, "cannot be read"),
+    "no orders": ("run.json", lambda old: described(old, orders=[]), "number of orders for each of 2 shards"),
+    "orders of nothing": ("run.json", lambda old: described(old, orders=[[], []]), "number of orders for each"),
+    "orders of others": ("run.json", lambda old: described(old, orders=[[[0, 1, 9]], [[0, 1, 2]]]), "of 3 slices"),
+    "labels of another type": ("run.json", lambda old: described(old, labels=7), "labels"),
+}
+
+
+def described(old, **changes):
+    return json.dumps(json.loads(old) | changes).encode()
+
+
+@pytest.mark.parametrize("what", DESCRIBING)
+def test_a_describing_file_that_is_damaged_is_named_by_every_command(what, tmp_path, standing):
+    name, damage, expected = DESCRIBING[what]
+    run = shutil.copytree(standing, tmp_path / "run")
+    (run / name).write_bytes(damage((run / name).read_bytes()))
+    tiny.text_table(6).to_csv(tmp_path / "input.csv", index=False)
+    before = bystanders(tmp_path)
+    for command in ("status", "predict", "audit", "delete"):
+        options = [tmp_path / "input.csv" if option == "INPUT" else option for option in COMMANDS[command]]
+        status, document, stderr = cli(command, run, *options)
+        assert (status, document["error"]["kind"]) == (1, "IntegrityError")
+        assert expected in stderr
+        assert "restore it from a backup" in stderr
+    assert bystanders(tmp_path) == before
+
+
+def test_a_name_that_no_folder_can_have_is_no_damage(tmp_path):
+    for path in (tmp_path / ("x" * 300), "a\0b"):
+        with pytest.raises(s3t.RunFolderError, match="is not a run: "):
+            s3t.Run.open(path)
+
+
+def test_a_run_whose_name_is_too_long_for_what_it_is_called_in_the_making_is_refused_at_once(tmp_path, text_model):
+    with pytest.raises(s3t.RunFolderError, match="bytes too long; choose a shorter one"):
+        s3t.Run.create(tmp_path / ("x" * 230), recipe=tiny.recipe(text_model), data=tiny.text_table())
+    assert list(tmp_path.iterdir()) == []
+
+
+def header_of_many_pixels():
+    """A PNG of a hundred bytes that says it has 20,000 x 20,000 pixels."""
+
+    def chunk(kind, content):
+        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+    size = struct.pack(">IIBBBBB", 20_000, 20_000, 8, 0, 0, 0, 0)
+    content = chunk(b"IHDR", size) + chunk(b"IDAT", zlib.compress(b"")) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + content
+
+
+def truncated_jpeg():
+    content = io.BytesIO()
+    Image.effect_noise((64, 64), 50).save(content, "jpeg")
+    return content.getvalue()[:-200]
+
+
+@pytest.fixture
+def odd_images(tmp_path):
+    """A CSV file whose lines 2 to 6 name what is no image, and what is said of each."""
+    os.mkfifo(tmp_path / "pipe.png")
+    (tmp_path / "zero.png").symlink_to("/dev/zero")
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "large.png").write_bytes(header_of_many_pixels())
+    (tmp_path / "cut.jpeg").write_bytes(truncated_jpeg())
+    (tmp_path / "good.png").write_bytes(tiny.png([[0] * 4] * 4))
+    names = ["pipe.png", "zero.png", "folder.png", "large.png", "cut.jpeg", "good.png"]
+    path = tmp_path / "records.csv"
+    pd.DataFrame({"id": names, "image": names, "label": ["a", "b", "a", "b", "a", "c"]}).to_csv(path, index=False)
+    return path
+
+
+def assert_says_what_each_is(problems):
+    """By lines: no name of a file and no bytes are in it."""
+    unread = [problem for problem in problems if "cannot be read" in problem]
+    (large,) = [problem for problem in problems if "has more than 89,478,485 pixels" in problem]
+    (cut,) = [problem for problem in problems if "cannot be decoded, perhaps truncated" in problem]
+    assert large.startswith("line 5: the image (column 'image')")
+    assert cut.startswith("line 6: ")
+    lines = {int(number) for problem in unread for number in re.findall(r"\d+", problem.partition(":")[0])}
+    assert lines == {2, 3, 4}
+    assert not any("7" in problem.partition(":")[0] or ".png" in problem or ".jpeg" in problem for problem in problems)
+
+
+def test_images_that_are_pipes_devices_folders_too_large_or_cut_are_refused_at_init(tmp_path, image_model, odd_images):
+    recipe = tmp_path / "recipe.yaml"
+    recipe.write_text(yaml.safe_dump(tiny.recipe(image_model, kind="image")))
+    _, problems = refused("init", tmp_path / "run", "--data", odd_images, "--recipe", recipe)
+    assert_says_what_each_is(problems)
+    assert not (tmp_path / "run").exists()
+
+
+def test_images_that_are_pipes_devices_folders_too_large_or_cut_are_refused_by_predict(
+    tmp_path, image_model, odd_images
+):
+    recipe = tiny.recipe(image_model, kind="image", partition={"shards": 1}, training={"epochs": 1})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
+        run.train()
+    _, problems = refused("predict", tmp_path / "run", "--input", odd_images)
+    assert_says_what_each_is(problems)
+
+
+def test_an_image_of_more_bytes_than_the_bound_is_not_read_whole(tmp_path, image_model, monkeypatch):
+    monkeypatch.setattr("s3t.records.images.MAX_BYTES", 50)
+    table = tiny.image_table(4)
+    with pytest.raises(s3t.DataError, match="has more than 0 MiB; make it smaller"):
+        s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(image_model, kind="image"), data=table)

@@ -289,7 +289,7 @@ def test_all_problems_are_told_at_once():
 
 
 def test_an_unknown_selector_is_refused_by_name():
-    with pytest.raises(SettingError, match="no selector is called 'clever'; choose one of bms, conditional"):
+    with pytest.raises(SettingError, match="no selector is called 'clever'; choose one of survival, cyclic"):
         select("clever", Setting(slices=2, budget=2))
 
 

@@ -139,3 +139,24 @@ def test_image_recipes_hold_the_pixels_part_and_not_the_text_part():
     fields = {"task": "image-classification", "columns": {"image": "i"}}
     assert key(**fields) == key(**fields, text={"max_length": 5})
     assert key(**fields) != key(**fields, image={"mean": [0.1]})
+
+
+PLAIN = {"training": {"trunk_cache": False}}
+METHODS = [
+    {},
+    {"method": {"replay": 0.5}},
+    {"method": {"direction": "bottom-up"}},
+    {"method": {"direction": "bottom-up"}, "partition": {"shards": 2, "slices": 4}},
+    {"method": {"direction": "bottom-up", "replay": 0.5}},
+]
+
+
+def test_what_a_method_trains_is_in_the_key():
+    """The share of earlier records, the layers that a stage trains, and, from the bottom, of how many stages."""
+    assert len({key(**PLAIN, **change) for change in METHODS}) == len(METHODS)
+
+
+def test_how_images_vary_is_in_the_key():
+    fields = PLAIN | {"task": "image-classification", "columns": {"image": "i"}}
+    ways = [{}, {"crop": 1}, {"crop": 2}, {"flip": True}, {"crop": 1, "flip": True}]
+    assert len({key(**fields, image=way) for way in ways}) == len(ways)

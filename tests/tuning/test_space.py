@@ -51,7 +51,7 @@ def test_a_space_of_nothing_is_refused(content, tmp_path):
 
 
 def test_a_file_that_is_missing_or_no_yaml_is_refused(tmp_path):
-    with pytest.raises(InputError, match="cannot be read"):
+    with pytest.raises(InputError, match="is not a file; check the path"):
         read_space(tmp_path / "none.yaml")
     (tmp_path / "broken.yaml").write_text("a: [")
     with pytest.raises(InputError, match="is not YAML"):

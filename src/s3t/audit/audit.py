@@ -1,5 +1,6 @@
 """The oracles that a run can ask of itself (the counterfactual run is in the tests).
 
+ledger  every row is as it was written, every index whole; it knows the records that the slices hold, and no others
 slices  every slice file is the one that the ledger knows
 keys    every live stage's key is what today's slices ask for; its bytes and its parent's are the manifests'
 store   nothing lies in the store that no live stage names
@@ -14,10 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from s3t.audit.contents import record_problems, table_problems
 from s3t.errors import IntegrityError
-from s3t.ledger import SliceState, Snapshot
+from s3t.ledger import Contents, SliceState, Snapshot
 from s3t.partition import Place, Secret
 from s3t.records import SliceContent, read_slice
+from s3t.records.slices import count_copies
 from s3t.stages import KeyInputs, Stage, stage_key
 from s3t.store import ArtifactStore, Manifest, read_chain
 
@@ -46,10 +49,15 @@ class Auditor:
     """Of the base model's files as they are now."""
     retrain: Retrain
 
-    def check(self, snapshot: Snapshot) -> list[Mismatch]:
-        """What of base model, slices, keys, bytes and chains is not as it should be."""
+    def check(self, snapshot: Snapshot, contents: Contents) -> list[Mismatch]:
+        """What of base model, ledger, slices, keys, bytes and chains is not as it should be.
+
+        Args:
+            snapshot: the ledger now.
+            contents: its rows, of the same moment.
+        """
         digests: dict[Place, str] = {}
-        mismatches: list[Mismatch] = []
+        mismatches: list[Mismatch] = [{"problem": problem} for problem in table_problems(contents)]
         if self.base_digest() != self.inputs.base_digest:
             mismatches.append({"problem": "the base model has changed since the run was made; put the old one back"})
         for place, state in sorted(snapshot.slices.items()):
@@ -60,6 +68,9 @@ class Auditor:
                 continue
             digests[place] = content.digest
             mismatches += _check_slice(place, state, content)
+            if content.digest in (state.digest, state.next_digest):
+                found = record_problems(place, count_copies(content.rows), contents, self.secret)
+                mismatches += [_of_slice(place, problem) for problem in found]
         keys: dict[Stage, str] = {}
         for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
             mismatches += self._check_stage(stage, snapshot, digests, keys)
@@ -112,6 +123,9 @@ class Auditor:
             yield _of_stage(stage, "its key is not the one that today's slices ask for")
             return
         try:
+            noted = snapshot.manifests.get(stage)
+            if noted not in (None, self.store.manifest_digest(stage.shard, keys[stage])):
+                yield _of_stage(stage, "its manifest is not the one that was written with it")
             read_chain(self.store, stage, keys=snapshot.stages, slice_digests=today)
         except (IntegrityError, KeyError) as error:
             yield _of_stage(stage, str(error))

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import signal
-from typing import Annotated
+import sys
+import threading
+from collections.abc import Sequence
+from io import TextIOWrapper
+from typing import Annotated, NoReturn
 
 import typer
 
 from s3t.cli import (
     audit,
+    clone,
     delete,
     destroy_key,
     erase,
@@ -28,6 +33,8 @@ from s3t.cli import (
     train,
     tune,
 )
+from s3t.cli.bugs import Bug
+from s3t.cli.outcome import bugs_reported
 from s3t.version import __version__
 
 EPILOG = (
@@ -47,7 +54,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_COMMANDS = (
+_MODULES = (
     plan,
     sequences,
     simulate,
@@ -63,14 +70,15 @@ _COMMANDS = (
     repair,
     extend,
     audit,
+    clone,
     erase,
     reconcile,
     destroy_key,
     ids,
 )
-for _command in _COMMANDS:
-    _name = _command.__name__.rpartition(".")[2].replace("_", "-")
-    app.command(name=_name, epilog=EPILOG)(_command.command)
+_COMMANDS = {module.__name__.rpartition(".")[2].replace("_", "-"): module for module in _MODULES}
+for _name, _module in _COMMANDS.items():
+    app.command(name=_name, epilog=EPILOG)(_module.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -101,4 +109,22 @@ def main() -> None:
     keep_freed_memory()
     no_core_dumps()  # they would hold the records that it had in memory
     signal.signal(signal.SIGTERM, _stop)
-    app()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):  # nobody has put another in its place
+            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is shown escaped
+    threading.excepthook = _report_thread
+    run(sys.argv[1:])
+
+
+def run(arguments: Sequence[str]) -> NoReturn:
+    """Run one command; whatever happens, exits with the status that the documentation gives to it."""
+    with bugs_reported(arguments, list(_COMMANDS)):
+        app(arguments)
+    raise SystemExit(0)
+
+
+def _report_thread(failed: threading.ExceptHookArgs) -> None:
+    """Tell of an exception that has ended a thread of ours."""
+    if failed.exc_value is not None:
+        for line in Bug.of(failed.exc_value, command="in a thread").lines():
+            typer.echo(line, err=True)

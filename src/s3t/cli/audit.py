@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import counted, print_line
+from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
+from s3t.wording import counted
 
 
 def command(

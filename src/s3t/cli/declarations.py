@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from s3t.cli.options import seed_problems
+from s3t.disk import reading_problem
 from s3t.errors import DataError, InputError, SettingError
 
 if TYPE_CHECKING:
@@ -19,6 +21,8 @@ if TYPE_CHECKING:
 MOST_NUMBERS = 20_000_000
 """Of all orders together."""
 MOST_SHARDS = 100_000
+MOST_DELETIONS = 10_000
+"""After which a score or a depth is looked at; as in a recipe."""
 MOST_BYTES = 64 * 10**6
 """Of a file with a prior."""
 
@@ -91,7 +95,9 @@ def settings_of(
     from s3t.drawing import check_picture
     from s3t.sequences import Setting, prior_rows
 
-    found = list(problems)
+    found = [*problems, *(problem for problem in seed_problems(seed) if seed > 0)]
+    if deletions > MOST_DELETIONS:
+        found.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
     rows: tuple[tuple[float, ...] | None, ...] = (None,)
     if not 1 <= shards <= MOST_SHARDS:
         found.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
@@ -117,10 +123,10 @@ def settings_of(
 
 
 def _selector_problems(selector: str, settings: Sequence[Setting]) -> list[str]:
-    from s3t.sequences import SELECTORS, selector_problem
+    from s3t.sequences import SELECTORS, no_selector, selector_problem
 
     if selector not in SELECTORS:
-        return [f"no selector is called {selector!r}; choose one of {', '.join(SELECTORS)}"]
+        return [no_selector(selector)]
     if any(setting.budget * setting.slices > MOST_NUMBERS for setting in settings):
         slices, budget = settings[0].slices, settings[0].budget
         return [f"{budget:,} orders of {slices:,} slices are more than {MOST_NUMBERS:,} numbers; lower the budget"]
@@ -154,6 +160,8 @@ def numbers_in(text: str, *, where: str) -> list[float]:
 def _whole(number: float) -> int:
     if not number.is_integer():
         raise DataError("--horizon", [f"{number:g} is not a whole number of deletions"])
+    if number > MOST_DELETIONS:
+        raise DataError("--horizon", [f"{number:g} is more than {MOST_DELETIONS:,} deletions"])
     return int(number)
 
 
@@ -171,6 +179,9 @@ def _given_prior(text: str | None, path: Path | None, slices: int) -> list[Any] 
 
 
 def _prior_in(path: Path, slices: int) -> list[Any]:
+    problem = reading_problem(path)
+    if problem is not None:
+        raise DataError(str(path), [problem])
     try:
         with path.open("rb") as file:
             found = file.read(MOST_BYTES + 1)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.cli.deletions import depths_changed, duration, history, remedy
-from s3t.cli.display import counted, print_line, print_status
+from s3t.cli.deletions import depths_changed, duration, history, places_in_words, remedy
+from s3t.cli.display import print_line, print_status
 from s3t.cli.names import FileOption, names_in
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.errors import S3TError
@@ -22,48 +23,70 @@ if TYPE_CHECKING:
 MANY_NAMES = 10_000
 """Above, a request is accepted in parts, and a bar has something to show."""
 
+RecordOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--record", metavar="ID", help="A record to delete; may be repeated; - reads them from stdin, one a line."
+    ),
+]
+SubjectOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--subject",
+        metavar="ID",
+        help="A person all of whose records to delete; may be repeated; - reads them from stdin, one a line.",
+    ),
+]
+KeyOption = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        metavar="KEY",
+        help="Your name for this request, such as a ticket's number: asked again with it, nothing is done twice.",
+    ),
+]
+StrictOption = Annotated[
+    bool,
+    typer.Option("--strict", help="Delete nothing, and exit with 1, unless the run holds, or has held, every name."),
+]
+
 
 def command(
     run: RunArgument,
-    record: Annotated[
-        list[str] | None, typer.Option("--record", metavar="ID", help="A record to delete; may be repeated.")
-    ] = None,
-    subject: Annotated[
-        list[str] | None,
-        typer.Option("--subject", metavar="ID", help="A person all of whose records to delete; may be repeated."),
-    ] = None,
+    record: RecordOption = None,
+    subject: SubjectOption = None,
     file: FileOption = None,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="KEY",
-            help="Your name for this request, such as a ticket's number: asked again with it, nothing is done twice.",
-        ),
-    ] = None,
+    key: KeyOption = None,
+    strict: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and delete nothing.")] = False,
+    moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Delete records exactly and at once; what is left goes on serving.
 
     When the command returns, the deletion is durable. Ids that are gone already or unknown are listed and change
-    nothing; the exit status is still 0.
+    nothing; the exit status is still 0. The last line warns of unknown ones; --strict makes them an error.
 
     Whoever cannot know whether a request arrived, because the line was cut or the machine went down, makes it again
     with the same --key, and is told what it did:
 
         s3t delete RUN --subject c7 --key ticket-4711
+
+    What is typed is seen by all users of the machine (ps), and kept in the shell's history. To keep names out of both:
+
+        s3t delete RUN --subject - < names.txt
     """
     with failures_reported(as_json):
         import s3t
 
         records, subjects = names_in(record, subject, file, verb="delete")
         many = len(records) + len(subjects) > MANY_NAMES and not dry_run
-        with s3t.Run.open(run) as opened:
+        with s3t.Run.open(run, moved=moved) as opened:
             report = opened.delete(
                 records=records,
                 subjects=subjects,
                 key=key,
+                strict=strict,
                 dry_run=dry_run,
                 progress=ProgressBar() if many else None,
             )
@@ -83,9 +106,9 @@ def _repaired(run: Run, status: Status) -> tuple[TrainReport | None, S3TError | 
     from s3t.deletion.policy import repair_due
     from s3t.errors import S3TError
 
-    if not repair_due(run.recipe.deletion.repair, status.inventory):
-        return None, None
     try:
+        if not repair_due(run.recipe.deletion.repair, status.inventory):
+            return None, None
         return run.repair(progress=ProgressBar()), None
     except S3TError as error:
         return None, error
@@ -96,9 +119,8 @@ def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> N
         print_line("made before with this key; what was done then is not done again")
     would, records = report.dry_run and not report.repeated, counted(report.deleted, "record")
     print_line(f"{records} would be deleted" if would else f"{records} deleted")
-    for name, ids in (("gone already", report.already), ("unknown", report.unknown)):
-        if ids:
-            print_line(f"{name}: {', '.join(ids)}")
+    if report.already:
+        print_line(f"gone already: {', '.join(report.already)}")
     if report.stages_lost:
         verb = "would have" if would else "has"
         print_line(
@@ -113,6 +135,22 @@ def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> N
             f"{counted(len(repaired.stages), 'stage')} repaired in {repaired.seconds:.1f} s, as deletion.repair says"
         )
     print_status(report.status if repaired is None else repaired.status, run, planned=report.dry_run)
+    if report.unknown:
+        print_line(unknown_names(report))
+
+
+def unknown_names(report: DeletionReport) -> str:
+    """A warning of names that took nothing: a typing error, or a record's id where a subject's is meant."""
+    from s3t.errors import listed
+
+    names, nothing = counted(len(report.unknown), "name"), "nothing would be" if report.dry_run else "NOTHING WAS"
+    why = "The run has never held a record or subject of that id"
+    if report.unreadable:
+        why = f"The ledger does not know them, and {places_in_words(report.unreadable)} cannot be read: see s3t audit"
+    return (
+        f"WARNING: {names} UNKNOWN, {nothing} deleted for {'it' if len(report.unknown) == 1 else 'them'}: "
+        f"{listed(report.unknown)}. {why}; --json lists all"
+    )
 
 
 def _print_state(report: DeletionReport, run: Path) -> None:

@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
-from s3t.cli.display import counted, numbers, print_line
+from s3t.cli.display import numbers, print_line
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.ledger import LogEntry
     from s3t.run.results import Status
 
 MOST_SHOWN = 10
-WIDTH = 100
-"""Columns that three times side by side need."""
+WIDTH = 120
+"""Columns that four times side by side need."""
 
 
 def moment(seconds: float | None) -> str:
@@ -42,9 +43,10 @@ def duration(seconds: float) -> str:
 
 
 def history(entries: Sequence[LogEntry]) -> str:
-    """When a deletion was accepted, effective and erased; of one in several parts, when the last was."""
-    parts = [f"accepted {moment(max(entry.accepted_at for entry in entries))} UTC"]
+    """When a deletion was received, accepted, effective and erased; of one in several parts, when the last was."""
+    parts = [f"received {moment(min(entry.received_at for entry in entries))} UTC"]
     for name, times in (
+        ("accepted", [entry.accepted_at for entry in entries]),
         ("effective", [entry.effective_at for entry in entries]),
         ("erased", [entry.erased_at for entry in entries]),
     ):
@@ -56,10 +58,10 @@ def history(entries: Sequence[LogEntry]) -> str:
 def print_log(title: str, entries: Sequence[LogEntry]) -> None:
     """A row a deletion."""
     table = Table(title=title)
-    for name in ("generation", "records", "accepted (UTC)", "effective (UTC)", "erased (UTC)"):
+    for name in ("generation", "records", "received (UTC)", "accepted (UTC)", "effective (UTC)", "erased (UTC)"):
         table.add_column(name)
     for entry in entries:
-        times = (entry.accepted_at, entry.effective_at, entry.erased_at)
+        times = (entry.received_at, entry.accepted_at, entry.effective_at, entry.erased_at)
         table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
     console = Console()
     console.width = max(console.width, WIDTH)
@@ -89,7 +91,7 @@ def remedy(entry: LogEntry, within: float, run: Any) -> str:
     waits = ""
     if entry.effective_at is None:
         waits = "it waits for another open run to let go of it (no answer is made of it any more); "
-    due = f"by {moment(entry.accepted_at + within)} UTC" if within else "now"
+    due = f"by {moment(entry.received_at + within)} UTC" if within else "now"
     return f"{waits}to be erased {due}: s3t erase {run}"
 
 

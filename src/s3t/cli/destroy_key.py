@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from s3t.cli.display import print_line
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
 WARNING = (
@@ -15,11 +15,16 @@ WARNING = (
     "trained on or audited any more. Whoever then asks for a deletion can be helped in one way alone, by removing the "
     "whole run. If that is what you want, add --yes"
 )
+OUTLIVES = (
+    "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: remove "
+    "it there"
+)
 
 
 def command(
     run: RunArgument,
     yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, the command only says what it would do.")] = False,
+    moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Destroy the run's secret, so that what is left of deleted records in ledger and manifests tells nothing, ever.
@@ -34,11 +39,12 @@ def command(
 
         if not yes:
             raise s3t.InputError("the command", [WARNING])
-        with s3t.Run.open(run) as opened:
+        with s3t.Run.open(run, moved=moved) as opened:
             opened.destroy_key()
 
         def render() -> None:
             print_line("the run's secret is destroyed; the run goes on answering, and does nothing else")
+            print_line(OUTLIVES)
             if secret_of_environment() is not None:
                 print_line(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
 

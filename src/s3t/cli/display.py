@@ -12,21 +12,18 @@ from rich.filesize import decimal
 from rich.table import Table
 from rich.text import Text
 
+from s3t.wording import counted
+
 if TYPE_CHECKING:
     from pathlib import Path
 
     from s3t.planning import Forecast
-    from s3t.run.results import Status
+    from s3t.run.results import Status, TrainReport
 
 
 def numbers(values: Any) -> str:
     """A sequence of numbers, such as a prefix: 0 1 2."""
     return " ".join(str(value) for value in values)
-
-
-def counted(count: int, noun: str) -> str:
-    """A number and its noun: 1 record, 2 records."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
@@ -55,14 +52,26 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
     console.print(table)
     print_line(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
-        command = "repair" if status.inventory.alive else "train"
         are = "is" if status.missing == 1 else "are"
-        print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: s3t {command} {run}")
+        command = f"s3t {status.inventory.training_command} {run}"
+        print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: {command}")
     _print_forecast(status.forecast)
-    for warning in status.warnings:
+    for warning in (*status.warnings, *status.advice):
         print_line(f"warning: {warning}")
     for gap in status.gaps:
         print_line(f"gap in exactness: {gap}")
+
+
+def print_training(report: TrainReport, run: Path) -> None:
+    """What `train`, `repair` or `extend` did, in the same words whichever was typed, and the status after it."""
+    there = counted(len(report.status.inventory.alive), "stage")
+    if report.stages:
+        print_line(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s; {there} alive")
+    elif report.status.missing == 0:
+        print_line(f"nothing to train: no stage is missing, {there} alive")
+    if report.discarded:
+        print_line(f"{counted(report.discarded, 'stage')} thrown away: a record was deleted meanwhile")
+    print_status(report.status, run)
 
 
 def _print_forecast(forecast: Forecast | None) -> None:

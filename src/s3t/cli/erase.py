@@ -8,7 +8,7 @@ import typer
 
 from s3t.cli.deletions import print_unfinished
 from s3t.cli.display import print_line
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
 
@@ -17,6 +17,7 @@ def command(
     copies_are_gone: Annotated[
         bool, typer.Option("--copies-are-gone", help="Copies of the data set on other hosts have been removed.")
     ] = False,
+    moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
@@ -27,7 +28,7 @@ def command(
     with failures_reported(as_json):
         import s3t
 
-        with s3t.Run.open(run) as opened:
+        with s3t.Run.open(run, moved=moved) as opened:
             status = opened.erase(copies_are_gone=copies_are_gone)
 
         def render() -> None:

@@ -11,6 +11,7 @@ from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
+from s3t.wording import counted
 
 
 def command(
@@ -22,24 +23,45 @@ def command(
     depths: Annotated[
         bool, typer.Option(help="Also evaluate the ensemble cut to each depth (one pass a live block).")
     ] = True,
+    report: Annotated[
+        bool, typer.Option("--report", help="Also precision, recall, F1 and support of every label.")
+    ] = False,
+    confusion: Annotated[
+        Path | None,
+        typer.Option(
+            "--confusion", metavar="FILE", help="Draw which labels are taken for which, into a .png, .svg or .pdf file."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.
 
-    Classification: accuracy and Matthews correlation. Regression: Pearson correlation and root mean squared error.
+    Classification: accuracy, F1 and Matthews correlation. Regression: Pearson correlation and root mean squared error.
     """
     with failures_reported(as_json):
         import s3t
+        from s3t.drawing import check_picture, draw_confusion
 
+        if confusion is not None:
+            check_picture(confusion)
         with s3t.Run.open(run) as opened:
+            if (report or confusion is not None) and not opened.labels:
+                raise s3t.InputError("the command", ["a regression has no labels; leave out --report and --confusion"])
             result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
+        if confusion is not None and result.confusion is not None:
+            title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"
+            draw_confusion(result.confusion, result.classes, confusion, title=title)
 
         def render() -> None:
             shown = ", ".join(
                 f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in result.metrics.items()
             )
-            print_line(f"{shown} on {result.n} records (generation {result.generation})")
+            print_line(f"{shown} on {counted(result.n, 'record')} (generation {result.generation})")
+            if report:
+                print_table("each label", [*result.per_class, *result.means])
             print_table("each shard alone", list(result.per_shard))
             print_table("the ensemble cut to a depth", list(result.per_depth))
+            if confusion is not None:
+                print_line(f"drawn: {confusion}")
 
-        show(result.to_json(), as_json, render)
+        show(result.to_json(report=report or confusion is not None), as_json, render)

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.cli.display import counted, print_line, print_status
-from s3t.cli.options import JsonOption, RunArgument, WorkersOption, number_of
+from s3t.cli.display import print_line, print_training, working
+from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
+from s3t.errors import InputError
 from s3t.progress_bar import ProgressBar
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.run.extension import Extension
+
+LEAST_DEPTH = 0.1
+"""Slices; a shard that is shallower in the mean is as good as dead, with these orders or others."""
 
 
 def command(
@@ -19,21 +27,53 @@ def command(
         typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False),
     ],
     workers: WorkersOption = "1",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what it would train and what that buys, and do nothing.")
+    ] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", help="Add the orders also where they make no shard survive longer.")
+    ] = False,
+    moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Add orders to every shard, so that it survives more deletions, and train the stages that are missing.
 
-    The old orders stay. If the training is killed, s3t train goes on where it was.
+    The old orders stay. If the training is killed, s3t train goes on where it was. Orders that would add no survival
+    are refused unless --anyway is given.
     """
     with failures_reported(as_json):
         import s3t
 
-        with s3t.Run.open(run) as opened:
+        with s3t.Run.open(run, moved=moved) as opened:
+            with working("choosing orders"):
+                extension = opened.extension(budget=budget)
+            if dry_run:
+                show(extension.to_json(), as_json, lambda: print_line(_told(extension)))
+                return
+            if extension.buys_nothing and not anyway:
+                remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
+                raise InputError("the budget", [f"{_told(extension)}; {remedy}"])
+            typer.echo(_told(extension), err=True)
             report = opened.extend(budget=budget, workers=number_of(workers), progress=ProgressBar())
 
         def render() -> None:
-            trained = counted(len(report.stages), "stage")
-            print_line(f"{counted(budget, 'order')} a shard now; {trained} trained in {report.seconds:.1f} s")
-            print_status(report.status, run)
+            print_line(f"{counted(budget, 'order')} a shard now")
+            print_training(report, run)
 
-        show({"budget": budget, **report.to_json()}, as_json, render)
+        show({"budget": budget, "gain": extension.gain.to_json(), **report.to_json()}, as_json, render)
+
+
+def _told(extension: Extension) -> str:
+    """What it costs and what it buys, in one line."""
+    gain = extension.gain
+    lost = f" and {extension.lost} that are missing already" if extension.lost else ""
+    changes = ", ".join(
+        f"{before:.2f} -> {after:.2f} after {count}"
+        for count, before, after in zip(gain.deletions, gain.before, gain.after, strict=True)
+        if after >= LEAST_DEPTH
+    )
+    nothing = ": these orders add no survival" if gain.is_none else ""
+    return (
+        f"{counted(extension.stages, 'stage')} to train for the new orders{lost}; expected depth of a shard by "
+        f"deletions in it: {changes}{nothing}"
+    )

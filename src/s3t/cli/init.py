@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from s3t.cli.display import print_status
+from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -32,5 +32,17 @@ def command(
         import s3t
 
         with s3t.Run.create(run, recipe=recipe, data=data) as made:
-            status = made.status()
-        show(status.to_json(), as_json, lambda: print_status(status, run))
+            status, notices = made.status(), made.notices
+        if s3t.load_recipe(recipe).partition.salt is not None:
+            typer.echo(
+                f"s3t: {recipe} declares the salt, so it outlives `s3t destroy-key`: remove it there before that, or "
+                "leave it out, and init draws one that the run alone has",
+                err=True,
+            )
+
+        def render() -> None:
+            print_status(status, run)
+            for notice in notices:
+                print_line(f"note: {notice}")
+
+        show(status.to_json() | {"notices": list(notices)}, as_json, render)

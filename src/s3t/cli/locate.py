@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3t.cli.deletions import history, places_in_words
-from s3t.cli.display import counted, print_line
+from s3t.cli.display import print_line
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.run.locating import Location
@@ -19,10 +20,16 @@ if TYPE_CHECKING:
 def command(
     run: RunArgument,
     record: Annotated[
-        list[str] | None, typer.Option("--record", metavar="ID", help="A record to look up; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--record", metavar="ID", help="A record to look up; may be repeated; - reads them from stdin, one a line."
+        ),
     ] = None,
     subject: Annotated[
-        list[str] | None, typer.Option("--subject", metavar="ID", help="A person to look up; may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--subject", metavar="ID", help="A person to look up; may be repeated; - reads them from stdin, one a line."
+        ),
     ] = None,
     file: FileOption = None,
     as_json: JsonOption = False,
@@ -49,5 +56,7 @@ def _in_words(location: Location) -> str:
     if location.present:
         return f"present, {counted(location.records, 'row')} in {places_in_words(location.places)}"
     if location.deleted is None:
+        if location.unreadable:
+            return f"unknown to the ledger; {places_in_words(location.unreadable)} cannot be read"
         return "unknown: the run has never held it"
     return f"deleted by generation {location.deleted.generation}: {history([location.deleted])}"

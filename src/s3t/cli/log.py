@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from s3t.cli.deletions import moment, print_log
-from s3t.cli.display import counted
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Show every deletion: how many records it took, and when it was accepted, effective and erased.
+    """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
 
     The log holds no names. Which deletion took a record, s3t locate tells whoever knows the name.
     """
@@ -21,7 +21,7 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
 
         def render() -> None:
             made, *deletions = entries
-            title = f"{counted(len(deletions), 'deletion')} since {moment(made.accepted_at)} UTC, when the run was made"
+            title = f"{counted(len(deletions), 'deletion')} since {moment(made.received_at)} UTC, when the run was made"
             print_log(title, deletions)
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)

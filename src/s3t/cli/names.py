@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+STDIN = "-"
+"""In the place of a name: names are on stdin, one a line. What is typed is in `ps`, and in the shell's history."""
+STDIN_HELP = "- reads them from stdin, one a line."
 
 FileOption = Annotated[
     Path | None,
@@ -19,8 +24,8 @@ def names_in(
     """Record ids and subjects, from options and from a file.
 
     Args:
-        record: of --record.
-        subject: of --subject.
+        record: of --record; `-` for those on stdin.
+        subject: of --subject; the same, but not both.
         file: of --file.
         verb: what is to be done with them, for the message.
 
@@ -32,5 +37,25 @@ def names_in(
 
     if not record and not subject and file is None:
         raise InputError("the command", [f"name what to {verb}: --record ID, --subject ID or --file FILE"])
+    if record and subject and STDIN in record and STDIN in subject:
+        raise InputError("the command", ["--record - and --subject - both read stdin; give one of them in a file"])
+    record, subject = _with_stdin(record or []), _with_stdin(subject or [])
     listed = ((), ()) if file is None else read_requests(file)
-    return [*(record or ()), *listed[0]], [*(subject or ()), *listed[1]]
+    return [*record, *listed[0]], [*subject, *listed[1]]
+
+
+def _with_stdin(names: list[str]) -> list[str]:
+    """The names, with those of stdin, one a line, in the place of `-`."""
+    from s3t.errors import InputError
+
+    if STDIN not in names:
+        return names
+    try:
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError("stdin", [f"is not UTF-8 text at byte {error.start}; save it as UTF-8"]) from None
+    lines = [line.removesuffix("\r") for line in text.split("\n")]
+    told = [line for line in lines if line]
+    if not told:
+        raise InputError("stdin", ["holds no names; give one a line"])
+    return [*(name for name in names if name != STDIN), *told]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,6 +15,9 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run's fold
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one JSON document on stdout instead of tables, and nothing else there.")
 ]
+MovedOption = Annotated[
+    bool, typer.Option("--moved", help="The folder is the run itself, which was moved here, and no copy of it.")
+]
 WorkersOption = Annotated[
     str,
     typer.Option(
@@ -25,6 +29,17 @@ WorkersOption = Annotated[
 ]
 
 
+MOST_SEED = 2**63 - 1
+
+
+def seed_problems(seed: int) -> Iterator[str]:
+    """What is wrong with the seed of a simulation."""
+    if seed < 0:
+        yield f"seed {seed} is negative"
+    if seed > MOST_SEED:
+        yield f"the seed is above 2^63-1, {MOST_SEED}; give a smaller one"
+
+
 def number_of(workers: str) -> Workers:
     """The option's value as `Run.train` takes it, which says what is wrong with it."""
-    return int(workers) if workers.isdecimal() else workers  # type: ignore[return-value]
+    return int(workers) if workers.isdecimal() and len(workers) < 20 else workers  # type: ignore[return-value]

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-import logging
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 import typer
 
-from s3t.errors import InputError, S3TError
+from s3t.cli.bugs import Bug
+from s3t.errors import InputError, S3TError, StorageError, UnknownNamesError
 
 WRONG_INPUT, FAILED = 2, 1
 
@@ -25,37 +26,81 @@ class Result(Protocol):
 
 
 def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
-    """Print the document, or what `render` makes of it."""
-    if as_json:
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
-    else:
-        render()
+    """Print the document, or what `render` makes of it.
+
+    Raises:
+        StorageError: stdout takes no more; what the command was to do is done.
+    """
+    try:
+        if as_json:
+            _print_json(document)
+        else:
+            render()
+    except BrokenPipeError:  # a reader that has enough, such as head
+        raise
+    except OSError as error:
+        # What could not be written would be tried again at the very end, with a traceback.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise StorageError(
+            f"the command is done, but its result could not be written to stdout: {error.strerror or error}"
+        ) from error
 
 
 @contextmanager
 def failures_reported(as_json: bool) -> Iterator[None]:
-    """End the program with 2 for wrong input and 1 for anything else, saying why on stderr (and as JSON on stdout)."""
+    """End the program with 2 for wrong input and 1 for anything else, saying why on stderr (and as JSON on stdout).
+
+    What s3t does not raise on purpose passes: `bugs_reported` tells it.
+    """
     try:
         yield
     except InputError as error:
         _report(error, {"where": error.where, "problems": list(error.problems)}, as_json)
         raise typer.Exit(WRONG_INPUT) from None
+    except UnknownNamesError as error:
+        _report(error, {"problems": [str(error)], "unknown": list(error.unknown)}, as_json)
+        raise typer.Exit(FAILED) from None
     except S3TError as error:
         _report(error, {"problems": [str(error)]}, as_json)
         raise typer.Exit(FAILED) from None
     except KeyboardInterrupt:
         typer.echo("stopped; what is done is kept, run the same command again to go on", err=True)
         raise typer.Exit(FAILED) from None
-    except (typer.Exit, SystemExit, BrokenPipeError):  # the last of a reader that has enough, such as head
-        raise
+
+
+@contextmanager
+def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator[None]:
+    """End the program with 1 at any other exception, telling it as a bug: what to send, and nothing of a record.
+
+    Args:
+        arguments: of the program.
+        commands: names of all commands.
+    """
+    try:
+        yield
     except Exception as error:
-        logging.getLogger("s3t").exception("unexpected failure")
-        _report(error, {"problems": [f"{type(error).__name__}: {error}"]}, as_json)
-        raise typer.Exit(FAILED) from None
+        command = next((argument for argument in arguments if argument in commands), "none")
+        bug = Bug.of(error, command=command)
+        for line in (f"s3t: {bug.sentence}", *bug.lines()):
+            typer.echo(line, err=True)
+        if "--json" in arguments:
+            _print_json({"error": {"kind": bug.kind, "problems": [bug.sentence], "bug": bug.to_json()}})
+        raise SystemExit(FAILED) from None
 
 
 def _report(error: Exception, content: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"s3t: {error}", err=True)
     if as_json:
-        document = {"error": {"kind": type(error).__name__, **content}}
-        sys.stdout.write(json.dumps(document, ensure_ascii=False, allow_nan=False) + "\n")
+        aftermath = getattr(error, "aftermath", None)
+        told = {} if aftermath is None else {"changed": aftermath.changed}
+        _print_json({"error": {"kind": type(error).__name__, **content, **told}})
+
+
+def _print_json(document: dict[str, Any]) -> None:
+    text = json.dumps(document, ensure_ascii=False, allow_nan=False)
+    try:
+        text.encode(sys.stdout.encoding)
+    except UnicodeEncodeError:  # half a surrogate pair (an argument that is not UTF-8), or a terminal without Unicode
+        text = json.dumps(document, allow_nan=False)
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()  # now, while a full disk or a closed pipe can still be told

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,17 +9,58 @@ import typer
 
 from s3t.cli.declarations import noted
 from s3t.cli.display import print_line, print_table, working
-from s3t.cli.options import JsonOption
+from s3t.cli.options import JsonOption, seed_problems
 from s3t.cli.outcome import failures_reported, show
+from s3t.cli.recipe_lines import left_out, recipe_lines
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
-    from s3t.planning import Candidate, Plan
+    from s3t.planning import Candidate, Demand, Plan
+    from s3t.recipe import Recipe
 
+MOST_SIZE = 1_000_000_000
+"""Megabytes of a stage, or hours of a training."""
 
 LookOption = Annotated[float, typer.Option("--months", metavar="N", help="How far to look ahead.")]
 ArrivalOption = Annotated[
-    float, typer.Option("--deletions-per-month", metavar="N", help="Records to be deleted.", show_default=False)
+    float | None,
+    typer.Option("--deletions-per-month", metavar="N", help="Records to be deleted, each asked for by itself."),
+]
+PersonsOption = Annotated[
+    float | None,
+    typer.Option(
+        "--persons-per-month",
+        metavar="N",
+        help="In its place: persons who ask. All records of a person lie in one slice, so each hits one slice once.",
+    ),
+]
+LayersOption = Annotated[
+    int | None,
+    typer.Option(
+        "--layers",
+        metavar="N",
+        help="Transformer layers of the model, which the slices share out. Without, and without --recipe, 12.",
+    ),
+]
+LayersPerSliceOption = Annotated[
+    int | None,
+    typer.Option(
+        "--layers-per-slice",
+        metavar="K",
+        help="Layers a slice. Without: what the recipe says, else as many as there is room for.",
+    ),
+]
+RecipeOption = Annotated[
+    Path | None,
+    typer.Option("--recipe", metavar="YAML", help="The recipe to plan for; its base model tells the layers."),
+]
+HoursOption = Annotated[
+    float | None,
+    typer.Option(
+        "--training-hours",
+        metavar="H",
+        help="Hours that training once through all records takes: repairs are then told in hours, too.",
+    ),
 ]
 BillOption = Annotated[
     float,
@@ -64,13 +104,18 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the sim
 
 
 def command(
-    deletions_per_month: ArrivalOption,
     budget: BillOption,
+    deletions_per_month: ArrivalOption = None,
+    persons_per_month: PersonsOption = None,
     months: LookOption = 12,
     share: ShareOption = 0.1,
+    recipe: RecipeOption = None,
+    layers: LayersOption = None,
+    layers_per_slice: LayersPerSliceOption = None,
     max_shards: ShardsOption = 20,
     max_slices: SlicesOption = 12,
     max_sequences: SequencesOption = 12,
+    training_hours: HoursOption = None,
     stage_megabytes: SizeOption = None,
     seed: SeedOption = 0,
     plot: PictureOption = None,
@@ -78,73 +123,146 @@ def command(
 ) -> None:
     """Propose shards, slices and sequences for the deletions that you expect and the training that you can pay.
 
-    Of the systems within the budget it proposes the one that falls below the acceptable depth least often. Takes about
-    ten seconds. An example:
+    Of the systems within the budget it proposes the one that falls below the acceptable depth least often:
 
-    s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60
+    s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
     """
     with failures_reported(as_json):
         from s3t.drawing import check_picture, draw_plan
-        from s3t.planning import Demand, plan
+        from s3t.planning import ASSUMED_LAYERS, Demand, plan, rounded
 
-        problems: list[str] = []
-        if stage_megabytes is not None and not 0 < stage_megabytes < math.inf:
-            problems.append(f"{stage_megabytes} megabytes a stage: give a finite number above 0")
-        if seed < 0:
-            problems.append(f"seed {seed} is negative")
-        with noted(problems):
-            if plot is not None:
+        problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
+        if plot is not None:
+            with noted(problems):
                 check_picture(plot)
+        given, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
         with noted(problems):
             demand = Demand(
-                deletions_per_month=deletions_per_month,
+                deletions_per_month=next((n for n in (deletions_per_month, persons_per_month) if n is not None), 1),
                 months=months,
                 share=share,
                 budget=budget,
                 max_shards=max_shards,
                 max_slices=max_slices,
                 max_sequences=max_sequences,
+                layers=ASSUMED_LAYERS if layers is None else layers,
+                layers_per_slice=layers_per_slice,
             )
         if problems:
             raise InputError("the command", problems)
         with working("simulating systems"):
             found = plan(demand, seed=seed)
+        lines = _lines(found, given)
+
         if plot is not None:
             draw_plan(found, plot)
-        document = found.to_json() | {"stage_megabytes": stage_megabytes}
 
         def render() -> None:
-            _print(found, stage_megabytes)
-            if plot is not None:
-                print_line(f"drawn: {plot}")
+            _print_demand(found, persons=persons_per_month is not None, assumed=layers is None, recipe=given)
+            _print_proposal(found, lines, training_hours)
+            _print_table(found, stage_megabytes, drawn=plot)
 
-        show(document, as_json, render)
+        show(rounded(found.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
 
 
-def _print(found: Plan, stage_megabytes: float | None) -> None:
-    demand, best = found.demand, found.proposal
+def _problems_of_numbers(
+    records: float | None, persons: float | None, megabytes: float | None, hours: float | None, seed: int
+) -> list[str]:
+    sizes = ((megabytes, "megabytes a stage"), (hours, "hours of training"))
+    return [
+        *(
+            f"{value} {what}: give a number above 0 and up to {MOST_SIZE:,}"
+            for value, what in sizes
+            if value is not None and not 0 < value <= MOST_SIZE
+        ),
+        *seed_problems(seed),
+        *(
+            ["give one of --deletions-per-month and --persons-per-month"]
+            if (records is None) == (persons is None)
+            else []
+        ),
+    ]
+
+
+def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) -> tuple[Recipe | None, Any, Any]:
+    """The recipe, the model's layers and those of a slice: what was typed, else what the recipe says, else None."""
+    if path is None:
+        return None, layers, layers_per_slice
+    from s3t.models.source import layer_count, model_folder
+    from s3t.recipe import load_recipe
+
+    recipe = load_recipe(path)
+    if not recipe.method.blockwise:
+        raise InputError(str(path), [f"method: {recipe.method.name} has one order a shard; only s3t is planned for"])
+    if layers is None:
+        layers = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
+    if layers_per_slice is None and "layers_per_slice" in recipe.adapter.model_fields_set:
+        layers_per_slice = recipe.adapter.layers_per_slice
+    return recipe, layers, layers_per_slice
+
+
+def _lines(found: Plan, recipe: Recipe | None) -> list[str]:
+    best = found.proposal
+    if best is None:
+        return []
+    return recipe_lines(best, layers_per_slice=found.demand.layers_of(best.slices), recipe=recipe)
+
+
+def _print_demand(found: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
+    demand = found.demand
+    asked = "deletions of a person's records" if persons else "deletions of a record"
     print_line(
-        f"{demand.deletions} deletions in {demand.months:g} months. Training anew after each would cost "
+        f"{demand.deletions} {asked} in {demand.months:g} months. Training anew after each would cost "
         f"{1 + demand.deletions} full trainings."
     )
+    known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
+    each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
+    print_line(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
+    if recipe is not None and (names := left_out(recipe)):
+        print_line(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
+
+
+def _print_proposal(found: Plan, lines: list[str], training_hours: float | None) -> None:
+    demand, best = found.demand, found.proposal
     if best is None:
         print_line(
             f"no system stays within {demand.budget:g} full trainings; the cheapest costs {found.cheapest.cost:.1f}. "
             "Raise --budget, lower --share, or allow more shards"
         )
-    else:
-        print_line(
-            f"proposed: {best.shards} shards, {best.slices} slices, {best.budget} sequences a shard; repair a shard "
-            f"with fewer than {best.depth} of its slices left\n"
-            f"  partition: {{shards: {best.shards}, slices: {best.slices}}}\n"
-            f"  sequences: {{budget: {best.budget}, selector: {best.selector}}}"
+        return
+    print_line(
+        f"proposed: {best.shards} shards, {best.slices} slices, {best.budget} sequences a shard; repair a shard "
+        f"with fewer than {best.depth} of its slices left. In the recipe, in place of its lines of these names:"
+    )
+    for line in lines:
+        print_line(f"  {line}")
+    print_line(_silence(best, demand, training_hours))
+
+
+def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> str:
+    """What a shard that waits for its repair answers, how often that is, and how long."""
+    each = f"{best.cost_of_a_repair:.2g} full trainings"
+    if training_hours is not None:
+        hours = best.cost_of_a_repair * training_hours
+        each += f" ({hours:.2g} hours)"
+    expected = f"expected {best.repairs:.1f} times in {demand.months:g} months, each for the time of {each}"
+    if not best.is_silent_below:
+        return (
+            f"Until it is repaired, such a shard answers with fewer slices than accepted, or with nothing: {expected}."
         )
+    rest = "the others answer" if best.shards > 1 else "and as it is the only one, so is the system"
+    return f"Until it is repaired, such a shard is silent: it answers with nothing, {rest}; {expected}."
+
+
+def _print_table(found: Plan, stage_megabytes: float | None, *, drawn: Path | None) -> None:
     rows = [_row(candidate, stage_megabytes) for candidate in _shown(found)]
     print_table("systems by cost; none is both cheaper and repaired less", rows)
     print_line(
         "m shards, L slices, B sequences a shard. A shard with fewer slices than `below` is repaired. Costs are in\n"
         "full trainings. Share: of all records, what a shard's model has learnt from in the mean."
     )
+    if drawn is not None:
+        print_line(f"drawn: {drawn}")
 
 
 def _shown(found: Plan) -> list[Candidate]:

@@ -2,25 +2,58 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s3t.cli.display import counted, print_line, print_table
+from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.errors import InputError
 from s3t.progress_bar import ProgressBar
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.run import Run
+    from s3t.run.answers import Predictions
+
+STDIN = Path("-")
+
+TextOption = Annotated[
+    list[str] | None, typer.Option("--text", metavar="TEXT", help="A text to answer; repeatable, instead of FILE.")
+]
+TopOption = Annotated[
+    int | None, typer.Option("--top", metavar="K", help="Tell the K likeliest labels, the likeliest first.")
+]
+PairOption = Annotated[
+    list[str] | None,
+    typer.Option("--pair", metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
+]
 
 
 def command(
     run: RunArgument,
     data: Annotated[
-        Path,
+        Path | None,
         typer.Option(
-            "--input", metavar="FILE", help="Inputs: .csv, .jsonl or .parquet, labels not needed.", show_default=False
+            "--input", metavar="FILE", help="Inputs: .csv, .jsonl or .parquet; - reads JSON lines from standard input."
         ),
-    ],
+    ] = None,
+    text: TextOption = None,
+    pair: PairOption = None,
+    form: Annotated[
+        str | None,
+        typer.Option("--format", metavar="NAME", help="How FILE is written, whatever its name: csv, jsonl or parquet."),
+    ] = None,
+    top: TopOption = None,
+    jsonl: Annotated[
+        bool,
+        typer.Option("--jsonl", help="Print one JSON object an input on stdout, window by window, as FILE is read."),
+    ] = False,
     output: Annotated[
         Path | None,
         typer.Option("--output", metavar="FILE", help="Write the answers to a .csv, .jsonl or .parquet file."),
@@ -29,33 +62,112 @@ def command(
 ) -> None:
     """Answer with the ensemble: a label, every label's probability, and the generation that answered.
 
-    Without --output the answers go to stdout.
+    Without --output the answers go to stdout. An input without an id is named by its row: the line of a CSV or JSON
+    lines file (a CSV file's header is line 1), the row of a Parquet file, the number of a --text (from 0).
+
+    For programs: s3t predict RUN --input - --jsonl < inputs.jsonl
     """
     with failures_reported(as_json):
         import s3t
         from s3t.prediction.writing import check_output, write_predictions
 
+        _check(data, text, pair, form, top=top, jsonl=jsonl, output=output, as_json=as_json)
         if output is not None:
             check_output(output)
         with s3t.Run.open(run) as opened:
-            result = opened.predict(data, progress=ProgressBar())
-        document = result.to_json()
+            if jsonl:
+                for window in _windows(opened, data, text, pair, form):
+                    _print_lines(window.rows(top=top))
+                return
+            result = _all(opened, data, text, pair, form)
         if output is not None:
-            write_predictions(output, result.rows())
+            write_predictions(output, result.rows(top=top))
+        document = result.to_json(top=top)
+        if output is not None:
             del document["predictions"]
-            document |= {"output": str(output), "count": len(result.label)}
+            document |= {"output": str(output), "count": len(result)}
 
         def render() -> None:
             if output is not None:
-                print_line(
-                    f"{counted(len(result.label), 'answer')} of generation {result.generation} written to {output}"
-                )
-                return
-            rows = result.rows()
-            for row in rows:
-                likely = row.pop("probabilities", None)
-                if likely is not None:
-                    row["probability"] = likely[row["label"]]
-            print_table(f"generation {result.generation}", rows)
+                print_line(f"{counted(len(result), 'answer')} of generation {result.generation} written to {output}")
+            else:
+                print_table(f"generation {result.generation}", [_shown(row, top) for row in result.rows(top=top)])
 
         show(document, as_json, render)
+
+
+def _check(
+    data: Path | None,
+    text: Sequence[str] | None,
+    pair: Sequence[str] | None,
+    form: str | None,
+    *,
+    top: int | None,
+    jsonl: bool,
+    output: Path | None,
+    as_json: bool,
+) -> None:
+    """Whether the options go together.
+
+    Raises:
+        InputError: with all that is wrong.
+    """
+    problems = []
+    if (data is None) == (not text):
+        problems.append("give the inputs as --input FILE, as --input - or as --text TEXT, one of them")
+    if pair and len(pair) != len(text or ()):
+        problems.append(f"there are {len(pair)} --pair for {len(text or ())} --text; give one for each")
+    if form is not None and data is None:
+        problems.append("--format is of --input; leave it out")
+    if top is not None and top < 1:
+        problems.append(f"--top {top}: give at least 1")
+    if jsonl and (as_json or output is not None):
+        problems.append("--jsonl prints lines; leave out --json and --output")
+    if problems:
+        raise InputError("the command", problems)
+
+
+def _typed(text: Sequence[str] | None, pair: Sequence[str] | None) -> list[Any]:
+    """The inputs that were typed: texts, or pairs of them."""
+    return list(zip(text or (), pair, strict=True)) if pair else list(text or ())
+
+
+def _windows(
+    run: Run, data: Path | None, text: Sequence[str] | None, pair: Sequence[str] | None, form: str | None
+) -> Any:
+    if data is None:
+        return iter([run.predict(_typed(text, pair))])
+    if data == STDIN:
+        return run.predict_windows(sys.stdin.buffer, form=form or "jsonl")
+    return run.predict_windows(data, form=form)
+
+
+def _all(
+    run: Run, data: Path | None, text: Sequence[str] | None, pair: Sequence[str] | None, form: str | None
+) -> Predictions:
+    """All answers at once, of one generation."""
+    if data is None:
+        return run.predict(_typed(text, pair))
+    if data != STDIN and form is None:
+        return run.predict(data, progress=ProgressBar())
+    source = sys.stdin.buffer if data == STDIN else data
+    found = next(run.predict_windows(source, form=form or "jsonl", whole=True), None)
+    if found is None:
+        raise InputError("standard input" if data == STDIN else str(data), ["holds no inputs; give at least one"])
+    return found
+
+
+def _print_lines(rows: list[dict[str, Any]]) -> None:
+    sys.stdout.write("".join(json.dumps(row, ensure_ascii=False, allow_nan=False) + "\n" for row in rows))
+    sys.stdout.flush()  # a program that reads along has its answers before the next window is computed
+
+
+def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
+    """An answer as a row of a table: with the label's probability, or with the K likeliest labels and theirs."""
+    likely = row.pop("probabilities", None)
+    generation = row.pop("generation")
+    if likely is None:
+        return row | {"generation": generation}
+    if top is None:
+        return row | {"probability": likely[row["label"]], "generation": generation}
+    return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import counted, print_line, print_status
-from s3t.cli.options import JsonOption, RunArgument
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import print_line, print_status
+from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 
-def command(run: RunArgument, as_json: JsonOption = False) -> None:
+def command(
+    run: RunArgument,
+    trust_slices: Annotated[
+        bool,
+        typer.Option(
+            "--trust-slices",
+            help="What a slice's file lacks was deleted, although nothing else remembers that: the ledger was put back "
+            "from a backup, the slices were not, and S3T_STATE was lost.",
+        ),
+    ] = False,
+    moved: MovedOption = False,
+    as_json: JsonOption = False,
+) -> None:
     """Delete again what was deleted after a backup was made that is now put back.
 
     A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What
@@ -18,10 +35,12 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
     with failures_reported(as_json):
         import s3t
 
-        done = s3t.Run.reconcile(run)
+        done = s3t.Run.reconcile(run, trust_slices=trust_slices, moved=moved)
 
         def render() -> None:
             mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
+            if done.rows:
+                print_line(f"{counted(done.rows, 'row')} of the ledger mended")
             print_line(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
             print_status(done.status, run)
 

@@ -20,9 +20,10 @@ from s3t.cli.declarations import (
     ValuesOption,
     settings_of,
 )
-from s3t.cli.display import counted, numbers, print_line, print_table, working
+from s3t.cli.display import numbers, print_line, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,7 @@ def command(
 
 def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -> None:
     from s3t.drawing import draw_orders
-    from s3t.planning import retention
+    from s3t.planning import retention, rounded
     from s3t.sequences import mean_distance, scores, select
 
     prior = None if setting.prior is None else setting.probabilities
@@ -111,7 +112,7 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
         if plot is not None:
             print_line(f"drawn: {plot}")
 
-    show(document, as_json, render)
+    show(rounded(document), as_json, render)
 
 
 def _print(

@@ -19,9 +19,10 @@ from s3t.cli.declarations import (
     SlicesOption,
     settings_of,
 )
-from s3t.cli.display import counted, print_line, print_table, working
+from s3t.cli.display import print_line, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from s3t.sequences import Setting
 
 MOST_BYTES = 2 * 10**9
-OVER = 1000
+OVER, MOST_OVER = 1000, 100_000
 
 
 ShardsOption = Annotated[int, typer.Option("--shards", metavar="M", help="Shards, from 1.", show_default=False)]
@@ -82,6 +83,8 @@ def command(
     expectation is computed exactly, too. Orders are chosen as s3t sequences shows them.
     """
     with failures_reported(as_json):
+        from s3t.planning import rounded
+
         settings = settings_of(
             shards=shards,
             slices=slices,
@@ -96,12 +99,13 @@ def command(
         )
         found = _endure(selector, settings, vary_by_shard, trials, _policy(repair_below, repair_every), over or OVER)
         title = _title(selector, settings)
+        document = rounded(found.to_json())
         if plot is not None:
             from s3t.drawing import draw_depths
 
             with working(f"drawing {plot}"):
                 draw_depths(_picture(found, title), plot)
-        show(found.to_json(), as_json, lambda: _print(found, title, trials, over or OVER, plot))
+        show(document, as_json, lambda: _print(found, title, trials, over or OVER, plot))
 
 
 def _policy(below: int | None, every: int | None) -> Policy | None:
@@ -127,8 +131,8 @@ def _problems(
     problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
     if over is not None and not repaired:
         problems.append("--over is of systems that are repaired; give --repair-below or --repair-every, too")
-    if over is not None and over < 1:
-        problems.append(f"--over {over}: give at least 1 deletion")
+    if over is not None and not 1 <= over <= MOST_OVER:
+        problems.append(f"--over {over}: give 1 to {MOST_OVER:,} deletions")
     if below is not None and not 0 <= below <= max(slices, 0):
         problems.append(f"--repair-below {below}: a shard has 0 to {slices} live slices")
     if every is not None and every < 1:

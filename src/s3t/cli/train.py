@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from s3t.cli.display import counted, print_line, print_status
-from s3t.cli.options import JsonOption, RunArgument, WorkersOption, number_of
+from s3t.cli.display import print_training
+from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
 
 
-def command(run: RunArgument, workers: WorkersOption = "1", as_json: JsonOption = False) -> None:
+def command(
+    run: RunArgument, workers: WorkersOption = "1", moved: MovedOption = False, as_json: JsonOption = False
+) -> None:
     """Train every missing stage. May be killed and run again: what is stored is not trained twice."""
     with failures_reported(as_json):
         import s3t
 
-        with s3t.Run.open(run) as opened:
+        with s3t.Run.open(run, moved=moved) as opened:
             report = opened.train(workers=number_of(workers), progress=ProgressBar())
 
-        def render() -> None:
-            print_line(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s")
-            print_status(report.status, run)
-
-        show(report.to_json(), as_json, render)
+        show(report.to_json(), as_json, lambda: print_training(report, run))

@@ -63,10 +63,13 @@ PublicOption = Annotated[
     bool, typer.Option("--all-public", help="Declare that no private record is in the files; nothing is compared.")
 ]
 TrialsOption = Annotated[
-    int, typer.Option("--trials", metavar="N", min=1, help="Recipes to try, those that are in the study counted.")
+    int,
+    typer.Option(
+        "--trials", metavar="N", min=1, max=100_000, help="Recipes to try, those that are in the study counted."
+    ),
 ]
 SamplerOption = Annotated[Sampler, typer.Option("--sampler", help="tpe, or grid: every combination.")]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="S", help="Of the sampler.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", min=0, max=2**32 - 1, help="Of the sampler.")]
 
 
 def command(

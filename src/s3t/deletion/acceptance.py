@@ -6,9 +6,11 @@ its own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from s3t.deletion.lookup import refuse_if_lost
 from s3t.deletion.plan import Plan, after_deletion, plan_deletion
 from s3t.deletion.request import Batch
 from s3t.errors import InputError
@@ -81,6 +83,7 @@ class _Group:
             records={token for batch in batches for token in batch.records},
             subjects={token for batch in batches for token in batch.subjects},
         )
+        refuse_if_lost(transaction, located, frozenset[bytes]().union(*(batch.held for batch in batches)))
         by_subject: dict[bytes, list[RecordRow]] = {}
         for row in located.rows:
             if row.subject is not None:
@@ -125,9 +128,10 @@ class _Group:
                     losses=plan.losses,
                     tainted={stage: before.alive[stage] for stage in plan.tainted},
                     request=batch.key,
+                    waited=time.monotonic() - batch.received,
                 )
             )
-        if batch.key is not None:
+        if batch.key is not None and (rows or earlier is not None):  # else it may be a mistake: the key stays free
             self._note(batch.key, batch, rows, generation)
         return Accepted(
             before=before, after=self.inventory, plan=plan, rows=tuple(rows), gone=gone, generation=generation

@@ -11,16 +11,17 @@ be done twice.
 
 from __future__ import annotations
 
-import sqlite3
 import threading
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
 from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
+from s3t.deletion.lookup import Held, Lookup
 from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
 from s3t.errors import FsyncError, IntegrityError, StorageError
@@ -36,7 +37,6 @@ BATCH_NAMES = 10_000
 PATIENCE_SECONDS = 5.0
 """How long `delete` waits for who is erasing, and for other open runs to move; what they answer after acceptance is
 right in any case."""
-REPORTING = "reporting the deletion (the records are out of use already)"
 _GROUP = 64
 _POLL_SECONDS = 0.02
 
@@ -58,6 +58,8 @@ class Outcome:
     """Requested names that the run has never held."""
     entries: tuple[LogEntry, ...]
     """The log's, of the generations that it made."""
+    unreadable: tuple[Place, ...]
+    """Slices whose files could not be read to look for an unknown name."""
     repeated: bool
     """Whether a request with the same idempotency key had been made before."""
 
@@ -88,6 +90,7 @@ class Deleter:
         *,
         ledger: Ledger,
         acceptor: Acceptor,
+        lookup: Lookup,
         eraser: Eraser,
         witness: Witness,
         presence: Presence,
@@ -96,6 +99,7 @@ class Deleter:
     ) -> None:
         self._ledger = ledger
         self._acceptor = acceptor
+        self._lookup = lookup
         self._eraser = eraser
         self._witness = witness
         self._presence = presence
@@ -110,10 +114,12 @@ class Deleter:
 
         Raises:
             InputError: the idempotency key was used for other names; nothing has changed.
+            IntegrityError: the ledger has lost a record that is in a slice's file; nothing has changed.
             StorageError: the disk or the database refused. Before acceptance nothing has changed; after that of the
                 first batch, the message says that records are out of use.
         """
-        batches = list(request.batches(BATCH_NAMES))
+        in_files = self._lookup.held(records=request.records, subjects=request.subjects)
+        batches = [replace(batch, held=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
         total = _Sum()
         if dry_run:
             for result in self._acceptor.look(batches):
@@ -121,12 +127,12 @@ class Deleter:
         else:
             with self._counted():
                 for batch in batches:
-                    with self._going_on(total):
+                    with after_refusal(PARTLY_OUT_OF_USE if total.generations else NOTHING_CHANGED):
                         total.add(self._accept(batch))
                     (progress or Silent()).advance(len(batch.records) + len(batch.subjects))
             if total.generations:
                 self._after_acceptance(total.generations)
-        return _outcome(request, total, [] if dry_run else self._entries(total))
+        return _outcome(request, in_files, total, [] if dry_run else self._entries(total))
 
     def finish(self, *, everything: bool = False, wait: bool = True) -> None:
         """Erase whatever has been accepted and may not wait. Safe to run twice.
@@ -145,9 +151,19 @@ class Deleter:
             if self._accepting and not wait:  # looked at last: what is due may be of such a request
                 return
             lock = needed(self._lock) if wait else held(self._lock, wait=0)
-            with refusals_after_acceptance("erasing deleted records (they are out of use already)"), lock as mine:
+            with after_refusal(OUT_OF_USE), lock as mine:
                 if mine:
                     self._erase(everything=everything)
+
+    def check_slices(self) -> None:
+        """Compare every slice's file with the digest that the ledger knows, while nobody rewrites one.
+
+        Raises:
+            IntegrityError: some are others, and may hold what was deleted.
+            StorageError: the disk or the database refused.
+        """
+        with needed(self._lock):
+            self._eraser.check_slices()
 
     def settle(self) -> None:
         """Note what is effective and erased by now; a crash may have come before that."""
@@ -178,31 +194,33 @@ class Deleter:
             with self._counting:
                 self._accepting -= 1
 
-    @contextmanager
-    def _going_on(self, total: _Sum) -> Iterator[None]:
-        """A batch that is refused after others were accepted."""
-        if not total.generations:
-            yield
-            return
-        doing = "accepting the rest of the request (records of its first part are out of use already)"
-        with refusals_after_acceptance(doing, then="make the same request again, which goes on"):
-            yield
-
     def _entries(self, total: _Sum) -> list[LogEntry]:
         if not total.generations:
             return []
-        with refusals_after_acceptance(REPORTING), self._ledger.reading() as transaction:
-            return transaction.log(total.generations)
+        with after_refusal(OUT_OF_USE):
+            with self._ledger.reading() as transaction:
+                entries = transaction.log(total.generations)
+            if any(entry.accepted_at is None for entry in entries):  # another process has held the lock all the time
+                with self._ledger.writing() as transaction:
+                    transaction.note_accepted()
+                    entries = transaction.log(total.generations)
+        return entries
 
     def _accept_group(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
         results = self._acceptor.accept(batches)
-        if any(isinstance(result, Accepted) and result.generation is not None for result in results):
-            with refusals_after_acceptance("noting the deletion (the records are out of use already)"):
-                self._witness.catch_up(self._ledger)
+        accepted = [isinstance(result, Accepted) and result.generation is not None for result in results]
+        if any(accepted):
+            try:
+                with after_refusal(OUT_OF_USE):
+                    self._witness.catch_up(self._ledger)
+            except FsyncError:
+                raise
+            except StorageError as error:  # those of whose names nothing was taken have nothing to do with it
+                return [error if hit else result for hit, result in zip(accepted, results, strict=True)]
         return results
 
     def _after_acceptance(self, generations: Collection[int]) -> None:
-        with refusals_after_acceptance("erasing deleted records (they are out of use already)"):
+        with after_refusal(OUT_OF_USE):
             self._witness.catch_up(self._ledger)  # a request that is repeated may be one that could not be noted
             self._presence.look()
             until = time.monotonic() + self._patience
@@ -243,34 +261,13 @@ class Deleter:
         return True
 
 
-@contextmanager
-def refusals_after_acceptance(doing: str, *, then: str = "open the run again, which goes on") -> Iterator[None]:
-    """Let every refusal after acceptance say what was being done: for it is not true that nothing has changed.
-
-    Args:
-        doing: what, and that records are out of use.
-        then: the remedy, once the disk or the database works again.
-    """
-    try:
-        yield
-    except FsyncError:
-        raise
-    except StorageError as error:
-        refused = getattr(error.__cause__, "orig", None)  # the ledger's; it says that nothing has changed
-        remedy = (
-            "free space or mend the disk" if isinstance(refused, sqlite3.Error) else "see that the database answers"
-        )
-        reason = f"the ledger refused ({refused}); {remedy}" if refused else str(error)
-        raise StorageError(f"{doing} failed: {reason}. Then {then}") from error
-
-
 def _or_raise(result: Accepted | Exception) -> Accepted:
     if isinstance(result, Exception):
         raise result
     return result
 
 
-def _outcome(request: Request, total: _Sum, entries: Sequence[LogEntry]) -> Outcome:
+def _outcome(request: Request, in_files: Held, total: _Sum, entries: Sequence[LogEntry]) -> Outcome:
     losses: dict[Place, int] = {}
     for result in total.accepted:
         for place, lost in result.plan.losses.items():
@@ -278,6 +275,7 @@ def _outcome(request: Request, total: _Sum, entries: Sequence[LogEntry]) -> Outc
     held_now = {token for result in total.accepted for row in result.rows for token in (row.token, row.subject)}
     gone = {token: number for result in total.accepted for token, number in result.gone.items()}
     absent = [(token, name) for token, name in request.names.items() if token not in held_now]
+    unknown = {token: name for token, name in absent if token not in gone}
     return Outcome(
         before=total.accepted[0].before,
         after=total.accepted[-1].after,
@@ -285,7 +283,8 @@ def _outcome(request: Request, total: _Sum, entries: Sequence[LogEntry]) -> Outc
         stages_lost=sum(len(result.plan.tainted) for result in total.accepted),
         deleted=total.deleted,
         already=tuple(name for token, name in absent if token in gone and gone[token] not in total.generations),
-        unknown=tuple(name for token, name in absent if token not in gone),
+        unknown=tuple(unknown.values()),
+        unreadable=tuple(place for place, tokens in in_files.unreadable.items() if tokens & unknown.keys()),
         entries=tuple(entries),
         repeated=any(result.earlier is not None for result in total.accepted),
     )

@@ -35,7 +35,7 @@ class Eraser:
     slices: Path
     tmp: Path
     within: float
-    """Seconds after its acceptance for which a record may stay in its slice's file."""
+    """Seconds after its deletion was received for which a record may stay in its slice's file."""
     forget: Callable[[Collection[Place]], None]
     """Drops what is in memory of slices."""
     unfinished: Callable[[], None]
@@ -56,8 +56,9 @@ class Eraser:
         with self.ledger.writing() as transaction:
             # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
             transaction.touch()
+            transaction.note_accepted()  # here, for this waits for the disk in any case
             generation = transaction.snapshot().generation
-            work = transaction.to_erase(accepted_by=math.inf if everything else time.time() - self.within)
+            work = transaction.to_erase(received_by=math.inf if everything else time.time() - self.within)
         steps: dict[str, Callable[[ToErase], None]] = {
             "memory": lambda work: self.forget(work.since.keys()),
             "trunk cache": lambda work: None,  # with memory
@@ -145,7 +146,8 @@ class Eraser:
         if kept.num_rows != known.records or content.digest not in (known.digest, known.next_digest):
             raise IntegrityError(
                 f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
-                "deleted records are out of use. Restore the file from a backup, and open the run to finish"
+                f"deleted records are out of use. Run `s3t reconcile {self.run}`, which takes them out of an older "
+                "file and says of any other what is wrong"
             )
         if kept.num_rows == content.rows.num_rows:  # rewritten, and then a crash came; is the new name on the disk?
             with storage_errors("erasing records from a slice"):
@@ -157,6 +159,29 @@ class Eraser:
         with storage_errors("erasing records from a slice"):
             write_slice(self.slices, place, kept, tmp=self.tmp, around=self.still_rewriting(place, digest))
         return digest
+
+    def check_slices(self) -> None:
+        """Compare every slice's file with the digest that the ledger knows. The caller holds the run's lock.
+
+        Raises:
+            IntegrityError: some are others, and may hold what was deleted.
+        """
+        problems = []
+        for place, known in sorted(self.ledger.snapshot().slices.items()):
+            try:
+                digest = read_slice(self.slices, place, self.secret).digest
+            except IntegrityError as error:
+                problems.append(str(error))
+                continue
+            if digest not in (known.digest, known.next_digest):
+                problems.append(f"{slice_path(self.slices, place)} is not the file that the ledger knows")
+        if problems:
+            lines = "".join(f"\n  - {problem}" for problem in problems)
+            raise IntegrityError(
+                f"{self.run} has files of slices that may hold deleted records (which are out of use). Run "
+                f"`s3t reconcile {self.run}`, which takes them out of older files and says of any other what is "
+                f"wrong:{lines}"
+            )
 
     @contextmanager
     def still_rewriting(self, place: Place, digest: str) -> Iterator[None]:
@@ -181,8 +206,9 @@ class Eraser:
         if left:
             raise StorageError(
                 f"{left[0].host}, where the run was made, has copies of the records in {left[0].cache}, which is not "
-                f"on this host: run `s3t erase {self.run}` there, or, if they are gone with that host, here with "
-                "--copies-are-gone"
+                f"on this host",
+                remedy=f"run `s3t erase {self.run}` there, or, if they are gone with that host, here with "
+                "--copies-are-gone",
             )
 
     def forget_copies(self) -> None:
@@ -197,8 +223,7 @@ class Eraser:
     def _wipe(self) -> None:
         if not self.ledger.wipe():
             raise StorageError(
-                "the ledger keeps rows that were removed, for somebody else has read it for longer than a moment; it "
-                "is tried again"
+                "the ledger keeps rows that were removed, for a reader holds on to it", remedy="wait for the reader"
             )
 
 
@@ -207,4 +232,10 @@ def _raise_all(refused: Sequence[StorageError | IntegrityError]) -> None:
     if len(refused) == 1:
         raise refused[0]
     if refused:
-        raise type(refused[0])("; ".join(str(error) for error in refused)) from refused[0]
+        first, reasons = refused[0], "; ".join(dict.fromkeys(error.reason for error in refused))
+        remedies = list(dict.fromkeys(error.remedy for error in refused if isinstance(error, StorageError)))
+        if isinstance(first, StorageError):
+            raise StorageError(reasons, remedy=", ".join(remedies)) from first
+        raise type(first)(
+            ". ".join([reasons, *(f"{remedy[:1].upper()}{remedy[1:]}" for remedy in remedies)])
+        ) from first

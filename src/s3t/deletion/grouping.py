@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from s3t.errors import StorageError
+from s3t.aftermath import NOBODY_KNOWS
+from s3t.errors import S3TError, StorageError
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -77,7 +79,7 @@ class Grouped(Generic[Item, Result]):
             results = list(zip(group, self._work([caller.item for caller in group]), strict=True))
         except Exception as error:
             for caller in group:
-                caller.answer.set_exception(error)
+                caller.answer.set_exception(_own(error))
             return
         except BaseException as error:  # Ctrl-C is this thread's alone
             for caller in group:
@@ -85,7 +87,7 @@ class Grouped(Generic[Item, Result]):
             return
         for caller, result in results:
             if isinstance(result, Exception):
-                caller.answer.set_exception(result)
+                caller.answer.set_exception(_own(result))
             else:
                 caller.answer.set_result(result)
 
@@ -102,7 +104,16 @@ class Grouped(Generic[Item, Result]):
             self._waiting[0].woken.set()
 
 
+def _own(error: Exception) -> Exception:
+    """A caller's own copy of an error of ours: what is true after it is another thing for each."""
+    if not isinstance(error, S3TError):
+        return error
+    again = copy(error)
+    again.__cause__ = error
+    return again
+
+
 def _interrupted() -> StorageError:
-    return StorageError(
-        "the thread that did this together with others was interrupted; whether it was done is not known: ask again"
-    )
+    error = StorageError("the thread that did this together with others was interrupted")
+    error.aftermath = NOBODY_KNOWS
+    return error

@@ -122,6 +122,7 @@ PLACES = (
     _in_run("description", "run.json", holds="nothing, but the label set of labels: infer", erased=None),
     _in_run("recipe", "recipe.yaml", holds="nothing", erased=None),
     _in_run("secret", "secret", holds="nothing; the key of all digests", erased=None),
+    _in_run("home", "home", holds="nothing; the folder's path, to tell it from copies", erased=None),
     _in_run("lock", "lock", holds="nothing", erased=None),
 )
 

@@ -13,31 +13,41 @@ slice whose file holds more than the ledger counts, the whole file goes.
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
-import pyarrow.parquet
-
+from s3t.aftermath import RECONCILING, after_refusal
 from s3t.deletion.erasure import Eraser
+from s3t.deletion.mending import mend_ledger
 from s3t.deletion.plan import plan_deletion
-from s3t.deletion.witness import Witness
+from s3t.deletion.witness import Line, Witness
 from s3t.disk import remove_durably, storage_errors, sync_folder
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
 from s3t.ledger.locks import RunLock, needed
 from s3t.partition import Place, Secret
-from s3t.records import SliceContent, read_slice, slice_digest, slice_path, without_records, write_slice
+from s3t.records import (
+    SliceContent,
+    count_rows,
+    read_slice,
+    slice_digest,
+    slice_path,
+    without_records,
+    write_slice,
+)
 from s3t.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
     """What was done."""
+
+    rows: int
+    """Rows of the ledger that were damaged or lost, and were mended."""
 
     records: int
     """Records that the ledger still had, and that had been deleted."""
@@ -48,7 +58,7 @@ class Reconciled:
 
 
 def refuse_if_restored(
-    ledger: Ledger, witness: Witness, *, erasures: Callable[[], int], lock: RunLock, run: Path
+    ledger: Ledger, witness: Witness, *, erasures: Callable[[], int], lock: RunLock, run: Path, slices: Path
 ) -> None:
     """Look whether the run is an older state of itself.
 
@@ -58,32 +68,72 @@ def refuse_if_restored(
         erasures: how often slices were rewritten, as the folder notes it.
         lock: the run's.
         run: the folder, for the message.
+        slices: the folder of the slices' files, whose rows are counted.
 
     Raises:
         RestoredError: it is.
         StorageError: the disk or the database refused.
     """
     with ledger.reading() as transaction:
-        what = _what_is_old(transaction, witness, erasures())
+        what = _what_is_old(transaction, witness, erasures(), slices)
     if what is not None:  # or a deletion came between our looking here and there: once more, while none can
-        with needed(lock), ledger.writing() as transaction:
-            what = _what_is_old(transaction, witness, erasures())
+        with ledger.reading() if ledger.read_only else _alone(ledger, lock) as transaction:
+            what = _what_is_old(transaction, witness, erasures(), slices)
     if what is not None:
         raise RestoredError(
             f"{run} is an older state of the run ({what}): a backup was put back, or it is a copy. It neither "
             f"serves nor trains until the later deletions are applied: run `s3t reconcile {run}`. If it is a copy to "
-            "try things on, give it a memory of its own: set S3T_STATE to another folder"
+            f"try things on, make it a run of its own: `s3t clone --adopt {run}`"
         )
 
 
-def _what_is_old(transaction: Transaction, witness: Witness, erasures: int) -> str | None:
-    snapshot, (seen, mark) = transaction.snapshot(), witness.newest()
+@contextmanager
+def _alone(ledger: Ledger, lock: RunLock) -> Iterator[Transaction]:
+    """A transaction while nothing is accepted and nothing erased."""
+    with needed(lock), ledger.writing() as transaction:
+        yield transaction
+
+
+def _what_is_old(transaction: Transaction, witness: Witness, erasures: int, slices: Path) -> str | None:
+    snapshot, seen = transaction.snapshot(), witness.newest()
     if seen > snapshot.generation:
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
-    if seen > 0 and transaction.mark_of(seen) != mark:
-        return f"generation {seen} of its ledger is another deletion than the one that {witness.path} has seen"
+    if (number := _unknown_deletion(transaction, witness)) is not None:
+        return f"generation {number} of its ledger is another deletion than the one that {witness.path} has seen"
     if not snapshot.erasures <= erasures <= _most_erasures(snapshot):
         return f"its slices were rewritten {erasures} times, but its ledger counts {snapshot.erasures}"
+    return _file_of_another_time(transaction, slices)
+
+
+def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
+    """The generation of a deletion that the witness has seen and of which the ledger does not know all."""
+    strangers = witness.strangers(transaction)
+    if not strangers or not _unknown(transaction, witness, strangers):
+        return None
+    return next((line.generation for line in strangers if _unknown(transaction, witness, [line])), None)
+
+
+def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) -> bool:
+    tokens = witness.tokens(lines)
+    located = transaction.locate(records=tokens, subjects=())
+    return bool(located.rows) or len(located.gone) < len(tokens)
+
+
+def _file_of_another_time(transaction: Transaction, slices: Path) -> str | None:
+    """A slice's file with more or fewer rows than the ledger counts: a slice only ever loses records.
+
+    One that is missing or cannot be read is no state of the run: what reads it says so, and the rest serves on.
+    """
+    destroyed = transaction.key_destroyed_at() is not None  # then reconciling has removed what may be too old
+    for place, state in sorted(transaction.snapshot().slices.items()):
+        path = slice_path(slices, place)
+        rows = count_rows(path)
+        if rows is None:
+            continue
+        if rows > state.records and not state.pending:
+            return f"{path} holds {rows} records, of which its ledger counts {state.records}"
+        if rows < state.records and not destroyed:
+            return f"its ledger counts {state.records} records in {path}, which holds {rows}"
     return None
 
 
@@ -119,17 +169,26 @@ class _Remembered:
 
     def problem(self, file: _File, secret: Secret) -> str | None:
         """Why deletions do not explain a file; None if they do."""
-        if foreign := file.copies.keys() - self.present.keys() - self.deleted:
+        if foreign := self._foreign(file):
             return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
         staying = self.present.keys() - self.witnessed
         lost = staying - file.copies.keys()
-        if lost and not self.older:
+        if self.lacks(file):
             return f"lacks {len(lost)} of {len(staying)} records, and nothing says that they were deleted"
         if any(file.copies[token] != self.present[token] for token in staying - lost):
             return "holds a record more often or less often than the ledger says"
         if self.present.keys() <= file.copies.keys() and not self._knows(file, secret):
             return "holds the right ids, but other records than any state of the run did"
         return None
+
+    def lacks(self, file: _File) -> bool:
+        """Whether a file of this slice lacks records of which nothing says that they were deleted."""
+        lost = self.present.keys() - self.witnessed - file.copies.keys()
+        return bool(lost) and not self.older and not self._foreign(file)
+
+    def _foreign(self, file: _File) -> Set[bytes]:
+        """Records of other slices."""
+        return file.copies.keys() - self.present.keys() - self.deleted
 
     def _knows(self, file: _File, secret: Secret) -> bool:
         """Whether a file, or what the ledger would leave of one that is older, has a digest that the ledger knows."""
@@ -151,6 +210,8 @@ class Reconciler:
     inventory: Callable[[Snapshot], Inventory]
     erasures: Callable[[], int]
     """How often slices were rewritten, as the folder notes it."""
+    trust_slices: bool = False
+    """Whether what a slice's file lacks was deleted, although nothing else remembers that: the operator says so."""
 
     def reconcile(self) -> Reconciled:
         """Apply later deletions, wherever they are remembered.
@@ -160,9 +221,18 @@ class Reconciler:
             StorageError: the disk or the database refused; running it again goes on.
         """
         witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
+        where = {"slices": self.eraser.slices, "run": self.eraser.run}
+        rows = mend_ledger(self.ledger, secret=self.secret, witnessed=witnessed, **where) if has_key else 0
         files = self._explained(witnessed) if has_key else {}
         before = len(self.ledger.snapshot().stages)
         taken = self._accept_later(files, witnessed)  # tokens are compared, which needs no key
+        with after_refusal(RECONCILING):
+            mended = self._carry_out(files)
+        return Reconciled(rows=rows, records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
+
+    def _carry_out(self, files: Mapping[Place, _File]) -> tuple[Place, ...]:
+        """Make folder and witness what the ledger says; the slices whose files were not."""
+        has_key = self.secret.salt is not None
         mended = tuple(place for place, file in files.items() if self._mend(place, file))
         mended = mended if has_key else self._remove_older_files()
         with storage_errors("marking the run folder"), self.ledger.writing() as transaction:
@@ -176,7 +246,8 @@ class Reconciler:
             transaction.settle()
         self.eraser.sweep()
         self.witness.catch_up(self.ledger)
-        return Reconciled(records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
+        self.witness.note_again(self.ledger)
+        return mended
 
     def _explained(self, witnessed: Set[bytes]) -> dict[Place, _File]:
         """Every slice's file.
@@ -186,6 +257,7 @@ class Reconciler:
         """
         files: dict[Place, _File] = {}
         problems: dict[Place, str] = {}
+        lacking = False
         for place in sorted(self.ledger.snapshot().slices):
             try:
                 files[place] = self._file(place)
@@ -194,20 +266,22 @@ class Reconciler:
         for place, remembered in self._remembered(files, witnessed).items():
             if (problem := remembered.problem(files[place], self.secret)) is not None:
                 problems[place] = f"{slice_path(self.eraser.slices, place)} {problem}"
+                lacking = lacking or remembered.lacks(files[place])
         if problems:
-            lines = "".join(f"\n  - {problem}" for _, problem in sorted(problems.items()))
+            run, lines = self.eraser.run, "".join(f"\n  - {problem}" for _, problem in sorted(problems.items()))
+            newer = (
+                ". If the ledger was put back from a backup, and the files that lack records are newer, run "
+                f"`s3t reconcile {run} --trust-slices` instead: it deletes for good what they lack"
+            )
             raise IntegrityError(
-                f"{self.eraser.run} holds files of slices that no deletion explains; nothing was changed. Put the "
-                f"right ones back from a backup, then run `s3t reconcile {self.eraser.run}` again:{lines}"
+                f"{run} holds files of slices that no deletion explains; nothing was changed. Put the right ones back "
+                f"from a backup, then run `s3t reconcile {run}` again{newer if lacking else ''}:{lines}"
             )
         return files
 
     def _file(self, place: Place) -> _File:
-        try:
-            content = read_slice(self.eraser.slices, place, self.secret)
-        except struct.error:  # a value of a kind that no slice holds
-            content = None
-        if content is None or "record" not in content.rows.column_names:
+        content = read_slice(self.eraser.slices, place, self.secret)
+        if "record" not in content.rows.column_names:
             raise IntegrityError(f"{slice_path(self.eraser.slices, place)} is not the file of a slice")
         names = content.rows["record"].to_pylist()
         return _File(content=content, copies=Counter(self.secret.token("ledger", "record", name) for name in names))
@@ -219,7 +293,7 @@ class Reconciler:
             others = {token for place, file in files.items() for token in file.copies.keys() - present[place].keys()}
             located = transaction.locate(records=others, subjects=())
         elsewhere = {row.token for row in located.rows}  # and so not from here, although it may have been deleted later
-        older = self.erasures() > _most_erasures(snapshot)
+        older = self.trust_slices or self.erasures() > _most_erasures(snapshot)
         return {
             place: _Remembered(
                 digests={snapshot.slices[place].digest, snapshot.slices[place].next_digest},
@@ -234,9 +308,11 @@ class Reconciler:
 
     def _accept_later(self, files: Mapping[Place, _File], witnessed: Set[bytes]) -> int:
         """Accept what the witness or the folder knows to be deleted, and the ledger does not; records taken."""
-        seen, mark = self.witness.newest()
+        seen = self.witness.newest()
         with self.ledger.writing() as transaction:
             snapshot = transaction.snapshot()
+            strangers = self.witness.strangers(transaction)  # all of their tokens are the ledger's in a moment
+            transaction.note_foreign({(line.mark, line.generation) for line in strangers})
             located = transaction.locate(records=witnessed, subjects=())
             later = witnessed - located.gone.keys()
             rows: dict[bytes, RecordRow] = {row.token: row for row in located.rows}
@@ -246,8 +322,7 @@ class Reconciler:
                 rows |= missing
                 if missing:
                     short[place] = file.content.digest
-            same = seen == 0 or transaction.mark_of(seen) == mark
-            if not rows and not later and same:
+            if not rows and not later and seen <= snapshot.generation:
                 return 0
             losses: dict[Place, int] = {}
             for row in rows.values():
@@ -321,9 +396,5 @@ def _stands_on(stage: Stage, places: Collection[Place]) -> bool:
 
 def _holds_at_most(path: Path, records: int) -> bool:
     """Whether a slice's file surely holds no more than a number of records."""
-    try:
-        return bool(pyarrow.parquet.ParquetFile(path).metadata.num_rows <= records)
-    except FileNotFoundError:
-        return True
-    except (OSError, pa.ArrowException):
-        return False
+    rows = count_rows(path)
+    return not path.exists() if rows is None else rows <= records

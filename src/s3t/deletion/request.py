@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hmac
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 
 from s3t.partition import Secret
@@ -20,8 +21,12 @@ class Batch:
     """The request's; None if it has none."""
     content: bytes
     """Keyed hash of all names of the request."""
+    held: frozenset[bytes] = frozenset()
+    """Tokens of records that slices' files hold: of its subjects, and of the records that the ledger did not find."""
     end: int
     """How many names of the request are in this batch and those before it."""
+    received: float = field(compare=False)
+    """When the request was; `time.monotonic()`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +38,13 @@ class Request:
     subjects: dict[bytes, str]
     key: bytes | None
     content: bytes
+    received: float = field(compare=False)
+    """`time.monotonic()`."""
 
     @classmethod
     def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:
-        """A request by names."""
+        """A request by names, received now."""
+        received = time.monotonic()
         by_record = {secret.token("ledger", "record", name): name for name in records}
         by_subject = {secret.token("ledger", "subject", name): name for name in subjects}
         content = hmac.new(secret.key("ledger"), b"request", sha256)
@@ -47,6 +55,7 @@ class Request:
             subjects=by_subject,
             key=None if key is None else secret.token("ledger", "request", key),
             content=content.digest(),
+            received=received,
         )
 
     @property
@@ -65,4 +74,5 @@ class Request:
                 key=self.key,
                 content=self.content,
                 end=start + len(part),
+                received=self.received,
             )

@@ -10,6 +10,7 @@ from typing import Any
 
 from s3t.disk import storage_errors, write_durably, writing_problems
 from s3t.errors import InputError
+from s3t.extras import how_to_install
 
 SUFFIXES = (".png", ".svg", ".pdf")
 
@@ -35,18 +36,19 @@ def check_picture(path: Path) -> None:
     """
     problems = writing_problems(path, SUFFIXES)
     if importlib.util.find_spec("matplotlib") is None:
-        problems.append('pictures need matplotlib, which is not installed; install it with: pip install "s3t[plots]"')
+        problems.append(f"pictures need matplotlib, which is not installed; install it with: {how_to_install('plots')}")
     if problems:
         raise InputError(str(path), problems)
 
 
 @contextmanager
-def drawn(path: Path, *, height: float) -> Iterator[Any]:
+def drawn(path: Path, *, height: float, width: float = WIDTH) -> Iterator[Any]:
     """A figure to draw on, which is written when all went well.
 
     Args:
         path: ends in one of `SUFFIXES`; a file that is there is replaced.
         height: inches.
+        width: inches.
 
     Raises:
         StorageError: the disk refused; a file that was there is as it was.
@@ -56,7 +58,7 @@ def drawn(path: Path, *, height: float) -> Iterator[Any]:
 
     suffix = path.suffix.lower()
     with matplotlib.rc_context(_STYLE):
-        figure = Figure(figsize=(WIDTH, height), layout="constrained")
+        figure = Figure(figsize=(width, height), layout="constrained")
         yield figure
 
         def write(part: Path) -> None:

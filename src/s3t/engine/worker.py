@@ -18,6 +18,7 @@ from typing import Any
 
 from s3t.engine.local import EngineReport
 from s3t.progress import Progress
+from s3t.training_events import Event, TrainingStart
 
 LOOK_SECONDS = 0.5
 """Between two looks whether the parent still lives."""
@@ -65,6 +66,11 @@ class _Telling:
     def advance(self, count: int) -> None:
         """Hand on."""
         self._channel.send(("advance", count))
+
+    def hear(self, event: Event) -> None:
+        """Hand on."""
+        if not isinstance(event, TrainingStart):
+            self._channel.send(("event", event))
 
     def finish(self) -> None:
         """Nothing."""

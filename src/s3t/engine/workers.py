@@ -23,6 +23,7 @@ from s3t.engine.local import EngineReport
 from s3t.engine.worker import GRACE_SECONDS
 from s3t.errors import FsyncError, WorkerError
 from s3t.progress import Progress
+from s3t.training_events import tell
 
 LOOK_SECONDS = 0.5
 
@@ -170,6 +171,8 @@ def _listen(workers: Sequence[_Worker], progress: Progress, meanwhile: Callable[
                 progress.note(content)
             elif kind == "advance":
                 progress.advance(content)
+            elif kind == "event":
+                tell(progress, content)
             else:
                 worker.done = True
                 del busy[worker.channel]

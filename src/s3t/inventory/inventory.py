@@ -93,6 +93,11 @@ class Inventory:
         wanted = (*(prototypes_of(self.orders) if self.prototypes else ()), *stages_of(self.orders))
         return tuple(stage for stage in wanted if stage not in self.alive)
 
+    @property
+    def training_command(self) -> str:
+        """What trains the missing stages: `repair` once a record was deleted, `train` before. They do the same."""
+        return "repair" if self.generation else "train"
+
     def classifiers(self) -> dict[int, Stage]:
         """For each shard the classifier that its live prototypes make, of slices that hold a record."""
         held: dict[int, list[int]] = {}

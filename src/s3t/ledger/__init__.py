@@ -3,12 +3,14 @@
 from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import Session
+from s3t.ledger.soundness import Contents
 from s3t.ledger.state import Acceptance, Copy, Located, LogEntry, RecordRow, SliceState, Snapshot, State, ToErase
 from s3t.ledger.transaction import Transaction
 
 __all__ = [
     "Acceptance",
     "Address",
+    "Contents",
     "Copy",
     "Ledger",
     "Located",

@@ -9,9 +9,11 @@ from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
-from sqlalchemy.pool import ConnectionPoolEntry, QueuePool
+from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from s3t.ledger.address import Address, PostgresAddress
+from s3t.ledger.read_only import connection as connection_to
+from s3t.ledger.read_only import is_read_only
 
 BUSY_TIMEOUT_SECONDS = 60
 """How long a writer waits for another before it gives up."""
@@ -87,7 +89,26 @@ class _Connection(sqlite3.Connection):
 
 def engine_at(address: Address) -> Engine:
     """The engine of a ledger."""
-    return postgres_engine(address) if isinstance(address, PostgresAddress) else sqlite_engine(address)
+    if isinstance(address, PostgresAddress):
+        return postgres_engine(address)
+    return read_only_engine(address) if is_read_only(address.parent) else sqlite_engine(address)
+
+
+def read_only_engine(path: Path) -> Engine:
+    """An engine on a SQLite file that nobody can write to from here: a connection for each transaction, which sees
+    what there is when it begins."""
+    engine = create_engine(
+        "sqlite://",
+        creator=lambda: connection_to(path, timeout=BUSY_TIMEOUT_SECONDS, factory=_Connection, isolation_level=None),
+        poolclass=NullPool,
+        hide_parameters=True,
+    )
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        connection.exec_driver_sql("BEGIN")
+
+    return engine
 
 
 def sqlite_engine(path: Path) -> Engine:
@@ -105,10 +126,14 @@ def sqlite_engine(path: Path) -> Engine:
     def _set_up(connection: Any, _record: Any) -> None:
         connection.isolation_level = None  # we say BEGIN ourselves, below
         cursor = connection.cursor()
-        for pragma in _SQLITE:
-            cursor.execute(f"PRAGMA {pragma}")
-        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-        cursor.close()
+        try:
+            for pragma in _SQLITE:
+                cursor.execute(f"PRAGMA {pragma}")
+            mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+        except UnicodeDecodeError as error:  # Python's word for damage that SQLite quotes
+            raise sqlite3.DatabaseError(f"its schema cannot be decoded: {error}") from error
+        finally:
+            cursor.close()
         if mode != "wal":
             raise sqlite3.OperationalError(
                 f"this file system gives SQLite no write-ahead log, only {mode!r}; put the run on a local disk, or its "
@@ -120,6 +145,14 @@ def sqlite_engine(path: Path) -> Engine:
         connection.exec_driver_sql("BEGIN IMMEDIATE" if _is_writing(connection) else "BEGIN")
 
     return engine
+
+
+def size_of_log(database: Path) -> int:
+    """Bytes of a SQLite database's log."""
+    try:
+        return database.with_name(database.name + "-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def postgres_engine(address: PostgresAddress) -> Engine:

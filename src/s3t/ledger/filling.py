@@ -3,51 +3,72 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
-from sqlalchemy import Connection, insert
+from sqlalchemy import Connection, delete, insert, select
 
 from s3t.ledger import schema
+from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState
-from s3t.ledger.statements import chunks, now
+from s3t.ledger.statements import SEALED, chunks, now
 from s3t.partition import Place
 
 
 def fill(
-    connection: Connection,
+    rows: Rows,
     slices: Mapping[Place, SliceState],
     records: Iterable[RecordRow],
     copies: Sequence[Copy],
 ) -> None:
     """Write it, within the transaction that makes the tables."""
-    time = now(connection)
-    first = {"generation": 0, "accepted_at": time, "effective_at": time, "erased_at": time, "records": 0}
-    connection.execute(insert(schema.generations), [first])
-    rows = [
-        {
-            "shard": place.shard,
-            "slice": place.slice,
-            "records": state.records,
-            "losses": state.losses,
-            "digest": state.digest,
-        }
-        for place, state in slices.items()
-    ]
-    connection.execute(insert(schema.slices), rows)
+    time = now(rows.connection)
+    times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), time)
+    rows.insert(schema.generations, [{"generation": 0, **times, "records": 0}])
+    rows.insert(
+        schema.slices,
+        (
+            {
+                "shard": place.shard,
+                "slice": place.slice,
+                "records": state.records,
+                "losses": state.losses,
+                "digest": state.digest,
+            }
+            for place, state in slices.items()
+        ),
+    )
     # In the index's order: it then grows at its end, and a million records take no longer each than a thousand.
-    for chunk in chunks(sorted(records, key=lambda row: row.token)):
-        connection.execute(
-            insert(schema.records),
-            [
-                {
-                    "token": row.token,
-                    "subject": row.subject,
-                    "shard": row.place.shard,
-                    "slice": row.place.slice,
-                    "copies": row.copies,
-                }
-                for row in chunk
-            ],
-        )
-    if copies:
-        found = [{"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies]
-        connection.execute(insert(schema.copies), found)
+    for chunk in chunks(sorted(records, key=lambda record: record.token)):
+        rows.insert(schema.records, map(record_values, chunk))
+    found = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
+    rows.insert(schema.copies, found)
+    rows.write_note(SEALED, to=1)
+
+
+def record_values(record: RecordRow) -> dict[str, Any]:
+    """A record as the table has it."""
+    return {
+        "token": record.token,
+        "subject": record.subject,
+        "shard": record.place.shard,
+        "slice": record.place.slice,
+        "copies": record.copies,
+    }
+
+
+def record_of(row: Any) -> RecordRow:
+    """A record of a row of the table."""
+    return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)
+
+
+def copy_rows(source: Connection, target: Connection) -> None:
+    """Copy a ledger's rows into new tables, but for sessions and their claims: those have the other run open."""
+    for table in schema.metadata.sorted_tables:
+        target.execute(delete(table))
+        if table.name in (schema.sessions.name, schema.claims.name):
+            continue
+        for rows in source.execute(select(table)).mappings().partitions(_ROWS):
+            target.execute(insert(table), [dict(row) for row in rows])
+
+
+_ROWS = 500

@@ -134,3 +134,12 @@ FORKS = Forks()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=FORKS.before, after_in_parent=FORKS.after_in_parent, after_in_child=FORKS.after_in_child)
     os.register_at_fork(after_in_parent=FORKS.after_interrupt)
+
+
+def refuse_after_fork(process: int) -> None:
+    """Raises ForkedError if this process is another than the one that opened the run."""
+    if os.getpid() != process:
+        raise ForkedError(
+            f"the run was opened in process {process}, and this is {os.getpid()}, forked off from it; open "
+            "the run again here (`s3t.Run.open`), after the fork"
+        )

@@ -15,34 +15,43 @@ from pathlib import Path
 from sqlalchemy import Connection, Engine, select, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import note_failed_fsync, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ClosedError, ForkedError, FsyncError, IntegrityError, StorageError
+from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
+from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
-from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at
-from s3t.ledger.filling import fill
-from s3t.ledger.forks import FORKS
+from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
+from s3t.ledger.filling import copy_rows, fill
+from s3t.ledger.forks import FORKS, refuse_after_fork
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import create_tables, migrate
+from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
+from s3t.ledger.refusals import refusal
+from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
+from s3t.ledger.statements import SEALED
 from s3t.ledger.transaction import Transaction
+from s3t.ledger.vacuum import vacuum
 from s3t.partition import Place
 
 _LONG_LOG_BYTES = 4 * 2**20
 _CHECKPOINT_SECONDS = 2.0
+_TRIES, _AGAIN_SECONDS = 20, 0.05
 
 
 class Ledger:
     """A run's ledger. Safe to share among threads; several processes may have it open, on PostgreSQL several hosts."""
 
-    def __init__(self, address: Address, engine: Engine) -> None:
+    def __init__(self, address: Address, engine: Engine, *, key: bytes | None = None) -> None:
         self._address = address
         self._engine = engine
+        self._key = key  # of the rows' checks
         self._process = os.getpid()
         self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
         self._known: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
+        self.read_only = isinstance(address, Path) and is_read_only(address.parent)
+        """Whether its file is on a file system that is mounted read-only."""
         if isinstance(address, Path):
             FORKS.enter(self)
             # Connections do not outlive what a fork asks to let go of them, as those of a cycle would.
@@ -56,6 +65,7 @@ class Ledger:
         slices: Mapping[Place, SliceState],
         records: Iterable[RecordRow],
         copies: Sequence[Copy] = (),
+        key: bytes | None = None,
     ) -> Ledger:
         """A new ledger at generation 0.
 
@@ -64,6 +74,7 @@ class Ledger:
             slices: every slice.
             records: every record.
             copies: files outside the run that hold records.
+            key: of the rows' checks; None: rows have none.
 
         Raises:
             StorageError: the disk or the database refused; nothing is left.
@@ -71,12 +82,12 @@ class Ledger:
         if isinstance(address, Path):
             with storage_errors("making the ledger"):
                 address.touch(mode=0o600)  # SQLite gives its log the same mode
-        ledger, made = cls(address, engine_at(address)), False
+        ledger, made = cls(address, engine_at(address), key=key), False
         try:
             with ledger._transaction(writing=True) as connection:
                 create_tables(connection, address)
                 made = True
-                fill(connection, slices, records, copies)
+                fill(Rows(connection, key), slices, records, copies)
         except BaseException:
             with suppress(StorageError):
                 if made:  # a lost connection does not tell whether the end was reached
@@ -101,10 +112,36 @@ class Ledger:
             if not current:
                 with ledger._transaction(writing=True) as connection:
                     migrate(connection, address)
-            if isinstance(address, Path):
+            if isinstance(address, Path) and not ledger.read_only:
                 with storage_errors("opening the ledger"):
                     sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could
         except BaseException:
+            ledger.close()
+            raise
+        return ledger
+
+    def clone(self, address: Address) -> Ledger:
+        """Another ledger with all that this one holds at one state, but for who has the run open.
+
+        Args:
+            address: where it shall be.
+
+        Raises:
+            StorageError: the disk or the database refused; nothing is left.
+        """
+        if isinstance(address, Path):
+            with storage_errors("making the ledger"):
+                address.touch(mode=0o600)
+        ledger, made = Ledger(address, engine_at(address)), False
+        try:
+            with self._transaction(writing=False) as source, ledger._transaction(writing=True) as target:
+                create_tables(target, address)
+                made = True
+                copy_rows(source, target)
+        except BaseException:
+            with suppress(StorageError):
+                if made:
+                    ledger.drop()
             ledger.close()
             raise
         return ledger
@@ -131,10 +168,13 @@ class Ledger:
             ledger.close()
 
     @classmethod
-    def _at(cls, address: Address) -> Ledger:
+    def _at(cls, address: Address, *, key: bytes | None = None) -> Ledger:
         if isinstance(address, Path) and not address.is_file():
-            raise IntegrityError(f"{address}: the run's ledger is missing; restore the run from a backup")
-        return cls(address, engine_at(address))
+            raise IntegrityError(
+                f"{address}: the run's ledger is missing; put it back from a backup, and what opens the run "
+                "next says what was deleted since"
+            )
+        return cls(address, engine_at(address), key=key)
 
     def close(self) -> None:
         """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone.
@@ -156,7 +196,7 @@ class Ledger:
         Returns:
             Whether none is left open.
         """
-        if isinstance(self._address, Path) and self._address.is_file():
+        if isinstance(self._address, Path) and self._address.is_file() and not self.read_only:
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
             except FsyncError:
@@ -172,7 +212,23 @@ class Ledger:
         Raises:
             IntegrityError: it is gone.
         """
-        return self._at(self._address)
+        return self._at(self._address, key=self._key)
+
+    def check_rows(self, key: bytes) -> None:
+        """Check every row that is read from here on. The rows of a ledger of before there were checks get theirs.
+
+        Args:
+            key: that the rows were written with.
+
+        Raises:
+            StorageError: the disk or the database refused.
+        """
+        with self._transaction(writing=False) as connection:
+            sealed = Rows(connection).note(SEALED)  # if its check fails, it has one
+        self._key = key if sealed or not self.read_only else None
+        if not sealed and self._key is not None:
+            with self._transaction(writing=True) as connection:
+                Rows(connection, key).seal()
 
     def drop(self) -> None:
         """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""
@@ -204,26 +260,26 @@ class Ledger:
         """A transaction that no other writer overlaps. On leaving without an error it is durable.
 
         Raises:
-            StorageError: the disk or the database refused; unless the message says that nobody can know, nothing of the
-                transaction happened.
+            StorageError: the disk or the database refused; unless its aftermath says that nobody can know, nothing of
+                the transaction happened.
             ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
-            yield Transaction(connection, known=self._known)
-        if isinstance(self._address, Path) and _size_of_log(self._address) > self._long_log:
+            yield Transaction(Rows(connection, self._key), known=self._known)
+        if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
             try:
                 self._checkpoint("PASSIVE")
             except FsyncError:
                 raise
             except StorageError:  # the transaction is durable all the same
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
-            self._long_log = _size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite begins it anew, but at its length
+            self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite begins it anew, but at its length
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state and changes nothing."""
         with self._transaction(writing=False) as connection:
-            yield Transaction(connection, known=self._known)
+            yield Transaction(Rows(connection, self._key), known=self._known)
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
         """The ledger at its present generation. Cheap if nothing has changed since the last.
@@ -233,8 +289,15 @@ class Ledger:
         """
         if anew:
             self._known = None
-        with self.reading() as transaction:
-            snapshot = transaction.snapshot()
+        for left in reversed(range(_TRIES)):
+            try:
+                with self.reading() as transaction:
+                    snapshot = transaction.snapshot()
+                break
+            except UnsteadyError:
+                if not left:
+                    raise
+                time.sleep(_AGAIN_SECONDS)
         self._known = snapshot
         return snapshot
 
@@ -268,12 +331,12 @@ class Ledger:
             return self._checkpoint("TRUNCATE")
         with self._refusals(), self._engine.connect() as connection:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")
-            if _vacuum(bare):
+            if vacuum(bare):
                 return True
             # Rows that others have changed meanwhile are dead, too. While none may, what stays is kept for a reader.
             with self._transaction(writing=True):
                 until = time.monotonic() + _CHECKPOINT_SECONDS
-                while not (done := _vacuum(bare)) and time.monotonic() < until:
+                while not (done := vacuum(bare)) and time.monotonic() < until:
                     time.sleep(0.05)
                 return done
 
@@ -289,14 +352,16 @@ class Ledger:
                         return not busy
                     time.sleep(0.01)
             finally:
-                raw.execute(f"PRAGMA busy_timeout={_BUSY_MILLISECONDS}")
+                raw.execute(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_SECONDS}")
                 raw.close()
 
     @contextmanager
     def _transaction(self, *, writing: bool) -> Iterator[Connection]:
-        self._refuse_after_fork()
+        refuse_after_fork(self._process)
+        if writing and self.read_only:
+            raise read_only_error(str(self._address))
         ending = False
-        with self._in_use(), self._turn if writing else nullcontext():
+        with self._steady(), self._in_use(), self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
@@ -312,17 +377,13 @@ class Ledger:
                     ending = True
                     begun.commit()
             except DBAPIError as error:
-                raise self._refusal(error, ending=ending and writing) from error
+                raise refusal(self._address, error, ending=ending and writing) from error
+
+    def _steady(self) -> AbstractContextManager[None]:
+        return steady(self._address) if self.read_only and isinstance(self._address, Path) else nullcontext()
 
     def _in_use(self) -> AbstractContextManager[None]:
         return FORKS.using() if isinstance(self._address, Path) else nullcontext()
-
-    def _refuse_after_fork(self) -> None:
-        if os.getpid() != self._process:
-            raise ForkedError(
-                f"the run was opened in process {self._process}, and this is {os.getpid()}, forked off from it; open "
-                "the run again here (`s3t.Run.open`), after the fork"
-            )
 
     def _refuse_if_closed(self) -> None:
         if self._closed:
@@ -334,49 +395,4 @@ class Ledger:
         try:
             yield
         except (DBAPIError, sqlite3.Error) as error:  # the second from a cursor of SQLite's own
-            raise self._refusal(error) from error
-
-    def _refusal(self, error: Exception, *, ending: bool = False) -> StorageError:
-        """What to tell of an error of the database."""
-        reason = getattr(error, "orig", None) or error
-        if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
-            return note_failed_fsync(f"the ledger ({reason})")
-        state = getattr(reason, "sqlstate", None)
-        if ending and state != _THROWN_OUT and not isinstance(self._address, Path):
-            return StorageError(
-                f"the ledger's database failed while it committed ({reason}); whether the change was made nobody can "
-                "know. Run the same command again: what was deleted already is reported as such"
-            )
-        remedy = "Free space or mend the disk, then run the same command again"
-        if state == _LOCK_TIMEOUT or (isinstance(self._address, Path) and "locked" in str(reason)):
-            remedy = "Another process holds it; run the same command again later"
-        elif not isinstance(self._address, Path):
-            remedy = f"See that the database answers ({self._address}), then run the same command again"
-        return StorageError(f"the ledger refused ({reason}); nothing was changed. {remedy}")
-
-
-def _vacuum(connection: Connection) -> bool:
-    """Take dead rows out of PostgreSQL's files; False if some had to stay, which an older snapshot may still read."""
-    for table in _VACUUMED:
-        connection.execute(text(f"VACUUM {table.name}"))
-    dead = " + ".join(f"pg_stat_get_dead_tuples('{table.name}'::regclass)" for table in _VACUUMED)
-    return int(connection.execute(text(f"SELECT {dead}")).scalar_one()) == 0
-
-
-def _size_of_log(database: Path) -> int:
-    try:
-        return database.with_name(database.name + "-wal").stat().st_size
-    except OSError:
-        return 0
-
-
-_LOCK_TIMEOUT = "55P03"
-_THROWN_OUT = "25P03"  # PostgreSQL's word that it ended a transaction that was idle for too long: before any commit
-_BUSY_MILLISECONDS = 1000 * BUSY_TIMEOUT_SECONDS
-_VACUUMED = (
-    schema.records,
-    schema.slices,
-    schema.stages,
-    schema.erasing_records,
-    schema.erasing_artifacts,
-)
+            raise refusal(self._address, error) from error

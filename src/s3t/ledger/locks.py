@@ -60,8 +60,8 @@ def needed(lock: RunLock, *, wait: float = NEEDED_SECONDS) -> Iterator[bool]:
         if not mine:
             raise StorageError(
                 f"another process has held the run's lock for {wait:.0f} seconds: it erases, or adds orders, or it is "
-                "stuck. See what it does (`s3t status` shows what is not erased yet), end it if it hangs, then run the "
-                "same command again"
+                "stuck",
+                remedy="see what it does (`s3t status` shows what is not erased yet), end it if it hangs",
             )
         yield mine
 
@@ -142,8 +142,7 @@ class DatabaseRunLock(_Nested):
             connection.invalidate()
             connection.close()
             raise StorageError(
-                f"locking the run failed: the ledger's database refused ({error.orig}); see that it answers, then run "
-                "the same command again"
+                f"locking the run failed: the ledger's database refused ({error.orig})", remedy="see that it answers"
             ) from error
         self._connection = connection
         return True
@@ -153,8 +152,7 @@ class DatabaseRunLock(_Nested):
             return self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
         except DBAPIError as error:
             raise StorageError(
-                f"the ledger's database does not answer ({error.orig}); nothing was changed. Run the same command "
-                "again when it does"
+                f"the ledger's database does not answer ({error.orig})", remedy="see that it answers"
             ) from error
 
     def _give(self) -> None:

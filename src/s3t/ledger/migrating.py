@@ -16,9 +16,9 @@ from s3t.ledger.address import Address, PostgresAddress
 if TYPE_CHECKING:
     from alembic.config import Config
 
-HEAD = "0002"
+HEAD = "0004"
 """The newest revision in migrations/versions."""
-REVISIONS = ("0001", HEAD)
+REVISIONS = ("0001", "0002", "0003", HEAD)
 """Every revision there has been, oldest first."""
 
 

@@ -207,9 +207,13 @@ class Presence:
             if self._generation is not None:
                 return
             self._start_threads()  # first: whatever becomes of the row, somebody sees to its end
-            with self._ledger.writing() as transaction:
-                transaction.sessions.seen(self.session, generation=generation)
-                newest = transaction.snapshot()
+            if self._ledger.read_only:  # nobody knows of it, and so no deletion waits for it; it looks all the same
+                self._gone.set()
+                newest = self._ledger.snapshot()
+            else:
+                with self._ledger.writing() as transaction:
+                    transaction.sessions.seen(self.session, generation=generation)
+                    newest = transaction.snapshot()
             with self._state:
                 # A deletion that was accepted before the session was known did not wait for it.
                 self._newest = newest
@@ -236,6 +240,9 @@ class Presence:
             generation: what it has moved to.
             moved: whether that is newer than the ledger knows.
         """
+        if self._ledger.read_only:
+            self._generation = generation
+            return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
             if moved or not transaction.sessions.beat(self.session):  # taken for dead, for this process slept

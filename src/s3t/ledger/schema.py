@@ -17,16 +17,25 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+
+def _mac() -> Column[bytes]:
+    """The row's check (`rows.py`); null before the run was first opened with a version that has checks, and after its
+    secret was destroyed. Always the last column."""
+    return Column("mac", LargeBinary(16))
+
+
 generations = Table(
     "generations",
     metadata,
     Column("generation", Integer, primary_key=True),
-    Column("accepted_at", Float, nullable=False),  # times are seconds since the epoch, UTC
+    Column("received_at", Float, nullable=False),  # times are seconds since the epoch, UTC
+    Column("accepted_at", Float),  # null until a later transaction has noted that this one is durable
     Column("effective_at", Float),  # null until every server has moved to it
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
     Column("mark", String(16)),  # random: two deletions with one number, in a run and in a copy, are told apart
     Column("request", LargeBinary(32)),  # the keyed hash of its idempotency key, if it had one
+    _mac(),
     Index("generations_by_request", "request"),
     Index("generations_by_erasure", "erased_at"),
 )
@@ -39,6 +48,7 @@ requests = Table(
     Column("content", LargeBinary(32), nullable=False),  # keyed hash of all names asked for
     Column("names", Integer, nullable=False),  # accepted so far, in the order of their tokens
     Column("deleted", Integer, nullable=False),  # records, by the names accepted so far
+    _mac(),
 )
 """Requests that came with an idempotency key: a second one with the same key does nothing more."""
 
@@ -51,6 +61,7 @@ slices = Table(
     Column("losses", Integer, nullable=False),
     Column("digest", String(64), nullable=False),  # of its file, as far as the ledger knows
     Column("next_digest", String(64)),  # noted before the file is rewritten; a crash leaves one of the two
+    _mac(),
 )
 
 records = Table(
@@ -61,6 +72,7 @@ records = Table(
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
     Column("copies", Integer, nullable=False),
+    _mac(),
     ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     Index("records_by_subject", "subject"),
 )
@@ -71,6 +83,7 @@ deleted = Table(
     metadata,
     Column("token", LargeBinary(32), primary_key=True),
     Column("generation", Integer, nullable=False),
+    _mac(),
     Index("deleted_by_generation", "generation"),
 )
 """Tokens of deleted records, and of subjects that have no record left: so that a second request is answered."""
@@ -82,6 +95,7 @@ erasing_records = Table(
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
     Column("generation", Integer, nullable=False, server_default="0"),
+    _mac(),
     Index("erasing_records_by_slice", "shard", "slice"),
 )
 """Accepted, but still in a slice's file: for the moments after an acceptance, or while a rewriting may wait."""
@@ -92,6 +106,7 @@ erasing_artifacts = Table(
     Column("shard", Integer, primary_key=True),
     Column("key", String(64), primary_key=True),
     Column("generation", Integer, nullable=False, server_default="0"),
+    _mac(),
 )
 """Tainted, but still in the store."""
 
@@ -101,6 +116,8 @@ stages = Table(
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),  # slice numbers, comma-separated
     Column("key", String(64), nullable=False),
+    Column("manifest", String(64)),  # SHA-256 of the manifest's file; null of a stage of before this was kept
+    _mac(),
 )
 """Committed, untainted stages."""
 
@@ -130,6 +147,7 @@ copies = Table(
     Column("path", String, primary_key=True),
     Column("cache", String, nullable=False),
     Column("host", String, nullable=False),
+    _mac(),
 )
 """Files outside the run that hold records, as far as init knew of any: in which cache they lie, and on which host."""
 
@@ -138,5 +156,6 @@ notes = Table(
     metadata,
     Column("name", String, primary_key=True),
     Column("value", BigInteger, nullable=False),
+    _mac(),
 )
 """Numbers by name (`statements.py`)."""

@@ -8,10 +8,11 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import delete, select, update
 
 from s3t.ledger import schema
-from s3t.ledger.statements import now, of_stage, prefix_text, stage_at, upsert
+from s3t.ledger.rows import Rows
+from s3t.ledger.statements import now, of_stage, prefix_text, stage_at
 from s3t.processes import is_running, this_machine
 from s3t.stages import Stage
 
@@ -40,8 +41,9 @@ def ended(session: Session) -> None:
 class Sessions:
     """Sessions and claims, within one transaction."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        self._connection = rows.connection
 
     def seen(self, session: Session, *, generation: int) -> None:
         """Note that a session lives, and uses nothing older than a generation."""
@@ -52,7 +54,7 @@ class Sessions:
             "generation": generation,
             "seen_at": now(self._connection),
         }
-        upsert(self._connection, schema.sessions, [row])
+        self._rows.upsert(schema.sessions, [row])
         if session.process == os.getpid():
             _living.add(session.name)
 
@@ -100,7 +102,7 @@ class Sessions:
         if holder is not None and not (again and holder == session.name):
             return False
         row = {"shard": stage.shard, "prefix": prefix_text(stage), "session": session.name}
-        upsert(self._connection, table, [row])
+        self._rows.upsert(table, [row])
         return True
 
     def release(self, stage: Stage, session: Session) -> bool:

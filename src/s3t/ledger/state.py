@@ -53,12 +53,14 @@ class Snapshot:
     slices: Mapping[Place, SliceState]
     stages: Mapping[Stage, str]
     """Stages that are committed and not tainted, and the keys of their artifacts."""
+    manifests: Mapping[Stage, str]
+    """SHA-256 of their manifests' files, as far as it is known."""
     walked: int
     """The newest generation for which every place was gone through, but for slices that may wait."""
     pending_since: float | None
-    """When the first record was accepted that is still in a slice's file; None if none is."""
+    """When the first deletion was received of which a record is still in a slice's file; None if none is."""
     waiting_since: float | None
-    """When the first generation that is not erased yet was accepted (seconds since the epoch); None if all are."""
+    """When the first deletion that is not erased yet was received (seconds since the epoch); None if all are."""
     erasures: int
     """How often slices were rewritten; the folder notes it, too."""
     dead: bool
@@ -110,7 +112,7 @@ class ToErase:
     """What is accepted, and not erased yet."""
 
     since: Mapping[Place, float]
-    """Slices whose files still hold a record, and when the oldest of these was accepted."""
+    """Slices whose files still hold a record, and when the first deletion of one was received."""
     records: Mapping[Place, frozenset[bytes]]
     """Their tokens, for the slices that were asked for."""
     artifacts: frozenset[tuple[int, str]]
@@ -143,6 +145,8 @@ class Acceptance:
     """The live stages trained on those slices, and their keys."""
     request: bytes | None = None
     """The keyed hash of its idempotency key."""
+    waited: float = 0.0
+    """Seconds since it was received."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +168,10 @@ class LogEntry:
     generation: int
     records: int
     """That it took."""
-    accepted_at: float
-    """Seconds since the epoch, UTC, as are the others."""
+    received_at: float
+    """When the process got the request; seconds since the epoch, UTC, as are the others. Deadlines count from here."""
+    accepted_at: float | None
+    """When it was durable, at the latest; None for the moments until that is noted."""
     effective_at: float | None
     erased_at: float | None
 
@@ -182,6 +188,7 @@ class LogEntry:
             "generation": self.generation,
             "records": self.records,
             "state": self.state,
+            "received_at": utc(self.received_at),
             "accepted_at": utc(self.accepted_at),
             "effective_at": utc(self.effective_at),
             "erased_at": utc(self.erased_at),

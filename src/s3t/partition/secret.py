@@ -11,7 +11,10 @@ from typing import Literal
 
 from s3t.errors import KeyDestroyedError
 
-Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "replay", "augment"]
+LEAST_CHARACTERS, LEAST_DIFFERENT = 16, 8
+"""Below, whoever has run.json finds the salt by trying: it holds `Secret.check`."""
+
+Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "replay", "augment", "row", "file"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,6 +50,22 @@ class Secret:
                 "trained on or audited. Whoever asks for a deletion can be helped by removing the whole run"
             )
         return self.salt
+
+    def weakness(self) -> str | None:
+        """What makes the salt easy to find by trying, in words; None if nothing does, or if it was destroyed.
+
+        >>> Secret(salt="hush").weakness(), Secret(salt="ab" * 20).weakness(), Secret.draw().weakness()
+        ('has 4 characters, of at least 16', 'has 2 different characters, of at least 8', None)
+        """
+        if self.salt is None:
+            return None
+        length, different = len(self.salt), len(set(self.salt))
+        if length < LEAST_CHARACTERS:
+            return f"has {length} character{'' if length == 1 else 's'}, of at least {LEAST_CHARACTERS}"
+        if different < LEAST_DIFFERENT:
+            kinds = f"{different} different character{'' if different == 1 else 's'}"
+            return f"has {kinds}, of at least {LEAST_DIFFERENT}"
+        return None
 
     def key(self, purpose: Purpose) -> bytes:
         """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other.

@@ -15,6 +15,7 @@ from s3t.planning.deletion_rate import waiting_for
 from s3t.planning.deletions import Deletions
 from s3t.planning.first_hits import chunk, fall_times
 from s3t.planning.quadrature import integral
+from s3t.planning.rounding import rounded
 from s3t.planning.unions import SignedUnions, prefix_sets, signed_unions
 from s3t.sequences import Order
 
@@ -44,13 +45,14 @@ class Forecast:
 
     def to_json(self) -> dict[str, Any]:
         """As `s3t status --json` shows it."""
-        return {
+        document = {
             "next_shard_dies": self.next_shard_dies,
             "all_shards_die": self.all_shards_die,
             "depth_falls_below": {str(depth): value for depth, value in self.depth_falls_below.items()},
             "living_shards": self.living_shards,
             "exact": self.exact,
         }
+        return dict(rounded(document, digits=6))  # some are computed to no more
 
 
 def forecast(live: Sequence[Sequence[Order]], deletions: Deletions, *, seed: int = 0) -> Forecast:
@@ -91,7 +93,8 @@ def forecast(live: Sequence[Sequence[Order]], deletions: Deletions, *, seed: int
 
 
 def _or_never(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+    """At least one deletion: what is computed may fall short of that by the last digits."""
+    return max(1.0, value) if math.isfinite(value) else None
 
 
 def _first_below(shards: Mapping[int, Sequence[Order]], deletions: Deletions, depth: int) -> float | None:

@@ -31,6 +31,9 @@ SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
 SLICES = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32)
 BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MAX_SHARDS, _MAX_SLICES, _MAX_DELETIONS = 100, 32, 1_000_000_000
+_MAX_BUDGET, _MAX_LAYERS = 1_000_000_000, 10_000
+ASSUMED_LAYERS = 12
+"""Of a model of which nothing is said, such as BERT's and ViT's base size."""
 _TRIALS = 400
 _MOMENTS = 24
 
@@ -46,7 +49,7 @@ class Demand:
     """
 
     deletions_per_month: float
-    """Records."""
+    """Requests that each hit one slice once: for a record, or for a person, whose records all lie in one slice."""
     months: float
     """How far to look ahead."""
     share: float
@@ -56,9 +59,13 @@ class Demand:
     max_shards: int = 20
     """M, at most; up to 100."""
     max_slices: int = 12
-    """L, at most; up to 32. No more than the model has layers."""
+    """L, at most; up to 32."""
     max_sequences: int = 12
     """B, at most; up to L."""
+    layers: int = ASSUMED_LAYERS
+    """Of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many."""
+    layers_per_slice: int | None = None
+    """Layers that a slice's block trains; None: as many as there is room for, at least one."""
 
     def __post_init__(self) -> None:
         positive = ("deletions_per_month", "months", "share", "budget")
@@ -78,6 +85,12 @@ class Demand:
             for name, most in limits
             if not 1 <= getattr(self, name) <= most
         ]
+        if not problems and self.budget > _MAX_BUDGET:
+            problems.append(f"budget is {self.budget:.3g}: at most {_MAX_BUDGET:,} full trainings can be planned")
+        if not 1 <= self.layers <= _MAX_LAYERS:
+            problems.append(f"layers is {self.layers}, not between 1 and {_MAX_LAYERS:,}")
+        if self.layers_per_slice is not None and not 1 <= self.layers_per_slice <= max(1, self.layers):
+            problems.append(f"layers per slice is {self.layers_per_slice}, not between 1 and the model's {self.layers}")
         if problems:
             raise PlanningError("the plan asked for", problems)
 
@@ -85,6 +98,15 @@ class Demand:
     def deletions(self) -> int:
         """All that are expected over the months."""
         return math.ceil(self.deletions_per_month * self.months)
+
+    @property
+    def most_slices(self) -> int:
+        """L, at most, of what was asked for and the model has layers for."""
+        return min(self.max_slices, self.layers // (self.layers_per_slice or 1))
+
+    def layers_of(self, slices: int) -> int:
+        """Layers that each of so many slices has."""
+        return self.layers_per_slice or self.layers // slices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +150,24 @@ class Candidate:
         """Of all records, how much a member has learnt from in the mean."""
         return self.mean_depth / (self.shards * self.slices)
 
+    @property
+    def cost_of_a_repair(self) -> float:
+        """In full trainings, in the mean; 0 where none is expected."""
+        return self.repair_cost / self.repairs if self.repairs else 0.0
+
+    @property
+    def is_silent_below(self) -> bool:
+        """Whether a shard answers with nothing from the deletion until its repair ends, each time it is repaired."""
+        return self.depth == 1
+
     def to_json(self) -> dict[str, Any]:
-        """Its fields, with cost and data_share."""
-        return dict(vars(self)) | {"cost": self.cost, "data_share": self.data_share}
+        """Its fields, with cost, data_share, and what a repair is."""
+        return dict(vars(self)) | {
+            "cost": self.cost,
+            "data_share": self.data_share,
+            "cost_of_a_repair": self.cost_of_a_repair,
+            "silent_until_repaired": self.is_silent_below,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,6 +193,7 @@ class Plan:
         return {
             "demand": dict(vars(self.demand)) | {"deletions": self.demand.deletions},
             "proposal": None if self.proposal is None else self.proposal.to_json(),
+            "layers_per_slice": None if self.proposal is None else self.demand.layers_of(self.proposal.slices),
             "cheapest": self.cheapest.to_json(),
             "frontier": [candidate.to_json() for candidate in self.frontier],
         }
@@ -176,7 +214,7 @@ def plan(demand: Demand, *, seed: int = 0) -> Plan:
     candidates = [
         candidate
         for slices in SLICES
-        if slices <= demand.max_slices
+        if slices <= demand.most_slices
         for budget in BUDGETS
         if budget <= min(slices, demand.max_sequences)
         for candidate in _judged(demand, slices, budget, "cyclic", shards, seed)

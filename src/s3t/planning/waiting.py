@@ -45,7 +45,7 @@ class Waiting:
     @cached_property
     def mean(self) -> float:
         """E[T], in deletions; relative error at most 1e-9. Infinite when it never happens."""
-        return math.inf if self.law is None else self.law.mean()
+        return math.inf if self.law is None else max(1.0, self.law.mean())
 
     @cached_property
     def std(self) -> float:

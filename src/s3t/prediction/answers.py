@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.prediction.aggregate import Scores, aggregate, chosen, mean, shares
-from s3t.prediction.metrics import classification_metrics, regression_metrics
+from s3t.prediction.metrics import class_report, classification_metrics, regression_metrics
 from s3t.recipe import Prediction
 
 
@@ -82,14 +82,33 @@ class Answers:
             expected: the right answers, N.
             parts: as for `answer`.
         """
-        logits_MNC, weights = np.stack(logits), _weights(shards, parts)  # noqa: N806
         if not self.labels:
             numbers = np.asarray(expected, dtype=np.float64)
-            return dict(regression_metrics(mean(logits_MNC, weights)[:, 0], numbers))
+            return dict(regression_metrics(mean(np.stack(logits), _weights(shards, parts))[:, 0], numbers))
+        predicted, right = self._indices(logits, shards, expected, parts)
+        return dict(classification_metrics(predicted, right, labels=len(self.labels)))
+
+    def report(
+        self,
+        logits: Sequence[Scores],
+        shards: Sequence[int],
+        expected: Sequence[Any],
+        parts: Sequence[float] | None = None,
+    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
+        """What `class_report` says of a classification's answers; nothing of a regression. Arguments as `metrics`."""
+        if not self.labels:
+            return (), None
+        predicted, right = self._indices(logits, shards, expected, parts)
+        return class_report(predicted, right, labels=self.labels)
+
+    def _indices(
+        self, logits: Sequence[Scores], shards: Sequence[int], expected: Sequence[Any], parts: Sequence[float] | None
+    ) -> tuple[list[int], list[int]]:
+        """The answers and the right ones, as indices of labels."""
+        logits_MNC, weights = np.stack(logits), _weights(shards, parts)  # noqa: N806
         index = {label: number for number, label in enumerate(self.labels)}
         predicted = chosen(aggregate(logits_MNC, self.aggregation, weights_M=weights), logits_MNC, weights_M=weights)
-        right = [index[label] for label in expected]
-        return dict(classification_metrics(predicted.tolist(), right, labels=len(self.labels)))
+        return predicted.tolist(), [index[label] for label in expected]
 
 
 def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:

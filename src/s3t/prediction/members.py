@@ -55,7 +55,7 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
         return members
     remedy = "the run holds no records"
     if sum(inventory.records.values()):
-        remedy = f"run `s3t {'repair' if inventory.alive or inventory.generation else 'train'} {run}`"
+        remedy = f"run `s3t {inventory.training_command} {run}`"
     raise NoLiveShardError(
         f"none of the {len(inventory.orders)} shards of {run} has a live prefix that holds a record, so nothing can "
         f"answer; {remedy}"

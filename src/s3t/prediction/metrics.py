@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,33 @@ def classification_metrics(predicted: Sequence[int], expected: Sequence[int], *,
         "f1": float(each[1] if labels == 2 else each.mean()),
         "matthews": float(matthews_corrcoef(expected, predicted)),
     }
+
+
+def class_report(
+    predicted: Sequence[int], expected: Sequence[int], *, labels: Sequence[str]
+) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64]]:
+    """Each class's precision, recall, F1 and support, and the confusion matrix, C x C: rows by the right label.
+
+    Args:
+        predicted: label indices.
+        expected: the right ones.
+        labels: all there are. A class that neither side has has 0 of everything.
+    """
+    from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
+
+    indices = list(range(len(labels)))
+    found = precision_recall_fscore_support(expected, predicted, labels=indices, zero_division=0.0)
+    each = tuple(
+        {
+            "label": label,
+            "precision": float(precision),
+            "recall": float(recall),
+            "f1": float(f1),
+            "support": int(support),
+        }
+        for label, precision, recall, f1, support in zip(labels, *found, strict=True)
+    )
+    return each, np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
 
 
 def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.float64]) -> dict[str, float | None]:

@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Mapping
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
+from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
 from s3t.recipe.schema import Recipe
+from s3t.wording import closest
+
+MOST_BYTES = 10**7
+MOST_NODES = 10**6
+"""Values in a recipe: a prior of 100,000 shards has about as many."""
 
 
 def load_recipe(path: str | Path) -> Recipe:
@@ -25,32 +33,84 @@ def load_recipe(path: str | Path) -> Recipe:
     try:
         content = read_yaml(path)
     except ValueError as error:
-        raise RecipeError(str(path), [str(error)]) from error
+        raise RecipeError(str(path), [str(error)]) from None
     if not isinstance(content, Mapping):
         raise RecipeError(str(path), ["holds no fields; start with `task:` (see docs/recipe.md)"])
     recipe = recipe_from(content, where=str(path))
     beside = path.parent / recipe.base_model
-    if not Path(recipe.base_model).is_absolute() and beside.is_dir():
+    if not Path(recipe.base_model).is_absolute() and is_folder(beside):
         recipe = recipe.model_copy(update={"base_model": str(beside.resolve())})
     return recipe
 
 
-def read_yaml(path: Path) -> Any:
+def read_yaml(path: Path, *, ours: bool = False) -> Any:
     """What a YAML file holds.
 
+    Args:
+        path: of the file.
+        ours: we wrote it: it may be as long as it is.
+
     Raises:
-        ValueError: it cannot be read, is not YAML, or gives a key twice.
+        ValueError: it cannot be read, is no regular file, is not YAML, is too long, or gives a key twice. Of the file
+            nothing is quoted but such a key: it may be a file of records, or hold a salt.
     """
+    problem = reading_problem(path)
+    if problem is not None:
+        raise ValueError(problem)
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), Loader=_OnceOnly)  # noqa: S506 - a SafeLoader
+        with open_regular(path) as file:
+            content = file.read(-1 if ours else MOST_BYTES + 1)
     except OSError as error:
-        raise ValueError(f"cannot be read: {error.strerror}; check the path") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"is not YAML: {' '.join(str(error).split())}") from error
+        raise ValueError(f"cannot be read: {error.strerror}; check the path") from None
+    if len(content) > MOST_BYTES and not ours:
+        raise ValueError(f"is longer than {MOST_BYTES // 10**6} MB; check the path")
+    try:
+        loader = yaml.SafeLoader if ours else _OnceOnly
+        return yaml.load(content.decode("utf-8-sig"), Loader=loader)  # noqa: S506 - both are safe
+    except UnicodeDecodeError:
+        problem = "is not YAML: it is not UTF-8 text; save it as UTF-8"
+    except RecursionError:
+        problem = "is nested too deeply; take the inner brackets out"
+    except _GivenTwiceError as error:
+        problem = f"{error}; keep one of the two"
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        problem = f"is not YAML{at}: {_unquoted(error.problem or error.context or 'it cannot be read')}"
+    # A SafeLoader raises all of these at a value that is not what its tag says, such as 2024-99-99 or !!int "".
+    except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        problem = "is not YAML: it holds a character, a number or a date that cannot be"
+    raise ValueError(problem)
+
+
+def _unquoted(problem: str) -> str:
+    """A message of the parser without what it quotes of the file, but for single characters.
+
+    >>> _unquoted("found ',' and undefined alias 'secret'")
+    "found ',' and undefined alias '...'"
+    """
+    quoted = r"""(['"]).\1|(['"]).*\2"""
+    return re.sub(quoted, lambda found: found[0] if found[1] else f"{found[2]}...{found[2]}", problem)
+
+
+class _GivenTwiceError(Exception):
+    """A key of a mapping that is given twice."""
 
 
 class _OnceOnly(yaml.SafeLoader):
-    """YAML, in which a key that is given twice is a mistake; plain YAML takes the last."""
+    """YAML, in which a key that is given twice is a mistake; plain YAML takes the last.
+
+    Nor are there aliases (`*name`) that make of a short file more than a long one could hold, or that hold themselves.
+    """
+
+    def get_single_node(self) -> yaml.Node | None:
+        """As the parent, after a look at what the aliases make of it."""
+        node = super().get_single_node()
+        if node is not None and _nodes(node, {}) > MOST_NODES:
+            raise yaml.constructor.ConstructorError(
+                None, None, "its aliases (*name) make too much of it; write values out", node.start_mark
+            )
+        return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         """As the parent, after a look at the keys."""
@@ -59,11 +119,20 @@ class _OnceOnly(yaml.SafeLoader):
             name = getattr(key, "value", None)
             if isinstance(name, str) and name != "<<":
                 if name in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"{name!r} is given twice; keep one of the two", key.start_mark
-                    )
+                    line = key.start_mark.line + 1
+                    raise _GivenTwiceError(f"{name!r} is given twice, once more in line {line}")
                 seen.add(name)
         return super().construct_mapping(node, deep=deep)
+
+
+def _nodes(node: yaml.Node, known: dict[int, float]) -> float:
+    """Values that a node stands for, each alias for all that it names; infinite for one that holds itself."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        inner = [part for pair in parts for part in pair] if isinstance(node, yaml.MappingNode) else parts
+        known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
+    return known[id(node)]
 
 
 def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str = "recipe") -> Recipe:
@@ -79,7 +148,7 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
     try:
         return Recipe.model_validate(dict(content))
     except ValidationError as error:
-        raise RecipeError(where, _all_problems(content, error)) from error
+        raise RecipeError(where, _all_problems(content, error)) from None
 
 
 # Takes the place of a wrong field, where leaving it out would be a problem of its own.
@@ -146,7 +215,8 @@ def _problems_of(details: Iterable[Any]) -> list[str]:
     for detail in details:
         field = ".".join(str(part) for part in _field(detail))
         if detail["type"] == "extra_forbidden":
-            problems.append(f"{field}: no such field; see docs/recipe.md for the names")
+            meant = _meant(_field(detail)) or "; see docs/recipe.md for the names"
+            problems.append(f"{field}: no such field{meant}")
             continue
         message = detail["msg"].removeprefix("Value error, ")
         for line in message.splitlines():
@@ -154,3 +224,27 @@ def _problems_of(details: Iterable[Any]) -> list[str]:
             if problem not in problems:
                 problems.append(problem)
     return problems
+
+
+def _meant(wrong: tuple[int | str, ...]) -> str:
+    """The field that is like one that does not exist: beside it, else anywhere in a recipe."""
+    *above, name = map(str, wrong)
+    beside = {field[-1]: ".".join(field) for field in _FIELDS if list(field[:-1]) == above}
+    anywhere = {field[-1]: ".".join(field) for field in _FIELDS}
+    for names in (beside, anywhere):
+        if close := closest(name, names):
+            return f"; did you mean {names[close]}?"
+    return ""
+
+
+def _fields(part: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """The path of every field of a recipe, those of its parts behind their part."""
+    for name, field in part.model_fields.items():
+        path = (*above, field.alias or name)
+        yield path
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                yield from _fields(kind, path)
+
+
+_FIELDS = tuple(_fields(Recipe))

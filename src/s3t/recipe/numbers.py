@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BeforeValidator
 
@@ -19,3 +19,30 @@ def _numbers_alone(value: Any) -> Any:
 
 NumbersAlone = BeforeValidator(_numbers_alone)
 """For lists and mappings of numbers."""
+
+
+def only_numbers(annotation: Any) -> bool:
+    """Whether a field can hold a number, or several, and neither true nor false.
+
+    >>> only_numbers(list[float] | None), only_numbers(int | bool), only_numbers(str)
+    (True, False, False)
+    """
+    kinds = _kinds(annotation)
+    return any(issubclass(kind, int | float) for kind in kinds) and bool not in kinds
+
+
+def _kinds(annotation: Any) -> set[type]:
+    if inner := get_args(annotation):
+        return {kind for part in inner for kind in _kinds(part)}
+    return {annotation} if isinstance(annotation, type) else set()
+
+
+def refuse_booleans(value: Any) -> None:
+    """Refuse true and false, alone or in a list.
+
+    Raises:
+        ValueError: there is one.
+    """
+    for one in value if isinstance(value, list | tuple) else [value]:
+        if isinstance(one, bool):
+            raise ValueError(f"{one!r} is no number")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
@@ -10,15 +10,16 @@ from pydantic import (
     ConfigDict,
     Field,
     SecretStr,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
 
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
-from s3t.recipe.numbers import NumbersAlone
+from s3t.recipe.numbers import NumbersAlone, only_numbers, refuse_booleans
 from s3t.recipe.template import is_template, template_columns
-from s3t.sequences import DEFAULT_SELECTOR, SELECTORS
+from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 MAX_SEED = 2**63 - 1
@@ -28,7 +29,16 @@ Value = TypeVar("Value")
 class Part(BaseModel):
     """What all parts have in common."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
+        if info.field_name is not None and only_numbers(cls.model_fields[info.field_name].annotation):
+            refuse_booleans(value)
+        return value
 
 
 class Columns(Part):
@@ -167,7 +177,7 @@ class Sequences(Part):
     @classmethod
     def _selector_exists(cls, value: str) -> str:
         if value not in SELECTORS:
-            raise ValueError(f"no selector is called {value!r}; choose one of {', '.join(sorted(SELECTORS))}")
+            raise ValueError(no_selector(value))
         return value
 
 

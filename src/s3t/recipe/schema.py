@@ -64,6 +64,11 @@ def _declared_labels(value: Any) -> Any:
     return [str(label) if isinstance(label, int) else label for label in value]
 
 
+def _as_in_the_data(value: Any) -> str:
+    """A value of the label's column, as text: YAML and data write true alike."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _named(value: Any) -> Any:
     """A method by its name alone."""
     return {"name": value} if isinstance(value, str) else value
@@ -98,6 +103,9 @@ class Recipe(Part):
     """Which column of the data holds what."""
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
+    label_names: dict[str, str] | None = None
+    """What the data calls a label, where it is not its name: {"0": negative, "1": positive}. Written shorter as labels:
+    {0: negative, 1: positive}."""
     method: Annotated[Method, BeforeValidator(_named)] = Method()
     """s3t, sisa, protosisa or full; or a mapping, for what else a method has."""
     partition: Partition = Partition()
@@ -131,6 +139,16 @@ class Recipe(Part):
         if isinstance(method, dict) and method.get("name") == "full" and isinstance(partition, dict):
             return content | {"partition": {"shards": 1, "slices": 1} | partition}
         return content
+
+    @model_validator(mode="before")
+    @classmethod
+    def _labels_with_names(cls, content: Any) -> Any:
+        """A mapping of labels is both: the label set, in its order, and what the data calls each."""
+        labels = content.get("labels") if isinstance(content, dict) else None
+        if not isinstance(labels, dict) or content.get("label_names") is not None:
+            return content
+        names = {_as_in_the_data(value): str(name) for value, name in labels.items()}
+        return content | {"labels": list(dict.fromkeys(labels.values())), "label_names": names}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -189,11 +207,21 @@ class Recipe(Part):
 
     def _label_problems(self) -> list[str]:
         if self.task.is_regression:
-            return ["a regression has no labels; leave them out"] if self.labels is not None else []
+            given = self.labels is not None or self.label_names is not None
+            return ["a regression has no labels; leave them out"] if given else []
+        if self.label_names is not None and not isinstance(self.labels, list):
+            return ["label_names: declare the labels that it names (labels: [a, b])"]
         if self.labels is None:
             return ["declare the labels (labels: [a, b]) or have them read from the data (labels: infer)"]
         if self.labels == "infer":
             return []
+        names = self.label_names or {}
+        stray = sorted(set(names.values()) - set(self.labels))
+        if stray:
+            return [f"label_names: {stray} are not among the labels; correct one of the two"]
+        taken = sorted(value for value, label in names.items() if value in self.labels and value != label)
+        if taken:
+            return [f"label_names: {taken} are labels themselves, and cannot stand for others"]
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
         problems = [f"labels {repeated} are declared more than once"] if repeated else []
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])

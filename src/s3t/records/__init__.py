@@ -1,10 +1,12 @@
 """Records: read from what users have, checked against the recipe, kept as one file a slice."""
 
 from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
-from s3t.records.reading import Data, Inputs, Table, read_data
+from s3t.records.inputs import Inputs
+from s3t.records.reading import Data, Table, read_data
 from s3t.records.requests import read_requests, requested
 from s3t.records.slices import (
     SliceContent,
+    count_rows,
     read_slice,
     slice_digest,
     slice_path,
@@ -19,6 +21,7 @@ __all__ = [
     "Records",
     "SliceContent",
     "Table",
+    "count_rows",
     "ingest",
     "ingest_inputs",
     "read_data",

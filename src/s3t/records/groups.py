@@ -33,7 +33,7 @@ class RowGroups:
             elif name not in group.slices:
                 problems.add_row(
                     row,
-                    f"group {name!r} (column {group.column!r}) is outside the declared groups; declare it in "
+                    f"the group (column {group.column!r}) is outside the declared groups; declare it in "
                     "partition.group or correct the row",
                 )
 
@@ -41,7 +41,7 @@ class RowGroups:
         """All rows of an owner lie in one slice, so they must have one group.
 
         Args:
-            owner_is: what an owner is called in messages; `{!r}` stands for its name.
+            owner_is: what an owner is called in messages.
             owners: of each row; None where nobody owns it.
         """
         first: dict[str, int] = {}
@@ -52,8 +52,8 @@ class RowGroups:
             if self._names[known] != name:
                 self._problems.add_row(
                     row,
-                    f"{owner_is.format(owner)} has group {name!r} here and {self._names[known]!r} in row {known}; what "
-                    "belongs together lies in one slice, so give it one group",
+                    f"{owner_is} has another group here than in {self._problems.named(known)}; what belongs together "
+                    "lies in one slice, so give it one group",
                 )
 
     def among(self) -> list[tuple[int, ...]]:

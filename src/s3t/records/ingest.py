@@ -1,30 +1,43 @@
 """From a table as read to records: checked against the recipe, in our columns and plain types.
 
 Records have the columns `record` (id), `subject` (or null), `label`, and the features: `text` (and `text_pair`), or
-`image` (encoded bytes). Rows are counted from 0 in messages. Nothing is fitted on the data but the label set of
-`labels: infer`, which is why that one is a gap (docs/guarantees.md).
+`image` (encoded bytes). Messages name a record by its line or row (`positions.py`). Nothing is fitted on the data but
+the label set of `labels: infer`, which is why that one is a gap (docs/guarantees.md).
 """
 
 from __future__ import annotations
 
 import hashlib
-import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
-from PIL import Image
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import filled, is_template, template_columns
 from s3t.records.canonical import canonical_bytes
 from s3t.records.groups import RowGroups
+from s3t.records.images import image_bytes
+from s3t.records.inputs import Inputs, inputs_as_data
+from s3t.records.label_names import LabelNames
+from s3t.records.names import (
+    is_text,
+    may_be_categories,
+    may_be_names,
+    may_be_numbers,
+    normal_form,
+    space_problem,
+    text_of,
+    told,
+)
 from s3t.records.problems import Problems
-from s3t.records.reading import Data, Inputs, Table, inputs_as_data, read_data
-from s3t.records.values import name_of, number_of
+from s3t.records.reading import Data, Kind, Table, columns_told, read_data, rows_as_table
+from s3t.records.streaming import format_of, named, windows
+from s3t.records.values import number_of
+from s3t.wording import did_you_mean
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +67,22 @@ def ingest(data: Data, recipe: Recipe) -> Records:
     return _checked(_read(data, recipe), recipe, with_owners=True)
 
 
-def ingest_labelled(data: Data, recipe: Recipe) -> Records:
+def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | None = None) -> Records:
     """Records to evaluate on: features and labels; ids, subjects and groups are not looked at.
+
+    Args:
+        data: with the recipe's columns.
+        recipe: names them.
+        labels: the label set of the run that is evaluated, which cannot change any more; None: the recipe's.
 
     Raises:
         DataError: as `ingest`.
     """
-    return _checked(_read(data, recipe), recipe, with_owners=False)
+    return _checked(_read(data, recipe), recipe, with_owners=False, fixed=labels)
 
 
-def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
-    problems = Problems()
+def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[str, ...] | None = None) -> Records:
+    problems = Problems(table.positions)
     roles = {
         role: names for role, names in recipe.columns.named().items() if with_owners or role not in ("id", "subject")
     }
@@ -72,22 +90,24 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
     fields = {name: f"columns.{role}" for role, names in roles.items() for name in names}
     if group is not None:
         fields.setdefault(group.column, "partition.group.column")
-    _check_columns(table, fields, problems)
+    _check_columns(table, fields, problems, of_a_run=fixed is not None)
     features = _features(table, recipe, problems)
     labels = _labels(table, recipe, problems)
-    subjects = _subjects(table, recipe.columns.subject if with_owners else None)
+    given = _subjects(table, recipe.columns.subject if with_owners else None, problems)
+    subjects = [None if subject is None else normal_form(subject) for subject in given]
     ids = _declared_ids(table, recipe.columns.id if with_owners else None, problems)
-    declared = recipe.labels if isinstance(recipe.labels, list) else None
-    names = _label_set(labels, declared, recipe, problems)
-    groups = None if group is None else RowGroups(group, _column(table, group.column) or [], problems)
-    if groups is not None:
-        groups.check_one_each("subject {!r}", subjects)
+    names = _label_set(labels, fixed, recipe, problems)
+    groups = None
+    if group is not None:
+        groups = RowGroups(group, _group_cells(table, labels, recipe, problems), problems)
+        groups.check_one_each("the subject", subjects)
     if table.rows.num_rows == 0:
         problems.add("holds no records")
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     if ids is None:
-        ids = _content_ids(subjects, labels, features)
+        # Of the subject as it is given, not in its normal form, so that `s3t ids` gives the ids of older runs, too.
+        ids = _content_ids(given, labels, features)
         if groups is not None:
             groups.check_one_each("the same record", ids)
     if problems.sentences():
@@ -99,33 +119,66 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool) -> Records:
     return Records(rows=pa.table(arrays | features), labels=names, among=among)
 
 
-def ingest_inputs(inputs: Inputs, recipe: Recipe) -> tuple[pa.Table, list[str] | None]:
-    """Inputs to predict: the feature columns, and the ids where the data has the id column (else None).
+class IngestedInputs(NamedTuple):
+    """Inputs to predict."""
+
+    features: pa.Table
+    ids: list[str] | None
+    """Where the data has the id column."""
+    places: Sequence[int]
+    """Of each input: its line of a CSV or JSON lines file, else its row, counted from 0."""
+
+
+def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
+    """Inputs to predict, checked.
 
     Raises:
         DataError: as `ingest`, for the feature columns alone.
     """
+    return _checked_inputs(_read(inputs_as_data(inputs, recipe), recipe), recipe)
+
+
+def ingest_windows(
+    source: str | Path | BinaryIO, form: str | None, recipe: Recipe, *, size: int
+) -> Iterator[IngestedInputs]:
+    """Inputs from a file or a pipe, so many at a time, each window checked when it is asked for.
+
+    Args:
+        source: a file, or an open pipe of CSV or JSON lines.
+        form: csv, jsonl or parquet; None: as the file's suffix says.
+        recipe: names the columns.
+        size: inputs of a window.
+
+    Raises:
+        InputError: no such format.
+        DataError: as `ingest_inputs`, after the windows before the fault.
+    """
+    source = Path(source) if isinstance(source, str) else source
+    where, folder = named(source), source.parent if isinstance(source, Path) else Path()
+    for rows, positions in windows(source, format_of(source, form), size=size):
+        if isinstance(rows, pa.Table):
+            table = _read(rows, recipe).rows
+        else:
+            found, problems = rows_as_table(rows, _kinds(recipe), positions)
+            if found is None:
+                raise DataError(where, problems)
+            table = found
+        yield _checked_inputs(Table(rows=table, where=where, folder=folder, positions=positions), recipe)
+
+
+def _checked_inputs(table: Table, recipe: Recipe) -> IngestedInputs:
     columns = recipe.columns
-    one_column = None if is_template(columns.text or "") else columns.text
-    if one_column is None and recipe.task.is_text and _are_texts(inputs):
-        raise DataError(
-            "the inputs", [f"are texts, but columns.text is {columns.text!r}; pass rows that have its columns"]
-        )
-    table = _read(inputs_as_data(inputs, text_column=one_column), recipe)
-    problems = Problems()
+    problems = Problems(table.positions)
     features_of = ("text", "text_pair", "image")
     named = columns.named().items()
     needed = {name: f"columns.{role}" for role, names in named if role in features_of for name in names}
-    _check_columns(table, needed, problems)
+    _check_columns(table, needed, problems, of_a_run=True)
     features = _features(table, recipe, problems)
+    ids = _column(table, columns.id, may_be_names, _NAME_IS, problems)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
-    ids = _column(table, columns.id)
-    return pa.table(features), None if ids is None else [name_of(value) or "" for value in ids]
-
-
-def _are_texts(inputs: Inputs) -> bool:
-    return isinstance(inputs, list | tuple) and bool(inputs) and all(isinstance(item, str) for item in inputs)
+    told_back = None if ids is None else [text_of(value) or "" for value in ids]
+    return IngestedInputs(pa.table(features), told_back, table.positions.numbers[: table.rows.num_rows])
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:
@@ -139,96 +192,158 @@ def record_ids(data: Data, recipe: Recipe) -> list[str]:
 
 
 def _read(data: Data, recipe: Recipe) -> Table:
-    names = recipe.columns.named()
-    numeric = {"label"} if recipe.task.is_regression else set()
-    text_columns = [name for role, columns in names.items() if role not in numeric for name in columns]
+    return read_data(data, columns=_kinds(recipe))
+
+
+def _kinds(recipe: Recipe) -> dict[str, Kind]:
+    """What each column holds that is looked at."""
+    kinds: dict[str, Kind] = {"id": "name", "subject": "name", "label": "category", "image": "image"}
+    if recipe.task.is_regression:
+        kinds["label"] = "number"
+    columns = {name: kinds.get(role, "text") for role, names in recipe.columns.named().items() for name in names}
     if recipe.partition.group is not None:
-        text_columns.append(recipe.partition.group.column)
-    return read_data(data, text_columns=tuple(text_columns))
+        columns.setdefault(recipe.partition.group.column, "category")
+    return columns
 
 
-def _check_columns(table: Table, fields: dict[str, str], problems: Problems) -> None:
+def _like(name: str, present: Sequence[str], wanted: Mapping[str, str]) -> str:
+    """Which column may be meant; nothing where the header may be a record (see `columns_told`)."""
+    return did_you_mean(name, present) if set(present) & set(wanted) else ""
+
+
+def _check_columns(table: Table, fields: dict[str, str], problems: Problems, *, of_a_run: bool) -> None:
     """That every column is there, once; `fields` says which of the recipe's fields names it."""
     present = table.rows.column_names
+    remedy = "correct the data's column names" + ("" if of_a_run else ", or the recipe's columns")
     for name, field in fields.items():
         count = present.count(name)
         if count == 0:
             problems.add(
-                f"column {name!r} is missing ({field}); the data has {', '.join(map(repr, present))}: correct the "
-                "recipe's columns or the file's header"
+                f"column {name!r} is missing ({field}); {columns_told(present, fields)}{_like(name, present, fields)}: "
+                f"{remedy}"
             )
         elif count > 1:
             problems.add(f"column {name!r} occurs {count} times; name each column once")
 
 
-def _column(table: Table, name: str | None) -> list[Any] | None:
+_NAME_IS = "an id or a subject is text or a whole number"
+
+
+def _column(
+    table: Table,
+    name: str | None,
+    fits: Callable[[pa.DataType], bool],
+    expected: str,
+    problems: Problems,
+) -> list[Any] | None:
+    """A column's values; None if it is not there, or not there once, or cannot hold what it should.
+
+    Args:
+        table: as read.
+        name: of the column.
+        fits: whether a type may be the column's.
+        expected: what the values have to be, for the message.
+        problems: hears of a type that does not fit.
+    """
     if name is None or table.rows.column_names.count(name) != 1:
         return None
-    values: list[Any] = table.rows[name].to_pylist()
+    column = table.rows[name]
+    if not fits(column.type):
+        problems.add(f"column {name!r} holds {told(column.type)}; {expected}, so convert the column")
+        return None
+    values: list[Any] = column.to_pylist()
     return values
 
 
 def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[str] | None:
-    values = _column(table, name)
+    values = _column(table, name, may_be_names, _NAME_IS, problems)
     if values is None:
         return None
-    ids = [name_of(value) for value in values]
     first: dict[str, int] = {}
-    for row, record in enumerate(ids):
-        if record is None:
-            problems.add_row(row, f"the id (column {name!r}) is empty; give every record one")
+    ids = []
+    for row, value in enumerate(values):
+        given = text_of(value)
+        record = "" if given is None else normal_form(given)
+        ids.append(record)
+        problem = "is empty; give every record one" if given is None else space_problem(given)
+        if problem is not None:
+            problems.add_row(row, f"the id (column {name!r}) {problem}")
         elif record in first:
             problems.add_row(
                 row,
-                f"id {record!r} is a duplicate of row {first[record]}; ids must be unique, correct one of them",
+                f"the id (column {name!r}) is a duplicate of {problems.named(first[record])}'s; ids must be "
+                "unique, correct one of them",
             )
         else:
             first[record] = row
-    return [record or "" for record in ids]
+    return ids
 
 
-def _subjects(table: Table, name: str | None) -> list[str | None]:
-    values = _column(table, name)
-    return [None] * table.rows.num_rows if values is None else [name_of(value) for value in values]
+def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | None]:
+    """As they are given."""
+    values = _column(table, name, may_be_names, _NAME_IS, problems)
+    if values is None:
+        return [None] * table.rows.num_rows
+    subjects = [text_of(value) for value in values]
+    for row, subject in enumerate(subjects):
+        problem = None if subject is None else space_problem(subject)
+        if problem is not None:
+            problems.add_row(row, f"the subject (column {name!r}) {problem}")
+    return subjects
 
 
 def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
     name = recipe.columns.label
-    values = _column(table, name) or []
-    parse: Callable[[Any], Any] = number_of if recipe.task.is_regression else name_of
+    names = LabelNames(recipe)
+    parse: Callable[[Any], Any] = number_of if recipe.task.is_regression else names.label_of
     kind = "a finite number" if recipe.task.is_regression else "a label"
-    labels = [parse(value) for value in values]
+    if recipe.task.is_regression:
+        values = _column(table, name, may_be_numbers, "a regression's label is a number", problems)
+    else:
+        values = _column(table, name, may_be_categories, "a label is text, a number, true or false", problems)
+    labels = [parse(value) for value in values or []]
     for row, label in enumerate(labels):
         if label is None:
-            problems.add_row(row, f"column {name!r} holds {values[row]!r}, not {kind}; correct or drop the row")
+            problems.add_row(row, f"column {name!r} does not hold {kind}; correct or drop the row")
     return labels
 
 
-def _label_set(labels: list[Any], declared: list[str] | None, recipe: Recipe, problems: Problems) -> tuple[str, ...]:
+def _group_cells(table: Table, labels: list[Any], recipe: Recipe, problems: Problems) -> list[Any]:
+    """The group of every row; where the label is the group, by the name that the recipe gives it."""
+    group = recipe.partition.group
+    if group is None or group.column == recipe.columns.label:
+        return labels
+    cells = _column(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
+    return cells or []
+
+
+def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe, problems: Problems) -> tuple[str, ...]:
+    """The label set: a run's, which is fixed; or what the recipe declares; or what the data have."""
     if recipe.task.is_regression:
         return ()
+    declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
     if declared is None:
         found = tuple(sorted({label for label in labels if label is not None}))
         if len(found) < 2:
             problems.add(f"labels: infer found {len(found)} labels; a classifier needs at least 2")
         return found
     known = set(declared)
+    whose = "the declared labels; declare it" if fixed is None else "the run's labels, fixed at init; drop the row"
     for row, label in enumerate(labels):
         if label is not None and label not in known:
-            problems.add_row(row, f"label {label!r} is outside the declared labels; declare it or correct the row")
-    return tuple(declared)
+            problems.add_row(row, f"the label (column {recipe.columns.label!r}) is outside {whose} or correct the row")
+    return declared
 
 
 def _features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.Array]:
     columns = recipe.columns
     if not recipe.task.is_text:
-        values = _column(table, columns.image) or []
-        images = [_image_bytes(value, table.folder, row, problems) for row, value in enumerate(values)]
-        return {"image": pa.array(images, pa.binary())}
+        cells = _column(table, columns.image, lambda _: True, "", problems) or []
+        return {"image": image_bytes(cells, columns.image or "", table.folder, problems)}
     features = {}
     for role, text in (("text", columns.text), ("text_pair", columns.text_pair)):
         if text is not None:
-            parts = {name: _texts(_column(table, name) or [], name, problems) for name in template_columns(text)}
+            parts = {name: _texts(table, name, problems) for name in template_columns(text)}
             features[role] = pa.array(_filled(text, parts), pa.string())
     return features
 
@@ -242,37 +357,12 @@ def _filled(text: str, parts: Mapping[str, list[str | None]]) -> list[str | None
     return [None if None in row.values() else filled(text, row) for row in rows]
 
 
-def _texts(values: list[Any], name: str, problems: Problems) -> list[str | None]:
+def _texts(table: Table, name: str, problems: Problems) -> list[str | None]:
+    values = _column(table, name, is_text, "a text is text", problems) or []
     for row, value in enumerate(values):
-        if not isinstance(value, str):
-            found = "is empty" if value is None else f"holds a {type(value).__name__}"
-            problems.add_row(row, f"column {name!r} {found}; every record needs text")
-    return [value if isinstance(value, str) else None for value in values]
-
-
-def _image_bytes(value: Any, folder: Path, row: int, problems: Problems) -> bytes | None:
-    """The encoded image of a cell, once it has been seen to decode."""
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, str):
-        path = folder / value
-        try:
-            value = path.read_bytes()
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or error  # a path with a null byte is a ValueError
-            problems.add_row(row, f"image {str(path)!r} cannot be read: {reason}; correct the path")
-            return None
-    if not isinstance(value, bytes):
-        problems.add_row(row, "the image cell holds neither bytes nor a path; see docs/recipe.md, columns.image")
-        return None
-    try:
-        with Image.open(io.BytesIO(value)) as image:
-            image.load()
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-        reason = str(error).partition(" <")[0]  # Pillow ends with the buffer's address, another one each time
-        problems.add_row(row, f"the image cannot be decoded ({reason}); replace or drop the row")
-        return None
-    return value
+        if value is None or not value.strip():
+            problems.add_row(row, f"column {name!r} is empty or blank; every record needs text: fill or drop the row")
+    return values
 
 
 def _content_ids(subjects: list[str | None], labels: list[Any], features: dict[str, pa.Array]) -> list[str]:

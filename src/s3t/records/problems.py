@@ -1,14 +1,19 @@
-"""Collecting what is wrong with a table: one sentence a kind of problem, with its rows."""
+"""Collecting what is wrong with a table: one sentence a kind of problem, with its rows. None holds a value of a row."""
 
 from __future__ import annotations
 
-ROWS_SHOWN = 10
+from s3t.records.positions import Positions
 
 
 class Problems:
-    """Problems by kind, each with the rows (counted from 0) that have it."""
+    """Problems by kind, each with the records that have it.
 
-    def __init__(self) -> None:
+    Args:
+        positions: what the records are called in the file that they come from.
+    """
+
+    def __init__(self, positions: Positions) -> None:
+        self._positions = positions
         self._rows: dict[str, list[int]] = {}
         self._whole: list[str] = []
 
@@ -17,15 +22,13 @@ class Problems:
         self._whole.append(problem)
 
     def add_row(self, row: int, problem: str) -> None:
-        """A problem of one row; rows with the same sentence are gathered."""
+        """A problem of one record, by its number from 0; records with the same sentence are gathered."""
         self._rows.setdefault(problem, []).append(row)
+
+    def named(self, row: int) -> str:
+        """What one record is called, for a problem of another one."""
+        return self._positions.named([row])
 
     def sentences(self) -> list[str]:
         """All problems, those of the whole table first."""
-        return self._whole + [f"{_rows_text(rows)}: {problem}" for problem, rows in self._rows.items()]
-
-
-def _rows_text(rows: list[int]) -> str:
-    shown = ", ".join(str(row) for row in rows[:ROWS_SHOWN])
-    more = f" and {len(rows) - ROWS_SHOWN} more" if len(rows) > ROWS_SHOWN else ""
-    return f"{'row' if len(rows) == 1 else 'rows'} {shown}{more}"
+        return self._whole + [f"{self._positions.named(rows)}: {problem}" for problem, rows in self._rows.items()]

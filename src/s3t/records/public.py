@@ -5,7 +5,7 @@ A choice by records that can be deleted would tell of them after they are gone.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -19,9 +19,10 @@ from s3t.errors import DataError, IntegrityError
 from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes
 from s3t.records.ingest import ingest_labelled
+from s3t.records.positions import Positions
+from s3t.records.slices import UNREADABLE
 
 _OWNERS = {"record", "subject"}
-_SHOWN = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +41,11 @@ class Public:
         """
         try:
             rows = pa.parquet.ParquetFile(self.path).read()
-        except (OSError, pa.ArrowException) as error:
+            digest = public_digest(rows)
+        except UNREADABLE as error:
             problem = f"{self.path}: the public records cannot be read ({error}); restore the run"
             raise IntegrityError(problem) from error
-        if public_digest(rows) != self.digest:
+        if digest != self.digest:
             raise IntegrityError(
                 f"{self.path}: the public records are not those of init; restore the run from a backup"
             )
@@ -63,14 +65,15 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
     """
     rows = ingest_labelled(path, recipe).rows
     rows = rows.select(features_of(rows))
-    known = dict(zip(contents(private, rows.column_names), private["record"].to_pylist(), strict=True))
-    shared = sorted({known[content] for content in contents(rows, rows.column_names) if content in known})
+    known = set(contents(private, rows.column_names))
+    shared = [row for row, content in enumerate(contents(rows, rows.column_names)) if content in known]
     if shared:
+        where = Positions.in_file(path).named(shared)
         raise DataError(
             str(path),
             [
-                f"holds {len(shared)} records of the run's data ({some_of(shared)}); take them out: a choice by "
-                "records that can be deleted would tell of them afterwards"
+                f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "
+                "that can be deleted would tell of them afterwards"
             ],
         )
     return rows
@@ -92,16 +95,6 @@ def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
 def features_of(rows: pa.Table) -> list[str]:
     """The columns that make a record, but for whose it is."""
     return sorted(name for name in rows.column_names if name not in _OWNERS)
-
-
-def some_of(records: Iterable[str]) -> str:
-    """The first few of some records, in their order, to be shown.
-
-    >>> some_of({"d", "a", "b", "c"}), some_of(["a", "a"])
-    ("'a', 'b', 'c', ...", "'a'")
-    """
-    known = sorted(set(records))
-    return ", ".join(map(repr, known[:_SHOWN])) + (", ..." if len(known) > _SHOWN else "")
 
 
 def contents(rows: pa.Table, names: Collection[str]) -> list[bytes]:

@@ -1,22 +1,30 @@
 """From the user's data to an arrow table: CSV, JSON lines, Parquet, `datasets.Dataset`, a pandas frame.
 
 Nothing is cached: reading goes straight to arrow, so no copy of a record is left under the user's home.
+
+No message, and no exception behind one, holds more of a record than its row and column: what a library says of a row
+that it cannot read quotes the row. Errors are therefore raised where no other one is being handled.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
+from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError
+from s3t.records.names import is_unicode
+from s3t.records.positions import Positions
+from s3t.records.problems import Problems
 from s3t.records.values import name_of
 
 if TYPE_CHECKING:
@@ -26,11 +34,15 @@ if TYPE_CHECKING:
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """What users may pass as data."""
 
-Inputs: TypeAlias = "Data | Sequence[str] | Sequence[Mapping[str, Any]]"
-"""What users may have predicted: data, a list of texts, or a list of rows."""
+Kind: TypeAlias = Literal["name", "category", "number", "text", "image"]
+"""What a column holds: ids or subjects; labels or groups; a regression's labels; texts; images."""
 
 SUFFIXES = {".csv": "CSV", ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON lines"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
+_DECODED_BYTES = 2**20
+_SHOWN = 20
+"""Lines and rows that are named one by one."""
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,60 +54,49 @@ class Table:
     """The file, or the kind of object, for messages."""
     folder: Path
     """The folder that relative image paths start from."""
+    positions: Positions
+    """Where each row is in the file."""
 
 
-def read_data(data: Data, *, text_columns: tuple[str, ...] = ()) -> Table:
+def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
     """Read a file, or take over an object in memory.
 
     Args:
         data: path of a CSV, JSON lines or Parquet file; or a Dataset, a data frame, an arrow table.
-        text_columns: columns of a CSV file that stay text (an id of 007 is not the number 7).
+        columns: those that are used, and what each holds. In a CSV file they stay text (an id of 007 is not the
+            number 7), but for numbers. Of others, nothing but the name is of interest.
 
     Raises:
-        DataError: the file is missing, of an unknown format, truncated, or malformed.
+        DataError: the file is missing, no regular file, of an unknown format, truncated, or malformed.
     """
     if isinstance(data, str | Path):
         path = Path(data)
-        return Table(rows=_read_file(path, text_columns), where=str(data), folder=path.parent)
-    rows = _from_memory(data)
-    if rows is None:
-        raise DataError(
-            type(data).__name__,
-            ["is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table"],
-        )
-    return Table(rows=rows, where=f"the {type(data).__name__}", folder=Path())
+        where, folder = str(data), path.parent
+        positions = Positions.in_file(path)
+        rows, problems = _read_file(path, columns, positions)
+    else:
+        where, folder, positions = f"the {type(data).__name__}", Path(), Positions.in_table()
+        rows, problems = _from_memory(data, columns)
+        if rows is None and not problems:
+            raise DataError(
+                type(data).__name__,
+                ["is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table"],
+            )
+    if rows is not None:
+        problems += _undecodable(rows, columns, positions)
+    if rows is None or problems:
+        raise DataError(where, problems)
+    return Table(rows=rows, where=where, folder=folder, positions=positions)
 
 
-def inputs_as_data(inputs: Inputs, *, text_column: str | None) -> Data:
-    """Inputs as data: a list of texts becomes a table with the text column, a list of rows a table.
-
-    Raises:
-        DataError: the rows do not make a table.
-    """
-    if isinstance(inputs, str) and text_column is not None and not Path(inputs).suffix:
-        raise DataError("the inputs", [f"are the one string {inputs!r}; pass a file, or the text in a list"])
-    if not isinstance(inputs, list | tuple):
-        return inputs  # type: ignore[return-value, unused-ignore]
-    if text_column is not None and all(isinstance(item, str) for item in inputs):
-        return pa.table({text_column: pa.array(inputs, pa.string())})
-    if not inputs:
-        raise DataError("the inputs", ["are an empty list; pass at least one row"])
-    try:
-        return pa.Table.from_pylist([dict(row) for row in inputs])
-    except (TypeError, ValueError) as error:
-        raise DataError("the inputs", [f"are neither texts nor rows of one shape: {error}"]) from error
-
-
-def _from_memory(data: Any) -> pa.Table | None:
+def _from_memory(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
+    """The table, or what is wrong with it; neither if it is no data."""
     if isinstance(data, pa.Table):
-        return data
+        return data, []
     # Looked up, not imported: who passes a frame has imported pandas already.
     pandas, datasets = sys.modules.get("pandas"), sys.modules.get("datasets")
     if pandas is not None and isinstance(data, pandas.DataFrame):
-        try:
-            return pa.Table.from_pandas(data, preserve_index=False)
-        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
-            raise DataError("the DataFrame", [f"a column mixes types: {error}"]) from error
+        return _from_frame(data, columns)
     if datasets is not None and isinstance(data, datasets.Dataset):
         table = data.with_format("arrow")[:]
         for name, feature in data.features.items():
@@ -104,82 +105,234 @@ def _from_memory(data: Any) -> pa.Table | None:
                 codes = table[name].to_pylist()
                 names = [None if code is None or code < 0 else feature.int2str(code) for code in codes]
                 table = table.set_column(table.column_names.index(name), name, pa.array(names, pa.string()))
-        return table
-    return None
+        return table, []
+    return None, []
 
 
-def _read_file(path: Path, text_columns: tuple[str, ...]) -> pa.Table:
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
-        raise DataError(str(path), [f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"])
-    if not path.is_file():
-        raise DataError(str(path), ["is not a file; check the path"])
-    try:
-        if suffix in PARQUET_SUFFIXES:
-            # Read whole through a buffer: a memory map would keep the file's bytes alive behind our back.
-            return pa.parquet.ParquetFile(path).read()
-        rows = _read_csv(path, text_columns) if suffix == ".csv" else _read_json_lines(path)
-        _ = rows.column_names  # decodes the header, which arrow does not look at
-        return rows
-    except pa.ArrowException as error:
-        kind = SUFFIXES.get(suffix, "Parquet")
-        raise DataError(
-            str(path), [f"is not a readable {kind} file, perhaps truncated: {error}; export it again"]
-        ) from error
-    except UnicodeDecodeError as error:
-        raise DataError(str(path), [f"is not UTF-8 text at byte {error.start}; save it as UTF-8"]) from error
-    except OSError as error:
-        raise DataError(str(path), [f"cannot be read, perhaps truncated: {error.strerror or error}"]) from error
-
-
-def _read_csv(path: Path, text_columns: tuple[str, ...]) -> pa.Table:
-    return pa.csv.read_csv(
-        path,
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True),
-        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(text_columns, pa.string())),
-    )
-
-
-def _read_json_lines(path: Path) -> pa.Table:
-    rows: list[dict[str, Any]] = []
-    problems: list[str] = []
-    with path.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
-                reason = error.msg if isinstance(error, json.JSONDecodeError) else "it is nested too deeply"
-                problems.append(f"line {number} is not JSON: {reason}; write one object a line")
-                continue
-            if isinstance(row, dict):
-                rows.append(row)
-            else:
-                problems.append(f"line {number} holds a {type(row).__name__}; write one object a line")
-    if problems:
-        raise DataError(str(path), problems)
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {}
-    for name in names:
-        values = [row.get(name) for row in rows]
+def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
+    """Column by column, so that those that are not used may hold whatever they do."""
+    names, arrays, problems = [], [], []
+    for place, given in enumerate(frame.columns):
+        name = str(given)
+        names.append(name)
+        if name not in columns:
+            arrays.append(pa.nulls(len(frame)))
+            continue
         try:
-            columns[name] = pa.array(values)
-        except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError):
-            # Numbers and text in one column, or a number of more than 64 bits: text says all of them.
-            texts = [value if isinstance(value, str) else name_of(value) for value in values]
-            columns[name] = pa.array(texts, pa.string())
-        except UnicodeEncodeError:
-            row = next(row for row, value in enumerate(values) if not _is_unicode(value))
-            problems.append(f"row {row}: column {name!r} holds half a surrogate pair, which is no text; correct it")
-    if problems:
-        raise DataError(str(path), problems)
-    return pa.table(columns)
+            array = pa.Array.from_pandas(frame.iloc[:, place])
+        except (pa.ArrowException, UnicodeEncodeError, OverflowError, TypeError, ValueError):
+            problems.append(
+                f"column {name!r} mixes types, or holds values that no table has; convert it to text or to numbers"
+            )
+            continue
+        arrays.append(array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array)
+    return (None, problems) if problems else (pa.Table.from_arrays(arrays, names=names), [])
 
 
-def _is_unicode(value: Any) -> bool:
+def _undecodable(rows: pa.Table, columns: Mapping[str, Kind], positions: Positions) -> list[str]:
+    """Text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
+    problems = Problems(positions)
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if name not in columns:
+            continue
+        try:
+            column.validate(full=True)
+        except pa.ArrowException:
+            for row in range(rows.num_rows):
+                if not _readable(column[row]):
+                    problems.add_row(row, f"column {name!r} is not UTF-8 text; correct it")
+            if not problems.sentences():
+                problems.add(f"column {name!r} is damaged; export it again")
+    return problems.sentences()
+
+
+def _readable(value: Any) -> bool:
     try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+        value.as_py()
+    except UnicodeDecodeError:
         return False
     return True
+
+
+def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
+    """The table, or what is wrong with it."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
+        return None, [f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"]
+    problem = reading_problem(path)
+    if problem is not None:
+        return None, [problem]
+    try:
+        with open_regular(path) as file:
+            if suffix in PARQUET_SUFFIXES:
+                return _read_parquet(file)
+            read = _read_csv if suffix == ".csv" else _read_json_lines
+            return read(file, columns, positions)
+    except OSError as error:
+        return None, [f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"]
+
+
+def _read_parquet(file: BinaryIO) -> tuple[pa.Table | None, list[str]]:
+    try:
+        # Read whole through a buffer: a memory map would keep the file's bytes alive behind our back.
+        return pa.parquet.ParquetFile(file).read(), []
+    except (pa.ArrowException, OSError, ValueError):
+        return None, ["is not a readable Parquet file, perhaps truncated; export it again"]
+
+
+def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
+    content = pa.py_buffer(file.read())
+    if not _is_utf8(content):  # looked at first: arrow decodes a ragged row where no error of it can be caught
+        line = _first_line_that_is_not_utf8(content)
+        return None, [f"is not UTF-8 text in line {line}; save it as UTF-8"]
+    try:
+        table, ragged = _parsed_csv(content, columns, threads=True)
+        if ragged:  # by several threads, rows have no numbers
+            _, ragged = _parsed_csv(content, columns, threads=False)
+    except pa.ArrowException:
+        if not content.to_pybytes().strip():
+            return None, ["is an empty CSV file; begin it with a row of column names"]
+        return None, ["is not a readable CSV file, perhaps truncated; export it again"]
+    problems = Problems(positions)
+    for row, cells, wanted in ragged:
+        problems.add_row(
+            row, f"the row has {cells} cells and the header {wanted}; put cells that hold commas into quotes"
+        )
+    return table, problems.sentences()
+
+
+def _parsed_csv(
+    content: pa.Buffer, columns: Mapping[str, Kind], *, threads: bool
+) -> tuple[pa.Table, list[tuple[int, int, int]]]:
+    """The rows that have as many cells as the header; and of each other one: its number, its cells, the header's."""
+    ragged: list[tuple[int, int, int]] = []
+
+    def skip(row: Any) -> str:
+        ragged.append(((row.number or 2) - 2, row.actual_columns, row.expected_columns))
+        return "skip"
+
+    table = pa.csv.read_csv(
+        pa.BufferReader(content),
+        read_options=pa.csv.ReadOptions(use_threads=threads),
+        parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
+        convert_options=pa.csv.ConvertOptions(
+            column_types={name: pa.string() for name, kind in columns.items() if kind != "number"}
+        ),
+    )
+    return table, ragged
+
+
+def _is_utf8(content: pa.Buffer) -> bool:
+    decoder, view = codecs.getincrementaldecoder("utf-8")(), memoryview(content)
+    try:
+        for start in range(0, len(view), _DECODED_BYTES):
+            decoder.decode(view[start : start + _DECODED_BYTES])
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _first_line_that_is_not_utf8(content: pa.Buffer) -> int:
+    lines = content.to_pybytes().splitlines()
+    return next(number for number, line in enumerate(lines, start=1) if not _is_utf8(pa.py_buffer(line)))
+
+
+def _read_json_lines(
+    file: BinaryIO, columns: Mapping[str, Kind], positions: Positions
+) -> tuple[pa.Table | None, list[str]]:
+    rows: list[dict[str, Any]] = []
+    problems: list[str] = []
+    for number, line in enumerate(file, start=1):
+        content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        if not content.strip():
+            continue
+        row, problem = json_object(content)
+        if row is None:
+            problems.append(f"line {number} {problem}")
+        else:
+            rows.append(row)
+    if problems:
+        more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
+        return None, [*problems[:_SHOWN], *more]
+    return rows_as_table(rows, columns, positions)
+
+
+def rows_as_table(
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], positions: Positions
+) -> tuple[pa.Table | None, list[str]]:
+    """Rows with the names of their columns as a table, or what is wrong with them."""
+    found = Problems(positions)
+    arrays = {}
+    for name in dict.fromkeys(name for row in rows for name in row):
+        kind = columns.get(name)
+        arrays[name] = (
+            pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, found)
+        )
+    return (None, found.sentences()) if found.sentences() else (pa.table(arrays), [])
+
+
+def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """The row that a line holds, or what is wrong with the line: of it, nothing is quoted."""
+    try:
+        row = json.loads(line.decode())
+    except UnicodeDecodeError:
+        return None, "is not UTF-8 text; save the file as UTF-8"
+    except json.JSONDecodeError as error:
+        return None, f"is not JSON, from character {error.pos + 1} on; write one object a line"
+    except RecursionError:
+        return None, "is not JSON: it is nested too deeply; write one object a line"
+    except ValueError:
+        return None, "holds a number of too many digits; write it as text"
+    if not isinstance(row, dict):
+        return None, f"holds a {type(row).__name__}; write one object a line"
+    if not all(map(is_unicode, row)):
+        return None, "has a key that holds half a surrogate pair, which is no text; correct it"
+    return row, ""
+
+
+def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -> pa.Array:
+    """A column; numbers and text that stand beside each other become text where that is one name whichever it was."""
+    try:
+        return pa.array(values)
+    except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError):
+        pass
+    texts = []
+    for row, value in enumerate(values):
+        if isinstance(value, str) and not is_unicode(value):
+            problems.add_row(row, f"column {name!r} holds half a surrogate pair, which is no text; correct it")
+        elif value is None or isinstance(value, str) or _as_text_means_the_same(value, kind):
+            texts.append(value if isinstance(value, str) else name_of(value))
+        else:
+            problems.add_row(
+                row,
+                f"column {name!r} holds a value of type {type(value).__name__} beside others; write all as text",
+            )
+    return pa.array(texts, pa.string())
+
+
+def _as_text_means_the_same(value: Any, kind: Kind) -> bool:
+    if isinstance(value, bool):
+        return kind == "category"
+    if isinstance(value, int):
+        return kind in ("name", "category", "number")
+    return isinstance(value, float) and kind in ("category", "number")
+
+
+def columns_told(present: Sequence[str], wanted: Iterable[str]) -> str:
+    """The columns of a table, for a message. Where none is one that is wanted, the first row may be a record and not
+    a header; then they are only counted.
+
+    >>> columns_told(["id", "words"], ["id", "text"]), columns_told(["Ann Lee", "7"], ["id"])
+    ("the data has 'id', 'words'", 'none of the 2 columns has a name that is looked for')
+    """
+    if set(present) & set(wanted):
+        return f"the data has {', '.join(map(repr, present))}"
+    count = len(present)
+    return (
+        f"none of the {count} columns has a name that is looked for"
+        if count > 1
+        else "the only column has another name"
+        if count
+        else "it has no columns"
+    )

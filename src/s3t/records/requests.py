@@ -1,57 +1,84 @@
-"""Files of deletion requests."""
+"""Requests: whose records are meant, as text that the run can look up."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
 from s3t.errors import DataError, InputError
-from s3t.records.reading import Data, read_data
-from s3t.records.values import name_of
+from s3t.records.names import may_be_names, normal_form, space_problem, text_of, told
+from s3t.records.reading import Data, Kind, columns_told, read_data
 
 COLUMNS = ("record", "subject")
+_KINDS: dict[str, Kind] = {"record": "name", "subject": "name"}
+_SHOWN = 10
 
 
-def requested(field: str, names: Sequence[str | int]) -> list[str]:
-    """Names in a request as the records keep them (7.0 is 7), each once.
+def requested(field: str, names: Sequence[str | int], *, normalised: bool) -> list[str]:
+    """Names in a request as the run has them, each once.
+
+    Args:
+        field: what the names are, for messages.
+        names: text or whole numbers.
+        normalised: whether the run keeps names in one form; else they are taken as they are.
 
     Raises:
-        InputError: a string, which would be taken letter by letter, or a name that is empty.
+        InputError: a string, which would be taken letter by letter; a name that is empty, is neither text nor a whole
+            number, or has white space at its ends. No name is quoted.
     """
     if isinstance(names, str | bytes):
-        raise InputError(field, [f"is the string {names!r}, which would be taken letter by letter; pass [{names!r}]"])
-    found = [name_of(name) for name in names]
-    if None in found:
-        raise InputError(field, ["holds an empty name; leave it out"])
-    unreadable = [name for name in found if name is not None and not name.isprintable() and not _is_text(name)]
-    if unreadable:
-        raise InputError(field, [f"{name!r} is not UTF-8 text; correct it" for name in unreadable])
-    return list(dict.fromkeys(name for name in found if name is not None))
+        raise InputError(field, ["is one string, which would be taken letter by letter; put it into a list"])
+    found: dict[str, None] = {}
+    problems: list[str] = []
+    for number, given in enumerate(names, start=1):
+        name, problem = _name(given, normalised=normalised)
+        if problem is not None:
+            problems.append(f"name {number} {problem}" if len(names) > 1 else f"the name {problem}")
+        elif name is not None:
+            found[name] = None
+    if problems:
+        more = [f"and {len(problems) - _SHOWN} more names"] if len(problems) > _SHOWN else []
+        raise InputError(field, [*problems[:_SHOWN], *more])
+    return list(found)
 
 
-def _is_text(name: str) -> bool:
+def _name(given: object, *, normalised: bool) -> tuple[str | None, str | None]:
+    """A name, or what is wrong with it."""
     try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        name = text_of(given)
+    except ValueError as error:
+        return None, str(error)
+    if name is None:
+        return None, "is empty; leave it out"
+    if not normalised:
+        return name, None
+    return normal_form(name), space_problem(name)
 
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Record ids and subjects from a table with a column `record`, a column `subject`, or both; empty cells are none.
 
     Raises:
-        DataError: the file cannot be read, or has neither column.
+        DataError: the file cannot be read, has neither column, or a column that cannot hold names.
     """
-    table = read_data(data, text_columns=COLUMNS)
-    if not any(name in table.rows.column_names for name in COLUMNS):
-        present = ", ".join(map(repr, table.rows.column_names)) or "none"
+    table = read_data(data, columns=_KINDS)
+    present = table.rows.column_names
+    if not any(name in present for name in COLUMNS):
         raise DataError(
-            table.where, [f"needs a column 'record' or 'subject'; it has {present}: rename the one with the ids"]
+            table.where,
+            [f"needs a column 'record' or 'subject' ({columns_told(present, COLUMNS)}): rename the one with the ids"],
         )
+    # A name may occur more than once: who asks for a deletion in either column means it.
+    columns = {name: [table.rows.column(at) for at, held in enumerate(present) if held == name] for name in COLUMNS}
+    problems = [
+        f"column {name!r} holds {told(column.type)}; convert them to text or whole numbers"
+        for name in COLUMNS
+        for column in columns[name]
+        if not may_be_names(column.type)
+    ]
+    if problems:
+        raise DataError(table.where, problems)
     found = []
     for name in COLUMNS:
-        # A name may occur more than once: who asks for a deletion in either column means it.
-        columns = [table.rows.column(at) for at, held in enumerate(table.rows.column_names) if held == name]
-        values = [value for column in columns for value in column.to_pylist()]
-        found.append(tuple(dict.fromkeys(text for value in values if (text := name_of(value)) is not None)))
+        values = [value for column in columns[name] for value in column.to_pylist()]
+        found.append(tuple(dict.fromkeys(text for value in values if (text := text_of(value)) is not None)))
     return found[0], found[1]

@@ -8,6 +8,7 @@ the run shows whether a record is gone, and no page keeps a value that its rows 
 from __future__ import annotations
 
 import hmac
+import struct
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -113,12 +114,43 @@ def read_slice(folder: Path, place: Place, secret: Secret) -> SliceContent:
     path = slice_path(folder, place)
     try:
         rows = pa.parquet.ParquetFile(path).read()
-    except (OSError, pa.ArrowException) as error:
-        raise IntegrityError(
-            f"{path}: the file of slice {place.slice} of shard {place.shard} cannot be read ({error}); restore the "
-            "run from a backup"
-        ) from error
-    return SliceContent(rows=rows, digest=slice_digest(rows, secret))
+        return SliceContent(rows=rows, digest=slice_digest(rows, secret))
+    except UNREADABLE as error:
+        raise unreadable(path, place, error) from None
+
+
+def names_in(folder: Path, place: Place) -> pa.Table:
+    """The columns `record` and `subject` of a slice's file, and nothing else of it; its digest is not looked at.
+
+    Raises:
+        IntegrityError: the file is missing or not readable.
+    """
+    path = slice_path(folder, place)
+    try:
+        return pa.parquet.ParquetFile(path).read(columns=["record", "subject"]).select(["record", "subject"])
+    except UNREADABLE as error:
+        raise unreadable(path, place, error) from None
+
+
+UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
+"""What reading a damaged Parquet file may raise: damage may look like a text that is none, or a column of terabytes."""
+
+
+def unreadable(path: Path, place: Place, error: BaseException) -> IntegrityError:
+    """What to tell of a slice's file that is missing or damaged."""
+    reason = getattr(error, "strerror", None) or "its bytes are damaged"  # arrow's words may quote them
+    return IntegrityError(
+        f"{path}: the file of slice {place.slice} of shard {place.shard} cannot be read ({reason}); put it back "
+        f"from a backup, then run `s3t reconcile {path.parents[2]}`, which takes out what was deleted since"
+    )
+
+
+def count_rows(path: Path) -> int | None:
+    """How many rows a slice's file has, by its end alone; None if it is missing or cannot be read."""
+    try:
+        return int(pa.parquet.read_metadata(path).num_rows)
+    except UNREADABLE:
+        return None
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:

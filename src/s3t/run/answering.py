@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from s3t.ledger import Snapshot
+from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, parts_within
 from s3t.progress import Progress, telling
-from s3t.run.results import Evaluation, Predictions
+from s3t.records.ingest import IngestedInputs
+from s3t.run.answers import Evaluation, Predictions
 from s3t.stages import Stage
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
@@ -26,28 +29,29 @@ def predict(
     answers: Answers,
     snapshot: Snapshot,
     members: Sequence[Stage],
-    features: pa.Table,
+    inputs: IngestedInputs,
     *,
-    ids: Sequence[str] | None,
     progress: Progress,
 ) -> Predictions:
-    """The ensemble's answers to a table of features.
+    """The ensemble's answers to inputs.
 
     Raises:
         IntegrityError: an artifact is not what its manifest, or its child's, says.
     """
-    with telling(progress, "predicting", features.num_rows * len(members)):
+    features = inputs.features
+    with telling(progress, f"predicting {counted(features.num_rows, 'input')}", features.num_rows * len(members)):
         logits_MNC = workshop.logits(members, snapshot, features, on_batch=progress.advance)  # noqa: N806
     parts = parts_within(members, sisa_weight=answers.sisa_weight)
-    label, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts)
+    predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts)
     return Predictions(
         generation=snapshot.generation,
         members=tuple(_member(stage, snapshot) for stage in members),
-        labels=answers.labels,
-        label=label,
+        classes=answers.labels,
+        predicted=predicted,
         probabilities=probabilities,
         logits=logits_MNC,
-        ids=None if ids is None else tuple(ids),
+        ids=None if inputs.ids is None else tuple(inputs.ids),
+        places=inputs.places,
     )
 
 
@@ -68,26 +72,33 @@ def evaluate(
     """
     deeper = [link for stage in members if stage.kind == "model" and per_depth for link in stage.chain]
     wanted = sorted({*members, *deeper})
-    with telling(progress, "evaluating", rows.num_rows * len(wanted)):
+    with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
         logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, on_batch=progress.advance), strict=True))
     expected = rows["label"].to_pylist()
 
-    def measured(stages: Collection[Stage]) -> dict[str, Any]:
+    def ensemble(stages: Collection[Stage]) -> tuple[list[Scores], list[int], list[Any], list[float] | None]:
         chosen = sorted(set(stages))
         parts = parts_within(chosen, sisa_weight=answers.sisa_weight)
-        return answers.metrics([logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts)
+        return [logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts
+
+    def measured(stages: Collection[Stage]) -> dict[str, Any]:
+        return answers.metrics(*ensemble(stages))
 
     shards: dict[int, list[Stage]] = {}
     for stage in members:
         shards.setdefault(stage.shard, []).append(stage)
     depths = range(1, _depth(members) + 1) if per_depth else ()
     cut = {depth: [_cut(stage, depth) for stage in members] for depth in depths}
+    per_class, confusion = answers.report(*ensemble(members))
     return Evaluation(
         generation=snapshot.generation,
         n=len(expected),
         metrics=measured(members),
         per_shard=tuple({"shard": shard, "depth": _depth(own), **measured(own)} for shard, own in shards.items()),
         per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
+        classes=answers.labels,
+        per_class=per_class,
+        confusion=confusion,
     )
 
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from s3t.audit.audit import Auditor, Mismatch, Retrain
+from s3t.audit.contents import table_problems, witness_problems
+from s3t.deletion.witness import Witness
+from s3t.errors import IntegrityError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
 from s3t.ledger.locks import needed
@@ -16,6 +19,7 @@ from s3t.run.parts import Parts
 from s3t.run.results import AuditReport
 from s3t.run.serving import Watched
 from s3t.stages import Stage
+from s3t.wording import counted
 
 
 def audit(
@@ -53,21 +57,20 @@ def audit(
         retrain=retrain,
     )
     snapshot()
-    now = parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
-    mismatches = auditor.check(now) + auditor.check_store(_named(now))
-    if mismatches:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
-        with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
-            snapshot()
-            now = parts.ledger.snapshot(anew=True)
-            mismatches = auditor.check(now)
-            with parts.ledger.writing() as transaction:  # a stage is stored and noted in one such
-                later = transaction.snapshot()
-                named = _named(now) | _named(later)
-                if later.generation > now.generation:
-                    named |= set(transaction.to_erase(accepted_by=0.0).artifacts)
-                mismatches += auditor.check_store(named)
+    try:
+        with parts.ledger.reading() as transaction:
+            structure, contents = transaction.structure_problems(), transaction.contents()
+    except IntegrityError as error:
+        return AuditReport(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
+    mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
+    mismatches += _public_problems(parts)
+    if contents.wrong:  # then nothing can be compared with the ledger
+        mismatches += [{"problem": problem} for problem in table_problems(contents)]
+        return AuditReport(generation=contents.generation, checked=0, replayed=(), mismatches=tuple(mismatches))
+    now, found = _compared(parts, auditor, snapshot)
+    mismatches += found
     stages = auditor.sample(now, replay, seed)
-    with telling(progress, "replaying", cost(parts.inventory(now), stages)):
+    with telling(progress, f"replaying {counted(len(stages), 'stage')}", cost(parts.inventory(now), stages)):
         replayed = [stage for stage in stages if _replay(parts, auditor, stage, snapshot, mismatches, progress)]
     return AuditReport(
         generation=now.generation,
@@ -75,6 +78,46 @@ def audit(
         replayed=tuple(replayed),
         mismatches=tuple(mismatches),
     )
+
+
+def _compared(parts: Parts, auditor: Auditor, snapshot: Callable[[], Snapshot]) -> tuple[Snapshot, list[Mismatch]]:
+    """The ledger now, and what of run and store is not as it says."""
+    now, found = _looked(parts, auditor)
+    found += auditor.check_store(_named(now))
+    if found:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
+        with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
+            snapshot()
+            now, found = _looked(parts, auditor)
+            with parts.ledger.writing() as transaction:  # a stage is stored and noted in one such
+                later = transaction.snapshot()
+                named = _named(now) | _named(later)
+                if later.generation > now.generation:
+                    named |= set(transaction.to_erase(received_by=0.0).artifacts)
+                found += auditor.check_store(named)
+    return now, found
+
+
+def _looked(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
+    """The ledger now, and what is wrong with it and with the files."""
+    parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
+    # A deletion is in the ledger first: what was noted before the ledger is read is in it, and what is in it is noted
+    # by the time that it is read again.
+    earlier = Witness(parts.witness.path).tokens()
+    with parts.ledger.reading() as transaction:
+        now, contents = transaction.snapshot(), transaction.contents()
+    parts.witness.catch_up(parts.ledger)
+    problems = witness_problems(contents, earlier=earlier, later=Witness(parts.witness.path).tokens())
+    found: list[Mismatch] = [{"problem": problem} for problem in problems]
+    return now, found + auditor.check(now, contents)
+
+
+def _public_problems(parts: Parts) -> list[Mismatch]:
+    try:
+        if parts.public is not None:
+            _ = parts.public.rows
+    except IntegrityError as error:
+        return [{"problem": str(error)}]
+    return []
 
 
 def _named(snapshot: Snapshot) -> set[tuple[int, str]]:
@@ -94,7 +137,7 @@ def _replay(
     now = snapshot()
     if stage not in now.stages:
         return False
-    progress.note(f"replaying {stage}")
+    progress.note(str(stage))
     used, seen = {link: now.stages[link] for link in stage.chain}, now.seen(stage)
     with (
         suppress(Overtaken),

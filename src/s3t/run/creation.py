@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
 from collections.abc import Mapping, Sequence
@@ -9,19 +10,23 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.deletion.dataset_cache import cached_copies
-from s3t.disk import storage_errors, sync_folder
+from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.ledger import Address, Copy, Ledger, RecordRow, SliceState
 from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
+from s3t.recipe.bounds import bound_problems
 from s3t.records import Data, Records, ingest, slice_digest, split_into_slices, write_slice
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.slices import count_copies
+from s3t.run.home import Home, write_home
 from s3t.run.layout import Description, Layout, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
-from s3t.run.secret import secret_of_environment
+from s3t.run.notices import notices_of
+from s3t.run.secret import secret_of_new_run
 from s3t.run.unfinished import remove_unfinished, unfinished_folder
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
 from s3t.version import __version__
@@ -32,42 +37,46 @@ INFERRED_LABELS = (
 )
 
 
-def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "the recipe") -> None:
+def create_run(
+    path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "the recipe", public_data: bool = False
+) -> tuple[str, ...]:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
+
+    Returns: what is odd in the records, in words; it is kept nowhere.
+
+    Args: as `Run.create`, and
+        recipe_name: the recipe's file, for messages.
 
     Raises:
         RunFolderError: `path` exists.
         InputError: all that is wrong with recipe and data; no folder is left.
         StorageError: the disk refused; no folder is left.
     """
-    if path.exists() or path.is_symlink():
-        raise RunFolderError(str(path), ["exists already; choose another folder, or remove it first"])
-    if Path(recipe.base_model).is_dir():  # found again from whatever folder the run is opened
+    check_free(path)
+    if is_folder(Path(recipe.base_model)):  # found again from whatever folder the run is opened
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
-    base_digest, recipe, records, public = _checked(recipe, data, recipe_name)
-    salt = recipe.partition.salt
-    secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
-    url = ledger_url(recipe)
+    base_digest, recipe, records, public, secret = _checked(recipe, data, recipe_name, public_data=public_data)
+    notices = notices_of(records.rows, recipe, model=_folder(recipe))
     shards, slices = recipe.partition.shards, recipe.partition.slices
     contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
     # Drawn here and stored: from what is declared, never from how many records a slice has.
-    sequences = recipe.sequences
-    orders = orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard)
+    orders = orders_of_shards(recipe.sequences.selector, recipe.settings(), vary=recipe.sequences.vary_by_shard)
     description = Description(
         version=__version__,
         run=secrets.token_hex(8),
-        ledger=_checked_url(url),
+        ledger=_checked_url(ledger_url(recipe)),
         labels=records.labels,
         orders=orders,
         base_digest=base_digest,
         validation=None if public is None else public_digest(public),
         secret_check=secret.check(),
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
-        warnings=(*_unused(recipe), *_warnings(contents)),
+        warnings=tuple(_unused(recipe)),
+        names_normalised=True,
     )
     part = unfinished_folder(path)
-    with storage_errors(f"writing the run {path}"):
-        path.parent.mkdir(parents=True, exist_ok=True)
+    with after_refusal(NO_RUN_MADE), storage_errors(f"writing the run {path}"):
+        make_folder(path.parent, mode=0o777)  # the user's, not the run's
         remove_unfinished(path)
         part.mkdir(mode=0o700)
         sync_folder(path.parent)  # without the folder, nobody would find the ledger that is made for it in a database
@@ -76,6 +85,7 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
             digests = _write(Layout(part), recipe, description, secret, contents, public)
             ledger = _new_ledger(address, contents, digests, secret, copies=cached_copies(data))
             try:
+                write_home(Layout(part), Home.of(part, named=path))
                 part.rename(path)
             except BaseException:
                 ledger.drop()
@@ -84,16 +94,39 @@ def create_run(path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "th
                 ledger.close()
         finally:
             shutil.rmtree(part, ignore_errors=True)
+    with after_refusal(RUN_MADE), storage_errors(f"confirming the name of the run {path}"):
         sync_folder(path.parent)
+    return notices
 
 
-def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe, Records, pa.Table | None]:
-    """The base model's digest, the resolved recipe, the records, and the public ones if stages are tried on some; or
-    the problems of recipe and data together."""
+def check_free(path: Path) -> None:
+    """Whether a run can be made there, before any work is done for it."""
+    part = unfinished_folder(path)
+    try:
+        problem = too_long(part)
+        if problem is None and os.path.lexists(path):
+            problem = "exists already; choose another folder, or remove it first"
+    except ValueError as error:
+        problem = f"cannot be made: {reason_of(error)}; choose another name"
+    if problem is not None:
+        raise RunFolderError(str(path), [problem])
+
+
+def _checked(
+    recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool
+) -> tuple[str, Recipe, Records, pa.Table | None, Secret]:
+    """The base model's digest, the resolved recipe, the records, the public ones if stages are tried on some, and the
+    secret; or the problems of recipe and data together."""
     public = None
     problems: list[InputError] = []
     try:
-        digest, resolved_recipe = _check_model(recipe)
+        secret = secret_of_new_run(recipe, recipe_name=recipe_name, public_data=public_data)
+    except InputError as error:
+        problems.append(error)
+    if beyond := bound_problems(recipe):  # nor is the model tried with it: that might take all memory
+        problems.append(RecipeError(recipe_name, beyond))
+    try:
+        digest, resolved_recipe = ("", recipe) if beyond else _check_model(recipe)
     except InputError as error:
         problems.append(RecipeError(recipe_name, error.problems))
     try:
@@ -107,19 +140,26 @@ def _checked(recipe: Recipe, data: Data, recipe_name: str) -> tuple[str, Recipe,
         raise InputError("the recipe and the data", listed)
     if problems:
         raise problems[0]
-    return digest, resolved_recipe, records, public
+    return digest, resolved_recipe, records, public, secret
 
 
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     """The base model's digest, and the recipe with every `auto` resolved that decides bits."""
     # Here: they import torch and transformers, which opening a run does not need.
     from s3t.models.assembly import check_assembly
-    from s3t.models.source import model_digest, model_folder
+    from s3t.models.source import model_digest
     from s3t.training.numerics import resolved
 
-    folder = model_folder(recipe.base_model, revision=recipe.revision)
+    folder = _folder(recipe)
     abilities = check_assembly(folder, recipe)
     return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training, abilities)})
+
+
+def _folder(recipe: Recipe) -> Path:
+    """The base model's."""
+    from s3t.models.source import model_folder
+
+    return model_folder(recipe.base_model, revision=recipe.revision)
 
 
 def _checked_url(url: str | None) -> str | None:
@@ -144,7 +184,7 @@ def _write(
         write_public(layout.public, public, tmp=layout.tmp)
     for place, rows in contents.items():
         write_slice(layout.slices, place, rows, tmp=layout.tmp)
-    layout.artifacts.mkdir()
+    make_folder(layout.artifacts)
     return {place: slice_digest(rows, secret) for place, rows in contents.items()}
 
 
@@ -164,6 +204,7 @@ def _new_ledger(
         },
         records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],
         copies=copies,
+        key=secret.key("row"),
     )
 
 
@@ -184,8 +225,3 @@ def _unused(recipe: Recipe) -> list[str]:
     if selector in KNOW_NO_PRIOR and any(setting.prior is not None for setting in recipe.settings()):
         return [f"selector {selector} takes no notice of the declared prior; survival, bms and sorted-cyclic do"]
     return []
-
-
-def _warnings(contents: Mapping[Place, pa.Table]) -> list[str]:
-    empty = [place for place, rows in contents.items() if rows.num_rows == 0]
-    return [f"slice {place.slice} of shard {place.shard} holds no record" for place in empty]

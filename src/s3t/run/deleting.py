@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 
-from s3t.deletion.deleter import REPORTING, refusals_after_acceptance
+from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.request import Request
+from s3t.disk import storage_errors
+from s3t.errors import UnknownNamesError
 from s3t.inventory import Inventory
 from s3t.ledger.locks import needed
 from s3t.progress import Progress, telling
@@ -14,6 +16,7 @@ from s3t.records import requested
 from s3t.run.parts import Parts
 from s3t.run.results import DeletionReport, Reconciliation, Status
 from s3t.run.secret import destroy_secret
+from s3t.wording import counted
 
 
 def delete(
@@ -23,6 +26,7 @@ def delete(
     records: Sequence[str],
     subjects: Sequence[str],
     key: str | None,
+    strict: bool,
     dry_run: bool,
     progress: Progress,
 ) -> DeletionReport:
@@ -34,21 +38,32 @@ def delete(
         records: ids.
         subjects: people.
         key: the idempotency key; an empty one would be everybody's, and is refused.
+        strict: refuse unless every name is known.
         dry_run: do nothing.
         progress: hears of names that are accepted.
+
+    Raises:
+        UnknownNamesError: `strict`, and a name is unknown; nothing has changed.
     """
-    named = None if key is None else requested("the idempotency key", [key])[0]
-    request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
-    present = parts.store.present()
-    with telling(progress, "deleting", len(request.names)):
+    if not dry_run:
+        parts.check_changeable()
+    normalised = parts.description.names_normalised
+    named = None if key is None else requested("the idempotency key", [key], normalised=normalised)[0]
+    with after_refusal(NOTHING_CHANGED), storage_errors("looking at the artifacts"):
+        request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
+        present = parts.store.present()
+        if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
+            raise UnknownNamesError(unknown, asked=len(request.names))
+    with telling(progress, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, progress=progress)
-    with refusals_after_acceptance(REPORTING) if outcome.entries else nullcontext():
+    with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
         after = status(outcome.after.keeping(present))
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
         already=outcome.already,
         unknown=outcome.unknown,
+        unreadable=outcome.unreadable,
         slices=tuple(sorted(outcome.losses)),
         stages_lost=outcome.stages_lost,
         before=outcome.before.keeping(present),
@@ -59,24 +74,30 @@ def delete(
     )
 
 
-def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
+def reconcile(parts: Parts, *, trust_slices: bool, status: Callable[[], Status]) -> Reconciliation:
     """Apply later deletions to a run that is an older state of itself.
 
     Args:
         parts: of the run.
+        trust_slices: whether what a slice's file lacks was deleted.
         status: the run's, afterwards.
     """
-    with needed(parts.lock):
-        done = parts.reconciler().reconcile()
-    return Reconciliation(records=done.records, slices=done.slices, stages_lost=done.stages, status=status())
+    parts.check_changeable()
+    with after_refusal(NOTHING_CHANGED), needed(parts.lock):
+        done = parts.reconciler(trust_slices=trust_slices).reconcile()
+    return Reconciliation(
+        rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages, status=status()
+    )
 
 
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
-    with needed(parts.lock):
+    parts.check_changeable()
+    with after_refusal(NOTHING_CHANGED), needed(parts.lock):
         while not _only_present_records_left(parts):
             pass
-        destroy_secret(parts.layout.secret)
+        with after_refusal(KEY_NOTED_AS_DESTROYED):
+            destroy_secret(parts.layout.secret)
 
 
 def _only_present_records_left(parts: Parts) -> bool:

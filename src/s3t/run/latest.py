@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import cached_property
 
+from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.reconcile import refuse_if_restored
-from s3t.errors import FsyncError, IntegrityError, RestoredError, S3TError, StorageError
+from s3t.errors import FsyncError, IntegrityError, MovedError, RestoredError, S3TError, StorageError
 from s3t.ledger import Snapshot
+from s3t.run.home import moved_error
 from s3t.run.parts import Parts
 
 AGAIN_SECONDS = 1.0
@@ -35,6 +38,16 @@ class Latest:
         """Whether the run's secret was destroyed."""
         return self._parts.secret.salt is None
 
+    @property
+    def passive(self) -> bool:
+        """Whether nothing is erased, or otherwise changed, by this open run."""
+        return self.only_serves or self._parts.ledger.read_only or self.elsewhere is not None
+
+    @cached_property
+    def elsewhere(self) -> MovedError | None:
+        """Why the folder is not the run's home; None if it is."""
+        return moved_error(self._parts.layout, run=self._parts.description.run)
+
     def resume(self) -> None:
         """Finish what a crash left undone.
 
@@ -43,8 +56,15 @@ class Latest:
             StorageError: the disk or the database refused.
         """
         parts = self._parts
-        refuse_if_restored(parts.ledger, parts.witness, erasures=parts.erasures, lock=parts.lock, run=parts.layout.root)
-        if self.only_serves:
+        refuse_if_restored(
+            parts.ledger,
+            parts.witness,
+            erasures=parts.erasures,
+            lock=parts.lock,
+            run=parts.layout.root,
+            slices=parts.layout.slices,
+        )
+        if self.passive:
             return
         if parts.ledger.snapshot().waiting_since is not None:
             parts.ledger.confirm()  # whoever accepted may have been killed before that was on the disk
@@ -62,7 +82,7 @@ class Latest:
         Args:
             everything: also from slices for which there is still time; for training, which reads them.
         """
-        if not self.only_serves and (everything or time.monotonic() >= self._again_at):
+        if not self.passive and (everything or time.monotonic() >= self._again_at):
             self._finish(everything=everything)
         snapshot = self.as_it_is()
         self._forget_stale(snapshot)
@@ -75,19 +95,27 @@ class Latest:
             copies_are_gone: of the records, on other hosts.
 
         Raises:
+            MovedError: the folder is a copy, or was moved.
             StorageError: the disk or the database refused.
-            IntegrityError: a slice's file is not one that the ledger knows.
+            IntegrityError: a slice's file is not one that the ledger knows, whether or not something was to erase: it
+                may hold what was deleted.
         """
-        if copies_are_gone:
-            self._parts.eraser.forget_copies()
-        self._parts.presence.look()  # else the deletions would wait for this very session
-        self._parts.deleter.finish(everything=True)
-        self._parts.deleter.settle()
+        self._parts.check_changeable()
+        with after_refusal(NOTHING_CHANGED):
+            waits = self._parts.ledger.snapshot().waiting_since is not None
+        with after_refusal(OUT_OF_USE if waits else NOTHING_CHANGED):
+            if copies_are_gone:
+                self._parts.eraser.forget_copies()
+            self._parts.presence.look()  # else the deletions would wait for this very session
+            self._parts.deleter.finish(everything=True)
+            self._parts.deleter.settle()
+            if not self.only_serves:
+                self._parts.deleter.check_slices()
         self.overdue, self._again_at = None, 0.0
 
     def keep_the_time(self) -> None:
         """Erase what has waited long enough: called now and then, also while nobody asks for anything."""
-        if not self.only_serves and time.monotonic() >= self._again_at:
+        if not self.passive and time.monotonic() >= self._again_at:
             self._finish(everything=False)
 
     def _finish(self, *, everything: bool) -> None:

@@ -11,19 +11,21 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from s3t.disk import storage_errors, write_bytes_durably
-from s3t.errors import IntegrityError, RunFolderError
+from s3t.disk import reason_of, storage_errors, write_bytes_durably
+from s3t.errors import IntegrityError, RecipeError, RunFolderError
 from s3t.ledger import Ledger
 from s3t.ledger.locks import FileRunLock, needed
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
+from s3t.recipe.loading import read_yaml
 from s3t.run.secret import write_secret
 from s3t.sequences import Order
 from s3t.stages.key import AS_ONCE
 
-RUN_FORMAT = 4
+RUN_FORMAT = 5
 """Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. Recipes of older ones
-lack fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Newer formats are not opened."""
+lack fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Up to 4, names were kept as they were given,
+and the describing files had no checks. Newer formats are not opened."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Layout:
         return self.root / "erasures"
 
     @property
+    def home(self) -> Path:
+        """Which folder is the run's, to tell it from copies (home.py)."""
+        return self.root / "home"
+
+    @property
     def slices(self) -> Path:
         """The records, a file a slice."""
         return self.root / "slices"
@@ -86,7 +93,7 @@ class Layout:
 class Description(BaseModel):
     """What was decided when the run was made. Nothing of it changes, but that orders may be added."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     format: int = RUN_FORMAT
     version: str
@@ -105,10 +112,16 @@ class Description(BaseModel):
     """The digest of the public records, if there are some."""
     secret_check: str
     """A keyed hash of nothing: another secret gives another, and is refused."""
+    recipe_check: str | None = None
+    """Keyed hash of the recipe (`check_files`); None in a run of format 4 or older."""
+    check: str | None = None
+    """Keyed hash of all other fields; None where `recipe_check` is."""
     gaps: tuple[str, ...]
     """Where exactness does not hold, in words."""
     warnings: tuple[str, ...]
-    """What init found odd but not wrong."""
+    """What init found odd but not wrong in the recipe."""
+    names_normalised: bool = False
+    """Whether ids and subjects are in normal form C; not in runs that were made before there was this field."""
 
 
 def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:
@@ -117,12 +130,21 @@ def write_layout(layout: Layout, recipe: Recipe, description: Description, secre
     text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
     write_bytes_durably(layout.recipe, text.encode(), tmp=layout.tmp)
     write_secret(layout.secret, secret, tmp=layout.tmp)
-    write_description(layout, description)
+    checked = description.model_copy(update={"recipe_check": recipe_check(content, secret)})
+    write_description(layout, checked, secret)
 
 
-def write_description(layout: Layout, description: Description) -> None:
-    """Write run.json, or replace it: durably, and whole or not at all."""
-    described = description.model_dump_json(indent=2) + "\n"
+def write_description(layout: Layout, description: Description, secret: Secret) -> None:
+    """Write run.json with its check, or replace it: durably, and whole or not at all."""
+    if description.recipe_check is not None:
+        content = description.model_dump(mode="json", exclude={"check"})
+        description = description.model_copy(update={"check": _check_of(content, secret)})
+    _write_description(layout, description)
+
+
+def _write_description(layout: Layout, description: Description) -> None:
+    none = {"check", "recipe_check"} if description.recipe_check is None else None
+    described = description.model_dump_json(indent=2, exclude=none) + "\n"
     write_bytes_durably(layout.description, described.encode(), tmp=layout.tmp)
 
 
@@ -135,15 +157,23 @@ def read_description(layout: Layout) -> Description:
     """
     where = str(layout.root)
     try:
+        layout.root.lstat()
+    except FileNotFoundError:
+        pass  # told below
+    except (OSError, ValueError) as error:  # a name that no folder can have
+        raise RunFolderError(where, [f"is not a run: {reason_of(error)}; check the path"]) from error
+    try:
         content: Any = json.loads(layout.description.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
         raise RunFolderError(where, ["is not a run (it has no run.json); make one with `s3t init`"]) from error
-    except (OSError, ValueError) as error:
-        raise IntegrityError(f"{layout.description} cannot be read ({error}); restore it from a backup") from error
+    except (OSError, ValueError, RecursionError) as error:
+        raise IntegrityError(f"{layout.description} cannot be read ({error}); {_remedy(error)}") from error
     found = content.get("format") if isinstance(content, dict) else None
+    if found != RUN_FORMAT and isinstance(content, dict) and content.get("check") is not None:
+        raise IntegrityError(f"{layout.description}: its format is damaged; {_RESTORE}")
     if found == 1:
         content |= {"format": 2, "run": _name_in_format_1(layout, content), "ledger": None}
-    elif found not in (2, 3, RUN_FORMAT):
+    elif found not in range(2, RUN_FORMAT + 1):
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
@@ -176,15 +206,64 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description]:
         # Older versions then refuse it, as they must. Under the lock (in this format always a file), for who has that
         # sweeps temporary files.
         with needed(FileRunLock(layout.lock)), storage_errors("bringing the run up to date"):
-            write_description(layout, description)
+            _write_description(layout, description)
     try:
-        content = yaml.safe_load(layout.recipe.read_text(encoding="utf-8"))
-        if isinstance(content, dict) and isinstance(content["training"], dict):
+        content = read_yaml(layout.recipe, ours=True)
+        if not isinstance(content, dict):
+            raise ValueError(f"{layout.recipe.name} holds no fields")
+        if isinstance(content.get("training"), dict):
             content["training"] = AS_ONCE | content["training"]
         recipe = recipe_from(content, where=str(layout.recipe))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        _check_orders(description, recipe)
+    except (ValueError, RecipeError) as error:
         raise _damaged(layout, error) from error
     return recipe, description
+
+
+def _check_orders(description: Description, recipe: Recipe) -> None:
+    shards, slices = recipe.partition.shards, list(range(recipe.partition.slices))
+    orders = description.orders
+    if len(orders) != shards or len({len(shard) for shard in orders}) != 1 or not all(orders):
+        raise ValueError(f"run.json has not the same number of orders for each of {shards} shards")
+    if any(sorted(order) != slices for shard in orders for order in shard):
+        raise ValueError(f"run.json has an order that is not one of {len(slices)} slices")
+
+
+def check_files(layout: Layout, secret: Secret) -> None:
+    """Look whether run.json and recipe.yaml are as they were written. What changes no bit of them, may change.
+
+    Args:
+        layout: of the run.
+        secret: the run's; nothing is looked at after it was destroyed, nor in a run of format 4 or older.
+
+    Raises:
+        IntegrityError: one of them changed outside of s3t.
+    """
+    content = json.loads(layout.description.read_bytes())
+    if secret.salt is None or content["format"] < RUN_FORMAT:
+        return
+    check = content.pop("check", None)
+    if check != _check_of(content, secret):
+        raise IntegrityError(f"{layout.description} changed outside of s3t: its check fails; {_RESTORE}")
+    recipe = read_yaml(layout.recipe, ours=True)
+    if content.get("recipe_check") != recipe_check(recipe, secret):
+        raise IntegrityError(
+            f"{layout.recipe} changed since the run was made: its check fails. A run's recipe cannot change, but for "
+            f"training.cache_memory and training.cache_disk; {_RESTORE}"
+        )
+
+
+def recipe_check(recipe: dict[str, Any], secret: Secret) -> str:
+    """Keyed hash of what of a run's recipe cannot change."""
+    training = {name: value for name, value in recipe["training"].items() if not name.startswith("cache_")}
+    return _check_of(recipe | {"training": training}, secret)
+
+
+def _check_of(content: dict[str, Any], secret: Secret) -> str:
+    return secret.token("file", "json", json.dumps(content, sort_keys=True)).hex()
+
+
+_RESTORE = "restore it from a backup of the run"
 
 
 def read_erasures(layout: Layout) -> int:
@@ -207,4 +286,8 @@ def write_erasures(layout: Layout, count: int) -> None:
 
 
 def _damaged(layout: Layout, error: Exception) -> IntegrityError:
-    return IntegrityError(f"{layout.root}: a describing file is damaged ({error}); restore it from a backup")
+    return IntegrityError(f"{layout.root}: a describing file is damaged ({error}); {_remedy(error)}")
+
+
+def _remedy(error: Exception) -> str:
+    return "mend its permissions" if isinstance(error, PermissionError) else "restore it from a backup"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from s3t.errors import RunFolderError
+from s3t.extras import how_to_install
 from s3t.ledger import Address, PostgresAddress
 from s3t.recipe import Recipe
 from s3t.run.layout import Layout
@@ -38,6 +39,7 @@ def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
         raise RunFolderError(VARIABLE if given else str(layout.root), [f"its ledger {error}"]) from None
     except ImportError as error:
         raise RunFolderError(
-            str(layout.root), [f"its ledger is in PostgreSQL ({error}); run `pip install 's3t[postgres]'`"]
+            str(layout.root),
+            [f"its ledger is in PostgreSQL ({error}); install the driver with: {how_to_install('postgres')}"],
         ) from error
     return address

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from s3t.deletion.lookup import Held, Lookup, refuse_if_lost
 from s3t.ledger import LogEntry, RecordRow, State, Transaction
 from s3t.partition import Place, Secret
 
@@ -21,6 +22,8 @@ class Location:
     """Slices that hold it; of a subject all records are in one."""
     records: int
     """Rows: of a subject as many as it has records."""
+    unreadable: tuple[Place, ...]
+    """Slices that may hold it although the ledger does not know it, and whose files cannot be read."""
     deleted: LogEntry | None
     """The deletion that took it (of a subject, its last record); None if it is present, or was never held."""
 
@@ -38,27 +41,41 @@ class Location:
             "state": self.state,
             "places": [list(place) for place in self.places],
             "records": self.records,
+            "unreadable": [list(place) for place in self.unreadable],
             "deleted": None if self.deleted is None else self.deleted.to_json(),
         }
 
 
-def locate(
-    transaction: Transaction, secret: Secret, *, records: Sequence[str], subjects: Sequence[str]
-) -> tuple[Location, ...]:
-    """Look names up.
+def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:
+    """Look names up, in the slices' files and in the ledger.
 
     Args:
-        transaction: a reading one.
-        secret: the run's; names are looked up by their keyed hashes.
+        lookup: the run's.
         records: ids.
         subjects: people.
+
+    Raises:
+        IntegrityError: the ledger has lost a record that is in a slice's file.
     """
+    secret = lookup.secret
+    held = lookup.held(
+        records={secret.token("ledger", "record", name): name for name in records},
+        subjects={secret.token("ledger", "subject", name): name for name in subjects},
+    )
+    with lookup.ledger.reading() as transaction:
+        return _locations(transaction, secret, held, records=records, subjects=subjects)
+
+
+def _locations(
+    transaction: Transaction, secret: Secret, in_files: Held, *, records: Sequence[str], subjects: Sequence[str]
+) -> tuple[Location, ...]:
     asked = [("record", name, secret.token("ledger", "record", name)) for name in records]
     asked += [("subject", name, secret.token("ledger", "subject", name)) for name in subjects]
     found = transaction.locate(
         records=[token for kind, _, token in asked if kind == "record"],
         subjects=[token for kind, _, token in asked if kind == "subject"],
     )
+    refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
     entries = {entry.generation: entry for entry in transaction.log(set(found.gone.values()))}
     held: dict[tuple[str, bytes], list[RecordRow]] = {}
     for row in found.rows:
@@ -67,7 +84,7 @@ def locate(
             held.setdefault(("subject", row.subject), []).append(row)
     result = []
     for kind, name, token in asked:
-        rows = held.get((kind, token), [])
+        rows, unknown = held.get((kind, token), []), token not in found.gone
         result.append(
             Location(
                 kind="record" if kind == "record" else "subject",
@@ -75,7 +92,8 @@ def locate(
                 present=bool(rows),
                 places=tuple(sorted({row.place for row in rows})),
                 records=sum(row.copies for row in rows),
-                deleted=None if rows or token not in found.gone else entries.get(found.gone[token]),
+                unreadable=in_files.unreadable_for(token) if unknown and not rows else (),
+                deleted=None if rows or unknown else entries.get(found.gone[token]),
             )
         )
     return tuple(result)

@@ -146,7 +146,8 @@ class Material:
             if content.digest != digest:
                 raise IntegrityError(
                     f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; "
-                    "restore the run from a backup"
+                    f"run `s3t reconcile {self._slices.parent}`, which mends an older one and says of any other what "
+                    "is wrong"
                 )
             known = self._encode(place, digest, content.rows)
             with self._remembering:  # the ledger's watcher forgets meanwhile

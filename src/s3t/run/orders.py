@@ -16,7 +16,9 @@ from typing import TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
+from s3t.partition import Secret
 from s3t.recipe import Method, Recipe
+from s3t.recipe.bounds import MOST_NUMBERS
 from s3t.run.layout import Description, Layout, read_description, write_description
 from s3t.sequences import Order, orders_of_shards
 
@@ -27,9 +29,10 @@ Shards: TypeAlias = tuple[tuple[Order, ...], ...]
 class Orders:
     """The orders of one open run."""
 
-    def __init__(self, layout: Layout, opened: Description) -> None:
+    def __init__(self, layout: Layout, opened: Description, secret: Secret) -> None:
         self._layout = layout
         self._opened = opened
+        self._secret = secret
         self._known: tuple[object, Shards] = (None, opened.orders)
 
     def now(self) -> Shards:
@@ -44,30 +47,45 @@ class Orders:
             self._known = found, self._read().orders
         return self._known[1]
 
+    def proposed(self, recipe: Recipe, *, budget: int) -> Shards:
+        """Every shard's orders as `extend` would make them. Changes nothing.
+
+        Raises:
+            InputError: as `extend`.
+        """
+        description = self._read()
+        self._check(budget, description, method=recipe.method)
+        if budget == len(description.orders[0]):  # they are there
+            return description.orders
+        return _extended(description.orders, recipe, budget=budget)
+
     def extend(self, recipe: Recipe, *, budget: int, lock: Callable[[], AbstractContextManager[object]]) -> None:
-        """Add orders to every shard until it has `budget`, durably.
+        """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
 
         A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
         that are there: never from what was deleted, from the number of records, or from a clock.
 
         Args:
             recipe: the run's.
-            budget: B, above the present one.
+            budget: B, not below the present one.
             lock: the run's. It is held while the file is replaced, not while orders are chosen, which may take a
                 minute: deletions do not wait for it.
 
         Raises:
-            InputError: the budget is not above the present one, or there are not so many orders; nothing has changed.
-            StorageError: the disk refused.
+            InputError: the budget is below the present one, or there are not so many orders; nothing has changed.
+            StorageError: the disk refused; `now` says whether the orders are there.
         """
         while True:
             description = self._read()
             self._check(budget, description, method=recipe.method)
+            if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
+                return
             orders = _extended(description.orders, recipe, budget=budget)
             with lock():
                 if self._read() == description:  # else somebody else has added some meanwhile
                     with storage_errors("adding orders to the run"):
-                        write_description(self._layout, description.model_copy(update={"orders": orders}))
+                        added = description.model_copy(update={"orders": orders})
+                        write_description(self._layout, added, self._secret)
                     return
 
     def _check(self, budget: int, description: Description, *, method: Method) -> None:
@@ -76,17 +94,19 @@ class Orders:
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
             raise InputError("the budget", [f"{budget!r} is not a whole number"])
-        if budget <= present:
+        if budget < present:
             raise InputError(
                 "the budget",
-                [
-                    f"{budget} is not above the present budget of {present}; orders are only added: give a bigger one, "
-                    f"or train what is missing with `s3t train {self._layout.root}`"
-                ],
+                [f"{budget} is below the present budget of {present}, and orders are only added: give a bigger one"],
             )
         if budget > _all_orders(slices):
             number = f"{slices}! = {_all_orders(slices)}, the number of orders of {slices} slices"
             raise InputError("the budget", [f"{budget} exceeds {number}; lower the budget"])
+        numbers = len(description.orders) * slices * budget
+        if budget > present and numbers > MOST_NUMBERS:
+            raise InputError(
+                "the budget", [f"so many orders are more than {MOST_NUMBERS:,} numbers in all; lower the budget"]
+            )
 
     def _read(self) -> Description:
         """The file as it is, after a look whether it is still this run's."""
@@ -95,7 +115,7 @@ class Orders:
         behind = len(found.orders) == len(opened.orders) and all(
             new[: len(old)] == old for old, new in zip(opened.orders, found.orders, strict=True)
         )
-        if not behind or found.model_copy(update={"orders": opened.orders}) != opened:
+        if not behind or found.model_copy(update={"orders": opened.orders, "check": opened.check}) != opened:
             raise IntegrityError(
                 f"{self._layout.description} has changed since the run was opened, and not by orders that were added; "
                 "open the run again, or restore the file from a backup"

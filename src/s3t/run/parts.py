@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.deleter import Deleter
 from s3t.deletion.erasure import Eraser
+from s3t.deletion.lookup import Lookup
 from s3t.deletion.reconcile import Reconciler
 from s3t.deletion.witness import Witness
-from s3t.errors import IntegrityError
+from s3t.disk import storage_errors
+from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, LogEntry, Snapshot
-from s3t.ledger.locks import RunLock
+from s3t.ledger.locks import RunLock, held, needed
 from s3t.ledger.presence import Presence
+from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records.public import Public
-from s3t.run.layout import Description, Layout, read_erasures, read_layout, write_erasures
+from s3t.run.home import Home, moved_error, write_home
+from s3t.run.layout import Description, Layout, check_files, read_erasures, read_layout, write_erasures
 from s3t.run.ledger_address import ledger_address
 from s3t.run.orders import Orders
 from s3t.run.secret import VARIABLE as SECRET_VARIABLE
@@ -46,6 +52,7 @@ class Parts:
     validation: Validation
     presence: Presence
     witness: Witness
+    lookup: Lookup
     eraser: Eraser
     deleter: Deleter
 
@@ -82,6 +89,8 @@ class Parts:
                     raise IntegrityError(
                         f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
                     )
+                check_files(layout, secret)
+                ledger.check_rows(secret.key("row"))
             return cls._wired(
                 layout, recipe, description, secret, ledger, forget=forget, moved=moved, meanwhile=meanwhile
             )
@@ -107,31 +116,26 @@ class Parts:
             base_digest=description.base_digest,
             training_part=training_part(recipe, labels=description.labels, validation=description.validation),
         )
-        orders, lock = Orders(layout, description), ledger.lock(layout.lock)
+        orders, lock = Orders(layout, description, secret), ledger.lock(layout.lock)
         store = LocalStore(layout.artifacts, tmp=layout.tmp)
         presence, witness = Presence(ledger, moved=moved, meanwhile=meanwhile), Witness.of_run(description.run)
-        eraser = Eraser(
-            ledger=ledger,
-            store=store,
-            secret=secret,
-            run=layout.root,
-            slices=layout.slices,
-            tmp=layout.tmp,
-            within=recipe.deletion.erase_within,
-            forget=forget,
-            unfinished=lambda: remove_unfinished(layout.root),
-            mark=lambda count: write_erasures(layout, count),
-        )
-        # Orders and store are for the report, and for whether a server has to move; what goes, the ledger's stages
-        # decide.
+        eraser = _eraser(layout, recipe, secret, ledger, store, forget)
+        # Orders and store are for the report, and whether a server has to move; the ledger's stages decide what goes.
         prototypes = recipe.method.has_prototypes
         validation = Validation(store, chooses=recipe.prediction.select == "validation")
         acceptor = Acceptor(
             ledger,
             inventory=lambda snapshot: validation.scored(snapshot.inventory(orders.now(), prototypes=prototypes)),
         )
+        lookup = _lookup(layout, recipe, secret, ledger)
         deleter = Deleter(
-            ledger=ledger, acceptor=acceptor, eraser=eraser, witness=witness, presence=presence, lock=lock
+            ledger=ledger,
+            acceptor=acceptor,
+            lookup=lookup,
+            eraser=eraser,
+            witness=witness,
+            presence=presence,
+            lock=lock,
         )
         return cls(
             layout=layout,
@@ -146,6 +150,7 @@ class Parts:
             validation=validation,
             presence=presence,
             witness=witness,
+            lookup=lookup,
             eraser=eraser,
             deleter=deleter,
         )
@@ -164,6 +169,45 @@ class Parts:
         """
         if self.ledger.key_destroyed_at() is not None:
             Secret.destroyed().reveal()
+
+    def check_changeable(self) -> None:
+        """Look, before anything is changed, whether the folder is the run's home, and can be written to.
+
+        Raises:
+            StorageError: its file system is mounted read-only.
+            MovedError: it is a copy, or was moved; nothing was changed.
+        """
+        with after_refusal(NOTHING_CHANGED):
+            if is_read_only(self.layout.root):
+                raise read_only_error(str(self.layout.root))
+            if (error := moved_error(self.layout, run=self.description.run)) is not None:
+                raise error
+
+    def note_home(self, *, moved: bool) -> None:
+        """Note the folder as the run's home, if there is no note yet or the run was moved.
+
+        Args:
+            moved: the user says that this is the run, and no copy.
+
+        Raises:
+            MovedError: at the noted path there still is the run.
+            StorageError: the disk refused, and the user had said so.
+        """
+        if moved:
+            error = moved_error(self.layout, run=self.description.run)
+            if error is not None and error.certainly_a_copy:
+                raise error
+            with after_refusal(NOTHING_CHANGED), needed(self.lock), storage_errors("noting the run's home"):
+                write_home(self.layout, Home.of(self.layout.root))
+        elif not self.layout.home.exists() and not is_read_only(self.layout.root):
+            try:
+                with held(self.lock, wait=0) as mine, storage_errors("noting the run's home"):
+                    if mine:
+                        write_home(self.layout, Home.of(self.layout.root))
+            except FsyncError:
+                raise
+            except StorageError:  # the next opening tries again
+                logging.getLogger("s3t").debug("the run's home could not be noted", exc_info=True)
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """What is alive: committed, untainted, and in the store."""
@@ -186,7 +230,7 @@ class Parts:
         """How often slices were rewritten in this folder."""
         return read_erasures(self.layout)
 
-    def reconciler(self) -> Reconciler:
+    def reconciler(self, *, trust_slices: bool) -> Reconciler:
         """What applies later deletions to an older state of the run."""
         return Reconciler(
             ledger=self.ledger,
@@ -195,4 +239,39 @@ class Parts:
             secret=self.secret,
             inventory=self.inventory,
             erasures=self.erasures,
+            trust_slices=trust_slices,
         )
+
+
+def _lookup(layout: Layout, recipe: Recipe, secret: Secret, ledger: Ledger) -> Lookup:
+    group = recipe.partition.group
+    return Lookup(
+        ledger=ledger,
+        secret=secret,
+        slices=layout.slices,
+        counts=(recipe.partition.shards, recipe.partition.slices),
+        spread=(None,) if group is None else tuple(map(group.among, group.slices)),
+        has_subjects=recipe.columns.subject is not None,
+    )
+
+
+def _eraser(
+    layout: Layout,
+    recipe: Recipe,
+    secret: Secret,
+    ledger: Ledger,
+    store: LocalStore,
+    forget: Callable[[Collection[Place]], None],
+) -> Eraser:
+    return Eraser(
+        ledger=ledger,
+        store=store,
+        secret=secret,
+        run=layout.root,
+        slices=layout.slices,
+        tmp=layout.tmp,
+        within=recipe.deletion.erase_within,
+        forget=forget,
+        unfinished=lambda: remove_unfinished(layout.root),
+        mark=lambda count: write_erasures(layout, count),
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -13,12 +14,17 @@ from s3t.ledger import LogEntry, State
 from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
-from s3t.prediction.aggregate import Scores
-from s3t.prediction.members import Member
 from s3t.recipe import Recipe
+from s3t.run.empty_slices import empty_slices
+from s3t.run.few_steps import few_steps
 from s3t.run.forecasting import forecast_of
 from s3t.stages import Stage
 from s3t.store import ArtifactStore
+from s3t.training_events import StageEnd
+from s3t.wording import counted
+
+_SHOWN = 5
+"""Mismatches that a report's `repr` lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +45,8 @@ class Status:
     """Of the run's artifacts."""
     recipe: Recipe = field(repr=False)
     """The run's."""
+    labels: int
+    """How many there are; 0 for a regression."""
 
     @property
     def generation(self) -> int:
@@ -70,6 +78,22 @@ class Status:
             logging.getLogger("s3t").warning("no forecast", exc_info=True)
             return None
 
+    @cached_property
+    def advice(self) -> tuple[str, ...]:
+        """Warnings of how the recipe fits the records that are present. Computed when it is asked for."""
+        return (*empty_slices(self.inventory), *few_steps(self.inventory, self.recipe, labels=self.labels))
+
+    def __repr__(self) -> str:
+        """In a line."""
+        depths = " ".join(map(str, self.depths))
+        missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
+        unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
+        noted = f", {counted(len(self.warnings) + len(self.gaps), 'warning')}" if self.warnings or self.gaps else ""
+        return (
+            f"Status(generation {self.generation}, {counted(self.records, 'record')}, depths {depths}"
+            f"{missing}{unfinished}{noted})"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t status --json`."""
         classifiers = self.inventory.classifiers()
@@ -81,9 +105,9 @@ class Status:
             "missing_stages": self.missing,
             "shards": [self._shard(shard, classifiers.get(shard)) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
-            "warnings": list(self.warnings),
+            "warnings": [*self.warnings, *self.advice],
             "unfinished": [
-                {**entry.to_json(), "erased_by": utc(entry.accepted_at + self.recipe.deletion.erase_within)}
+                {**entry.to_json(), "erased_by": utc(entry.received_at + self.recipe.deletion.erase_within)}
                 for entry in self.unfinished
             ],
             "ledger": self.ledger,
@@ -102,9 +126,16 @@ class Status:
         }
 
 
-def _stage_json(stage: Stage | Member) -> dict[str, Any]:
+def _stage_json(stage: Stage) -> dict[str, Any]:
     kind = {} if stage.kind == "model" else {"kind": stage.kind}
     return {"shard": stage.shard, "prefix": list(stage.prefix), **kind}
+
+
+def _summary_json(end: StageEnd) -> dict[str, Any]:
+    validation = {} if end.validation is None else {"validation": end.validation}
+    losses = [loss if math.isfinite(loss) else None for loss in end.losses]
+    told = {"steps": end.steps, "losses": losses, "seconds": round(end.seconds, 3)}
+    return {**_stage_json(end.stage), **told, **validation}
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
@@ -117,88 +148,29 @@ class TrainReport:
 
     stages: tuple[Stage, ...]
     """Every stage trained: shard, prefix and kind."""
+    summaries: tuple[StageEnd, ...] = field(repr=False)
+    """Of each of them: its losses, steps and seconds. Functions of private records, which no file of the run holds."""
     discarded: int
     """Stages thrown away because a record was deleted meanwhile."""
     seconds: float
     status: Status
 
+    def __repr__(self) -> str:
+        """In a line."""
+        discarded = f", {self.discarded} thrown away" if self.discarded else ""
+        return (
+            f"TrainReport({counted(len(self.stages), 'stage')} trained in {self.seconds:.1f} s{discarded}, "
+            f"{counted(self.status.missing, 'stage')} missing)"
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t train --json` and `s3t repair --json`, and in that of `s3t extend --json`."""
         return {
             "trained": len(self.stages),
-            "stages": [_stage_json(stage) for stage in self.stages],
+            "stages": [_summary_json(end) for end in self.summaries],
             "discarded": self.discarded,
             "seconds": round(self.seconds, 3),
             "status": self.status.to_json(),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Predictions:
-    """Answers of one generation's ensemble."""
-
-    generation: int
-    members: tuple[Member, ...]
-    """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
-    labels: tuple[str, ...]
-    """The label set; empty for a regression."""
-    label: tuple[str | float, ...]
-    """The answer to every input: a label, or a number."""
-    probabilities: Scores | None = field(repr=False)
-    """N x C; None for a regression."""
-    logits: Scores = field(repr=False)
-    """Of every member, M x N x C, in the order of `members`."""
-    ids: tuple[str, ...] | None
-    """The inputs' ids where the input has the id column."""
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One mapping an input: its id if known, label, probabilities by label, generation."""
-        rows = []
-        for number, label in enumerate(self.label):
-            row: dict[str, Any] = {} if self.ids is None else {"id": self.ids[number]}
-            row["label"] = label
-            if self.probabilities is not None:
-                row["probabilities"] = dict(zip(self.labels, self.probabilities[number].tolist(), strict=True))
-            row["generation"] = self.generation
-            rows.append(row)
-        return rows
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `s3t predict --json`."""
-        return {
-            "generation": self.generation,
-            "members": [_stage_json(member) for member in self.members],
-            "predictions": self.rows(),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluation:
-    """How good the ensemble is on labelled data.
-
-    `metrics` has accuracy, f1 and matthews, or pearson and rmse; `per_shard` the same for every member alone;
-    `per_depth` for the ensemble whose members use at most that many slices.
-    """
-
-    generation: int
-    n: int
-    metrics: dict[str, Any]
-    per_shard: tuple[dict[str, Any], ...]
-    per_depth: tuple[dict[str, Any], ...]
-
-    @property
-    def accuracy(self) -> float:
-        """Share of right answers; KeyError for a regression."""
-        return float(self.metrics["accuracy"])
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `s3t evaluate --json`."""
-        return {
-            **self.metrics,
-            "n": self.n,
-            "generation": self.generation,
-            "per_shard": list(self.per_shard),
-            "per_depth": list(self.per_depth),
         }
 
 
@@ -212,7 +184,9 @@ class DeletionReport:
     already: tuple[str, ...]
     """Requested ids that were gone before."""
     unknown: tuple[str, ...]
-    """Requested ids that the run has never held."""
+    """Requested ids that neither the ledger nor the slices know."""
+    unreadable: tuple[Place, ...]
+    """Slices that may hold an unknown id, and whose files cannot be read."""
     slices: tuple[Place, ...]
     """Slices that lost records."""
     stages_lost: int
@@ -222,10 +196,10 @@ class DeletionReport:
     status: Status
     """After it."""
     entries: tuple[LogEntry, ...]
-    """The log's, one for each batch that took a record: with the times at which it was accepted, effective and
-    erased."""
+    """The log's, one for each batch that took a record: with the times at which it was received, accepted, effective
+    and erased."""
     erase_within: float
-    """Seconds after acceptance within which slices are rewritten."""
+    """Seconds after the request was received within which slices are rewritten."""
     repeated: bool
     """Whether it was made before with the same key; then `deleted` is what it did the first time."""
 
@@ -240,14 +214,25 @@ class DeletionReport:
         states = {entry.state for entry in self.entries}
         return next((state for state in ("accepted", "effective", "erased") if state in states), None)
 
+    def __repr__(self) -> str:
+        """In a line; counts alone, for names do not belong into logs."""
+        what = counted(self.deleted, "record") + (" would be deleted" if self.dry_run else " deleted")
+        parts = [what, f"{len(self.already)} gone already", f"{len(self.unknown)} unknown"]
+        if self.state is not None:
+            parts.append(self.state)
+        parts.append(f"{counted(self.stages_lost, 'stage')} lost")
+        depths = [" ".join(map(str, each)) for each in (self.depths_before, self.status.depths)]
+        return f"DeletionReport({', '.join(parts)}, depths {depths[0]} -> {depths[1]}, {self.status!r})"
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t delete --json`."""
-        left = [entry.accepted_at + self.erase_within for entry in self.entries if entry.erased_at is None]
+        left = [entry.received_at + self.erase_within for entry in self.entries if entry.erased_at is None]
         return {
             "generation": self.status.generation,
             "deleted": self.deleted,
             "already": list(self.already),
             "unknown": list(self.unknown),
+            "unreadable": [list(place) for place in self.unreadable],
             "slices": [list(place) for place in self.slices],
             "stages_lost": self.stages_lost,
             "depths_before": list(self.depths_before),
@@ -265,6 +250,8 @@ class DeletionReport:
 class Reconciliation:
     """What `reconcile` did."""
 
+    rows: int
+    """Rows of the ledger that were damaged or lost, and were mended."""
     records: int
     """Records that were deleted again."""
     slices: tuple[Place, ...]
@@ -272,9 +259,15 @@ class Reconciliation:
     stages_lost: int
     status: Status
 
+    def __repr__(self) -> str:
+        """In a line."""
+        again = f"{counted(self.records, 'record')} deleted again"
+        return f"Reconciliation({again}, {counted(self.stages_lost, 'stage')} lost, {self.status!r})"
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t reconcile --json`."""
         return {
+            "rows_mended": self.rows,
             "deleted": self.records,
             "slices": [list(place) for place in self.slices],
             "stages_lost": self.stages_lost,
@@ -298,6 +291,15 @@ class AuditReport:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.mismatches
+
+    def __repr__(self) -> str:
+        """In a line, and one for each of the first mismatches."""
+        verdict = "ok" if self.ok else f"{counted(len(self.mismatches), 'problem')} found"
+        shown = "".join(f"\n  {mismatch}" for mismatch in self.mismatches[:_SHOWN])
+        return (
+            f"AuditReport({verdict}, generation {self.generation}, {counted(self.checked, 'stage')} checked, "
+            f"{len(self.replayed)} replayed){shown}"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t audit --json`."""

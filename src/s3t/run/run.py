@@ -2,35 +2,38 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
-from s3t.errors import IsolationError, TrainingError
+from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
-from s3t.prediction.answers import Answers
-from s3t.prediction.members import Prefixes, choose_members
+from s3t.prediction.members import Prefixes
+from s3t.prediction.window_size import window_size
 from s3t.progress import Progress, Silent
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, Inputs, ingest_inputs, requested
-from s3t.records.ingest import ingest_labelled
-from s3t.run.answering import evaluate, predict
+from s3t.records import Data, Inputs, ingest_inputs
+from s3t.records.ingest import ingest_labelled, ingest_windows
+from s3t.run.answerer import Answerer
+from s3t.run.answers import Evaluation, Predictions
 from s3t.run.auditing import audit
+from s3t.run.cloning import adopt, clone
 from s3t.run.creation import create_run
 from s3t.run.deleting import delete, destroy_key, reconcile
+from s3t.run.extension import Extension, extension_of
 from s3t.run.latest import Latest
+from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.locating import Location, locate
+from s3t.run.naming import names_asked
 from s3t.run.parts import Parts
-from s3t.run.results import AuditReport, DeletionReport, Evaluation, Predictions, Reconciliation, Status, TrainReport
-from s3t.run.serving import Watched, at_one_generation
+from s3t.run.reporting import shape_of, status_of
+from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
 from s3t.run.training import Trainer
 from s3t.run.workers import Workers
-from s3t.stages import Stage
-from s3t.store import Manifest
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
@@ -45,88 +48,136 @@ class Run:
     """
 
     def __init__(self, path: Path) -> None:
-        self._loaded: Workshop | None = None
-        self._loading = threading.Lock()
+        self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
+        self._loaded = LazyWorkshop()
         self._parts = Parts.open(
             path,
-            forget=lambda places: loaded.forget(places) if (loaded := self._loaded) else None,
-            moved=self._forget_stale,
+            forget=self._loaded.forget,
+            moved=self._loaded.forget_stale,
             meanwhile=lambda: self._latest.keep_the_time(),
         )
-        self._latest = Latest(self._parts, forget_stale=self._forget_stale)
-        self._layout, self._recipe = self._parts.layout, self._parts.recipe
-        self._description = self._parts.description
+        self._latest = Latest(self._parts, forget_stale=self._loaded.forget_stale)
+        self._layout, self._recipe, self._description = self._parts.layout, self._parts.recipe, self._parts.description
         self._ledger, self._store, self._orders = self._parts.ledger, self._parts.store, self._parts.orders
         self._deleter, self._presence = self._parts.deleter, self._parts.presence
-        self._answers = Answers.of(self._description.labels, self._recipe.prediction)
+        self._answerer = Answerer(parts=self._parts, snapshot=self._snapshot, workshop=self._workshop)
         self._trainer = Trainer(
             parts=self._parts,
             snapshot=lambda: self._snapshot(everything=True),
             overdue=lambda: self._latest.overdue,
-            train=self._train_in_workshop,
+            train=partial(self._loaded.train, self._parts),
             status=self.status,
         )
 
     @classmethod
-    def create(cls, path: str | Path, *, recipe: Recipe | Mapping[str, Any] | str | Path, data: Data) -> Run:
+    def create(
+        cls,
+        path: str | Path,
+        *,
+        recipe: Recipe | Mapping[str, Any] | str | Path,
+        data: Data,
+        public_data: bool = False,
+    ) -> Run:
         """Make a run: check everything, partition the records, draw the orders. Trains nothing yet.
 
         Args:
             path: a folder that does not exist.
             recipe: a `Recipe`, a mapping of its fields, or a YAML file.
             data: a CSV, JSON lines or Parquet file, a `datasets.Dataset`, a pandas frame or an arrow table.
+            public_data: the records are nobody's secret (a benchmark's): a salt that is easily guessed is taken, so
+                that numbers can be made again.
 
         Raises:
             InputError: with all problems of recipe and data; no folder is left.
             StorageError: the disk refused; no folder is left.
         """
         name = str(recipe) if isinstance(recipe, str | Path) else "the recipe"
-        create_run(Path(path), recipe_from(recipe), data, recipe_name=name)
-        return cls.open(path)
+        notices = create_run(Path(path), recipe_from(recipe), data, recipe_name=name, public_data=public_data)
+        with after_refusal(RUN_MADE):
+            run = cls.open(path)
+        run.notices = notices
+        return run
 
     @classmethod
-    def open(cls, path: str | Path) -> Run:
+    def open(cls, path: str | Path, *, moved: bool = False) -> Run:
         """Open a run, and finish what a crash left undone. A run of an older version is brought up to date.
 
+        A folder that was copied answers, and changes nothing; `moved` says that it is the run itself.
+
         Raises:
+            MovedError: `moved`, but the run is where it was.
             RunFolderError: the folder is no run, or a newer version's.
             RestoredError: it is an older state of itself, a backup that was put back: see `reconcile`.
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
             StorageError: the disk or the database refused.
         """
-        run = cls(Path(path))
-        try:
-            run._latest.resume()
-        except BaseException:
-            run.close()
-            raise
-        return run
+        with after_refusal(NOTHING_CHANGED):
+            run = cls(Path(path))
+            try:
+                run._parts.note_home(moved=moved)
+                run._latest.resume()
+            except BaseException:
+                run.close()
+                raise
+            return run
 
     @classmethod
-    def reconcile(cls, path: str | Path) -> Reconciliation:
+    def reconcile(cls, path: str | Path, *, trust_slices: bool = False, moved: bool = False) -> Reconciliation:
         """Apply later deletions to a run that is an older state of itself; does no harm to one that is not.
+
+        Args:
+            trust_slices: take what a slice's file lacks for deleted, although nothing else remembers that: where the
+                ledger was put back from a backup, the files were not, and `S3T_STATE` was lost.
 
         Raises:
             IntegrityError: a slice's file is not one that deletions explain.
-            StorageError: the disk or the database refused; running it again goes on.
+            MovedError: the folder is a copy; `moved`, as for `open`, denies that.
+            StorageError: the disk or the database refused; run it again.
         """
-        run = cls(Path(path))
-        try:
-            return reconcile(run._parts, status=run.status)
-        finally:
-            run.close()
+        with cls(Path(path)) as run:
+            run._parts.note_home(moved=moved)
+            return reconcile(run._parts, trust_slices=trust_slices, status=run.status)
+
+    @classmethod
+    def clone(cls, path: str | Path, to: str | Path) -> Run:
+        """Copy a run as a run of its own, with its own memory of deletions: delete from both who is to be deleted.
+
+        Raises:
+            RunFolderError: `to` exists.
+            MovedError: `path` is a copy of a folder itself: `adopt` it.
+            StorageError: the disk or the database refused; no run is left.
+        """
+        with cls.open(path) as run:
+            clone(run._parts, Path(to))
+        return cls.open(to)
+
+    @classmethod
+    def adopt(cls, path: str | Path) -> Run:
+        """Make a copy of a run's folder a run of its own, as `clone` would have; what the run has deleted since goes.
+
+        Raises:
+            InputError: the folder is the run itself.
+            IntegrityError: as `reconcile`.
+            StorageError: the disk or the database refused.
+        """
+        with cls(Path(path)) as copy:
+            adopt(copy._parts)
+        cls.reconcile(path)
+        return cls.open(path)
+
+    def __repr__(self) -> str:
+        """In a line; asks neither the ledger nor the disk."""
+        return f"Run({str(self.path)!r}, {shape_of(self._parts)})"
 
     def close(self) -> None:
         """Release the ledger and the model; no deletion waits for them any more. Later use raises `ClosedError`."""
         self._parts.close()
-        self._loaded = None
+        self._loaded.drop()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_failure: object) -> None:
         self.close()
 
     @property
@@ -147,11 +198,10 @@ class Run:
 
     def status(self) -> Status:
         """What is alive and what serves."""
-        return self._status(self._inventory(self._snapshot()))
+        return self._status(self._parts.inventory(self._snapshot()))
 
     def forecast(self) -> Forecast | None:
-        """How many more deletions the run is expected to take, from its present state, without repair; None if it
-        cannot be computed."""
+        """How many more deletions the run is expected to take, without repair; None if it cannot be computed."""
         return self.status().forecast
 
     def train(self, *, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
@@ -181,30 +231,33 @@ class Run:
     def extend(self, *, budget: int, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
         """Add orders to every shard, behind the old ones, and train every stage that is missing.
 
-        The new orders are on the disk before training begins: if that is killed, `train` goes on.
-
         Args:
-            budget: B, orders a shard; more than now, at most L!.
+            budget: B, orders a shard; no fewer than now, at most L!.
             workers: as for `train`.
             progress: hears of training.
 
         Raises:
-            InputError: the budget is not above the present one, or exceeds L!, or `workers`; nothing has changed.
-            StorageError: the disk refused.
+            InputError: the budget is below the present one, or exceeds L!, or `workers`; nothing has changed.
+            StorageError: the disk or the database refused; its `aftermath` says whether the orders are added.
         """
         return self._trainer.extend(budget, progress or Silent(), workers=workers)
 
+    def extension(self, *, budget: int) -> Extension:
+        """What `extend` would train, and how much deeper shards would then stay after deletions. Changes nothing.
+
+        Raises:
+            InputError: as `extend`.
+        """
+        return extension_of(self._parts, self._snapshot(), budget=budget)
+
     def predict(
-        self,
-        inputs: Inputs,
-        *,
-        prefixes: Prefixes | None = None,
-        progress: Progress | None = None,
+        self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None
     ) -> Predictions:
         """Answer with the ensemble of every shard's serving prefix.
 
         Args:
-            inputs: data with the feature columns, a list of texts, or a list of rows.
+            inputs: data with the feature columns; a list, a series or an array of texts, of pairs of texts, or of
+                images (PIL, uint8 arrays, encoded bytes); a list of rows; or a mapping of columns.
             prefixes: who shall answer instead of what serves: live prefixes by shard, or (shard, prefix) pairs.
             progress: hears of every batch.
 
@@ -212,17 +265,24 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        features, ids = ingest_inputs(inputs, self._recipe)
-        heard = progress or Silent()
-        return at_one_generation(
-            self._ledger,
-            self._presence,
-            snapshot=self._snapshot,
-            members=lambda snapshot: self._members(snapshot, prefixes),
-            compute=lambda snapshot, members, work: predict(
-                self._workshop(), self._answers, snapshot, members, features, ids=ids, progress=Watched(heard, work)
-            ),
-        )
+        return self._answerer.predict(ingest_inputs(inputs, self._recipe), prefixes, progress or Silent())
+
+    def predict_windows(
+        self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False
+    ) -> Iterator[Predictions]:
+        """Answer a file or a pipe window by window, as it is read, in bounded memory; bit for bit as `predict` does.
+
+        Args:
+            source: a file; or an open pipe of CSV or JSON lines.
+            form: csv, jsonl or parquet; None: as the file's suffix says.
+            whole: take all inputs as one window. Else each is answered at a generation of its own.
+
+        Raises:
+            InputError: as `predict`, after the windows before the fault.
+        """
+        size = sys.maxsize if whole else window_size(self._recipe)
+        for window in ingest_windows(source, form, self._recipe, size=size):
+            yield self._answerer.predict(window, None, Silent())
 
     def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
         """How good the ensemble, each member, and the ensemble cut to each depth are on labelled data.
@@ -236,23 +296,8 @@ class Run:
             NoLiveShardError: no shard can answer.
             DataError: the data does not fit the recipe.
         """
-        records = ingest_labelled(data, self._recipe)
-        heard = progress or Silent()
-        return at_one_generation(
-            self._ledger,
-            self._presence,
-            snapshot=self._snapshot,
-            members=lambda snapshot: self._members(snapshot, None),
-            compute=lambda snapshot, members, work: evaluate(
-                self._workshop(),
-                self._answers,
-                snapshot,
-                members,
-                records.rows,
-                per_depth=per_depth,
-                progress=Watched(heard, work),
-            ),
-        )
+        rows = ingest_labelled(data, self._recipe, labels=self.labels).rows
+        return self._answerer.evaluate(rows, per_depth=per_depth, progress=progress or Silent())
 
     def delete(
         self,
@@ -260,6 +305,7 @@ class Run:
         records: Sequence[str | int] = (),
         subjects: Sequence[str | int] = (),
         key: str | None = None,
+        strict: bool = False,
         dry_run: bool = False,
         progress: Progress | None = None,
     ) -> DeletionReport:
@@ -272,21 +318,23 @@ class Run:
             records: record ids.
             subjects: subjects; all their records go.
             key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
-                with what it did. Made again after a crash, it goes on.
+                with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
+            strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
             progress: hears of names that are accepted.
 
         Raises:
-            InputError: a string instead of a list, an empty name, or a key that was used for other names; nothing has
-                changed.
-            StorageError: the disk refused. If the message says that the records are out of use, the deletion is
-                accepted and opening the run again finishes it; otherwise nothing has changed.
-            IntegrityError: a slice's file is not one that the ledger knows (records are out of use); or as `open`.
+            InputError: a string instead of a list, an empty name, or a key that was used for other names.
+            UnknownNamesError: `strict`, and a name is unknown.
+            StorageError: the disk or the database refused; its `aftermath` says what is true of the records.
+            IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
-        self._latest.as_it_is()
-        asked = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
-        return delete(self._parts, self._status, key=key, dry_run=dry_run, progress=progress or Silent(), **asked)
+        with after_refusal(NOTHING_CHANGED):
+            self._latest.as_it_is()
+            asked = names_asked(self._parts, records=records, subjects=subjects)
+        told = {"key": key, "strict": strict, "dry_run": dry_run}
+        return delete(self._parts, self._status, **asked, **told, progress=progress or Silent())  # type: ignore[arg-type]
 
     def erase(self, *, copies_are_gone: bool = False) -> Status:
         """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`). `copies_are_gone`
@@ -303,15 +351,10 @@ class Run:
         """For the operator: whether records and subjects are present, and in which slice; or deleted, and when.
 
         Raises:
-            InputError: a string instead of a list, or an empty name.
+            InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
+            IntegrityError: the ledger has lost a record that is in a slice's file.
         """
-        with self._ledger.reading() as transaction:
-            return locate(
-                transaction,
-                self._parts.secret,
-                records=requested("records", records),
-                subjects=requested("subjects", subjects),
-            )
+        return locate(self._parts.lookup, **names_asked(self._parts, records=records, subjects=subjects))
 
     def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
@@ -341,7 +384,7 @@ class Run:
             self._parts,
             snapshot=self._snapshot,
             cost=self._trainer.cost,
-            retrain=self._train_in_workshop,
+            retrain=partial(self._loaded.train, self._parts),
             replay=replay,
             seed=seed,
             progress=progress or Silent(),
@@ -350,50 +393,8 @@ class Run:
     def _snapshot(self, *, everything: bool = False) -> Snapshot:
         return self._latest.snapshot(everything=everything)
 
-    def _forget_stale(self, snapshot: Snapshot) -> None:
-        if (loaded := self._loaded) is not None:  # read once: another thread may close the run
-            loaded.forget_stale(snapshot)
-
-    def _members(self, snapshot: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
-        settings = self._recipe.prediction
-        return choose_members(self._inventory(snapshot), prefixes, settings=settings, run=str(self.path))
-
-    def _inventory(self, snapshot: Snapshot) -> Inventory:
-        return self._parts.inventory(snapshot)
-
     def _status(self, inventory: Inventory) -> Status:
-        return Status(
-            inventory=inventory,
-            gaps=self._description.gaps,
-            warnings=(*self._description.warnings, *([str(self._latest.overdue)] if self._latest.overdue else [])),
-            missing=len(inventory.missing()),
-            unfinished=self._parts.unfinished(),
-            ledger=self._ledger.kind,
-            store=self._store,
-            recipe=self.recipe,
-        )
+        return status_of(self._parts, self._latest, inventory, recipe=self.recipe)
 
     def _workshop(self) -> Workshop:
-        with self._loading:
-            if self._loaded is None:
-                from s3t.run.workshop import Workshop  # here: it imports torch
-
-                self._loaded = Workshop(
-                    slices=self._layout.slices,
-                    tmp=self._layout.tmp,
-                    recipe=self._recipe,
-                    labels=self.labels,
-                    inputs=self._parts.key_inputs,
-                    store=self._store,
-                    public=self._parts.public,
-                )
-            return self._loaded
-
-    def _train_in_workshop(
-        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
-    ) -> tuple[str, bytes, Manifest]:
-        try:
-            return self._workshop().train(stage, snapshot, on_step=on_step)
-        except (IsolationError, TrainingError):
-            self._loaded = None  # the model in memory may not be the base model any more
-            raise
+        return self._loaded.of(self._parts)

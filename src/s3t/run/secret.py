@@ -11,8 +11,9 @@ import os
 from pathlib import Path
 
 from s3t.disk import overwrite_durably, remove_durably, storage_errors, write_bytes_durably
-from s3t.errors import IntegrityError
+from s3t.errors import InputError, IntegrityError, RecipeError
 from s3t.partition import Secret
+from s3t.recipe import Recipe
 
 VARIABLE = "S3T_SECRET"
 
@@ -21,6 +22,41 @@ def secret_of_environment() -> Secret | None:
     """The secret that the environment holds."""
     salt = os.environ.get(VARIABLE)
     return Secret(salt=salt) if salt else None
+
+
+def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) -> Secret:
+    """The secret of a run that is being made: the recipe's salt, else the environment's, else one that is drawn.
+
+    Args:
+        recipe: of the run.
+        recipe_name: its file, for the message.
+        public_data: the records are nobody's secret, so a weak salt does no harm.
+
+    Raises:
+        InputError: the salt is weak.
+    """
+    salt = recipe.partition.salt
+    secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
+    weakness = secret.weakness()
+    if weakness is None or public_data:
+        return secret
+    harm = "whoever has run.json finds it by trying, and can then test names against the hashes of what was deleted"
+    make = 'python -c "import secrets; print(secrets.token_hex(32))"'
+    if salt is None:
+        raise InputError(VARIABLE, [f"{weakness}: {harm}; set it to what this prints: {make}"])
+    raise RecipeError(
+        recipe_name,
+        [f"partition.salt: {weakness}: {harm}; leave it out, and init draws one, or take what {make} prints"],
+    )
+
+
+def weak_secret_warning(secret: Secret) -> str | None:
+    """What `status` says of a run whose salt is weak."""
+    weakness = secret.weakness()
+    return weakness and (
+        f"the run's secret {weakness}: whoever has run.json finds it by trying, also after `s3t destroy-key`; make a "
+        "new run whose salt is drawn by `s3t init`"
+    )
 
 
 def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
@@ -58,8 +94,11 @@ def read_secret(path: Path, *, check: str) -> Secret:
         return Secret.destroyed()
     if mode & 0o077:
         raise IntegrityError(f"{path}: others may read the run's secret; run `chmod 600 {path}`")
-    secret = Secret(salt=content.decode(errors="surrogateescape"))
-    if not hmac.compare_digest(check, secret.check()):
+    try:
+        secret = Secret(salt=content.decode())
+    except UnicodeDecodeError:
+        secret = None
+    if secret is None or not hmac.compare_digest(check, secret.check()):
         raise IntegrityError(f"{path} is not the secret that the run was made with; put the old one back")
     return secret
 

@@ -10,20 +10,40 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
+from typing import Protocol
 
-from s3t.audit.audit import Retrain
+from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_workers, run_stages
-from s3t.errors import IntegrityError, S3TError
+from s3t.errors import IntegrityError, S3TError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
 from s3t.ledger.presence import Overtaken, Work
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
 from s3t.run.results import Status, TrainReport
+from s3t.run.stage_report import StageReport, Summarised
 from s3t.run.workers import Workers, check_workers, seats_for
 from s3t.stages import Stage
 from s3t.store import Manifest
+from s3t.training_events import TrainingStart, tell
+from s3t.wording import counted
+
+
+class TrainStage(Protocol):
+    """Trains one stage, as `Workshop.train` does; stores nothing."""
+
+    def __call__(
+        self,
+        stage: Stage,
+        snapshot: Snapshot,
+        *,
+        on_step: Callable[[int], None],
+        on_epoch: Callable[[float], None],
+    ) -> tuple[str, bytes, Manifest]:
+        """Key, tensor file and manifest."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,13 +55,14 @@ class Trainer:
     """The ledger now, after what is accepted for deletion has been erased from every slice."""
     overdue: Callable[[], S3TError | None]
     """Why, at the last snapshot, a deletion that is accepted was not erased."""
-    train: Retrain
-    """Trains one stage; stores nothing."""
+    train: TrainStage
     status: Callable[[], Status]
     """Of the run, for the report."""
 
     def train_missing(self, progress: Progress, *, workers: Workers) -> TrainReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
+
+        What is trained is kept, whatever is refused later.
 
         Args:
             progress: hears of it.
@@ -51,19 +72,27 @@ class Trainer:
             InputError: that is no number of workers.
         """
         check_workers(workers)
+        self.parts.check_changeable()
+        with after_refusal(STAGES_KEPT):
+            return self._train_missing(progress, workers=workers)
+
+    def _train_missing(self, progress: Progress, *, workers: Workers) -> TrainReport:
         started = time.monotonic()
         inventory = self.parts.inventory(self.snapshot())
         missing = inventory.missing()
         seats = seats_for(workers, missing, self.parts.recipe.training)
-        with telling(progress, "training", self.cost(inventory, missing)):
+        heard = Summarised(progress)
+        with telling(heard, self.work(inventory, missing), self.cost(inventory, missing)):
+            tell(heard, TrainingStart(stages=len(missing)))
             if len(seats) > 1:
                 run = str(self.parts.layout.root)
                 meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                report = run_in_workers("s3t.run.worker", [run], seats, progress=progress, meanwhile=meanwhile)
+                report = run_in_workers("s3t.run.worker", [run], seats, progress=heard, meanwhile=meanwhile)
             else:
-                report = self._train_here(progress)
+                report = self._train_here(heard)
         return TrainReport(
             stages=report.trained,
+            summaries=heard.of(report.trained),
             discarded=report.discarded,
             seconds=time.monotonic() - started,
             status=self.status(),
@@ -72,9 +101,19 @@ class Trainer:
     def extend(self, budget: int, progress: Progress, *, workers: Workers) -> TrainReport:
         """Add orders to every shard until it has `budget`, and train what is missing."""
         check_workers(workers)
-        self.parts.check_trainable()  # else orders would be left that nobody can train
-        self.parts.orders.extend(self.parts.recipe, budget=budget, lock=self.parts.deleter.holding_off)
-        return self.train_missing(progress, workers=workers)
+        self.parts.check_changeable()
+        orders = self.parts.orders
+        try:
+            with after_refusal(NOTHING_CHANGED):
+                self.parts.check_trainable()  # else orders would be left that nobody can train
+                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.deleter.holding_off)
+        except StorageError:
+            if len(orders.now()[0]) >= budget:  # it was the folder of the new file that could not be synchronised
+                with after_refusal(ORDERS_ADDED):
+                    raise
+            raise
+        with after_refusal(ORDERS_ADDED):
+            return self.train_missing(progress, workers=workers)
 
     def _train_here(self, progress: Progress) -> EngineReport:
         return run_stages(
@@ -82,8 +121,14 @@ class Trainer:
             lambda stage: self._train_stage(stage, progress),
         )
 
+    def work(self, inventory: Inventory, stages: Sequence[Stage]) -> str:
+        """How much training stages is, in what the user knows: stages, records of the run, epochs."""
+        parts = [(len(stages), "stage"), (sum(inventory.records.values()), "record")]
+        stages_, records = (counted(count, noun) for count, noun in parts)
+        return f"training {stages_} on {records}, {counted(self.parts.recipe.training.epochs, 'epoch')} each"
+
     def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
-        """Records to go through, in all epochs, to train stages; where some are replayed, about as many."""
+        """Steps of the progress: records to go through, in all epochs of all stages; where some are replayed, about."""
         replay = self.parts.recipe.method.replay
         models = [stage for stage in stages if stage.kind == "model"]
         own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
@@ -111,17 +156,18 @@ class Trainer:
         ):
             if not claimed or stage in self.parts.inventory(self.parts.ledger.snapshot()).alive:
                 return None  # the second: another stored it, and let go of its claim, since we looked
-            progress.note(str(stage))
-            return self._train_claimed(stage, snapshot, work, progress)
+            report = self._report(stage, snapshot, progress, work)
+            return self._train_claimed(stage, snapshot, work, report)
         return False
 
-    def _train_claimed(self, stage: Stage, snapshot: Snapshot, work: Work, progress: Progress) -> bool | None:
-        def on_step(records: int) -> None:
-            progress.advance(records)
-            work.check()
+    def _report(self, stage: Stage, snapshot: Snapshot, progress: Progress, work: Work) -> StageReport:
+        epochs = self.parts.recipe.training.epochs if stage.kind == "model" else 0
+        records = self.cost(self.parts.inventory(snapshot), [stage]) // max(1, epochs)
+        return StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
 
+    def _train_claimed(self, stage: Stage, snapshot: Snapshot, work: Work, report: StageReport) -> bool | None:
         try:
-            key, content, manifest = self.train(stage, snapshot, on_step=on_step)
+            key, content, manifest = self.train(stage, snapshot, on_step=report.on_step, on_epoch=report.on_epoch)
         except IntegrityError:
             work.look(self.parts.ledger.snapshot())
             work.check()  # a parent or a slice was erased under our hands
@@ -139,12 +185,16 @@ class Trainer:
             ):
                 return False  # this process slept for so long that another has taken it over
             transaction.sessions.release(stage, self.parts.presence.session)
-            return transaction.commit_stage(
+            stored = transaction.commit_stage(
                 stage,
                 key,
                 seen=snapshot.seen(stage),
+                manifest=sha256(manifest.to_bytes()).hexdigest(),
                 put=lambda: put(content, manifest),
             )
+        if stored:
+            report.stored(manifest)
+        return stored
 
     @contextmanager
     def _all_or_nothing(self, stage: Stage, key: str) -> Iterator[Callable[[bytes, Manifest], None]]:

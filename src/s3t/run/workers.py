@@ -16,13 +16,15 @@ from s3t.stages import Stage
 
 Workers: TypeAlias = int | Literal["auto"]
 """How many; auto: one a GPU, or as many as the cores have room for."""
+MOST_WORKERS = 10_000
 
 
 def check_workers(workers: Workers) -> None:
     """Raises InputError if it is no number of workers."""
     whole = isinstance(workers, int) and not isinstance(workers, bool)
-    if workers != "auto" and not (whole and workers >= 1):
-        raise InputError("workers", [f"{workers!r} is neither a whole number from 1 nor auto"])
+    if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
+        told = repr(workers)[:40]
+        raise InputError("workers", [f"{told} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto"])
 
 
 def seats_for(workers: Workers, missing: Collection[Stage], training: Training) -> list[Seat]:

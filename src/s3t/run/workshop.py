@@ -29,6 +29,7 @@ from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Held, Resident
 from s3t.prediction.whole import WholeEnsemble, WholeLink
+from s3t.prediction.window_size import window_batches
 from s3t.prediction.windows import Windows
 from s3t.recipe import Recipe
 from s3t.records.public import Public
@@ -36,10 +37,6 @@ from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
-
-WINDOW_BATCHES = 64
-"""Of texts that are encoded at a time for an answer. Images, which are large, and all of one size, are encoded batch by
-batch."""
 
 
 class Workshop:
@@ -83,7 +80,7 @@ class Workshop:
         self._windows = Windows(
             self._encoder,
             batch_size=recipe.prediction.batch_size,
-            window_batches=WINDOW_BATCHES if recipe.task.is_text else 1,
+            window_batches=window_batches(recipe),
         )
         kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
         self._ensemble = kind(self._model, self._windows, training=recipe.training)
@@ -109,9 +106,20 @@ class Workshop:
         self.material.forget_stale(snapshot)
 
     def train(
-        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None] = lambda records: None
+        self,
+        stage: Stage,
+        snapshot: Snapshot,
+        *,
+        on_step: Callable[[int], None] = lambda records: None,
+        on_epoch: Callable[[float], None] = lambda loss: None,
     ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
+
+        Args:
+            stage: which.
+            snapshot: the ledger.
+            on_step: told the number of records of each step.
+            on_epoch: told the mean loss of each epoch; no loss goes into what is returned.
 
         Raises:
             IntegrityError: a slice file or a parent is not what the ledger and the manifests say.
@@ -138,6 +146,7 @@ class Workshop:
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 on_step=on_step,
+                on_epoch=on_epoch,
             )
         tried = [*models.items(), (block, trained.tensors)]
         score = self._score(self._public.rows, tried) if self._public else None

@@ -15,6 +15,7 @@ from s3t.sequences.random_orders import random_orders
 from s3t.sequences.selector import Order, Selector, Setting, completed
 from s3t.sequences.sorted_cyclic import sorted_cyclic
 from s3t.sequences.survival import survival, survival_problem
+from s3t.wording import did_you_mean
 
 SELECTORS: dict[str, Selector] = {
     "survival": survival,
@@ -36,6 +37,12 @@ KNOW_NO_PRIOR = ("cyclic", "cyclic-adjacent", "random", "full")
 _LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_problem}
 
 
+def no_selector(name: str) -> str:
+    """What is said of a name that no selector has."""
+    known = ", ".join(SELECTORS)
+    return f"no selector is called {name!r}; choose one of {known}{did_you_mean(name, SELECTORS)}"
+
+
 def selector_problem(selector: str, setting: Setting) -> str | None:
     """Why the selector of that name has no orders for the setting, as far as can be told without looking for them."""
     limit = _LIMITS.get(selector)
@@ -49,7 +56,7 @@ def select(selector: str, setting: Setting) -> tuple[Order, ...]:
         SettingError: the selector is unknown or has no such orders.
     """
     if selector not in SELECTORS:
-        raise SettingError(f"no selector is called {selector!r}; choose one of {', '.join(sorted(SELECTORS))}")
+        raise SettingError(no_selector(selector))
     chosen = SELECTORS[selector](setting)
     return completed(setting.given, chosen, setting.budget) if setting.given else chosen
 

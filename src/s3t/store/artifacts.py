@@ -48,6 +48,10 @@ class ArtifactStore(Protocol):
         """A manifest, its artifact not looked at; None if it cannot be read."""
         ...
 
+    def manifest_digest(self, shard: int, key: str) -> str | None:
+        """SHA-256 of a manifest's file; None if it cannot be read."""
+        ...
+
     def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
         """Bytes that some take, with their manifests."""
         ...
@@ -105,6 +109,13 @@ class LocalStore:
         try:
             return Manifest.model_validate_json(self.path(shard, key).with_suffix(".json").read_bytes())
         except (OSError, ValidationError):
+            return None
+
+    def manifest_digest(self, shard: int, key: str) -> str | None:
+        """SHA-256 of a manifest's file; None if it cannot be read."""
+        try:
+            return hashlib.sha256(self.path(shard, key).with_suffix(".json").read_bytes()).hexdigest()
+        except OSError:
             return None
 
     def keys(self) -> set[tuple[int, str]]:

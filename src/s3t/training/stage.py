@@ -46,6 +46,7 @@ def train_stage(
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None] = lambda records: None,
+    on_epoch: Callable[[float], None] = lambda loss: None,
 ) -> Trained:
     """Train a block and the head.
 
@@ -59,6 +60,7 @@ def train_stage(
         training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
         on_step: told the number of records of each step.
+        on_epoch: told the mean loss over the records of each epoch. Nothing that is trained or stored depends on it.
 
     Raises:
         TrainingError: training diverged.
@@ -79,7 +81,7 @@ def train_stage(
             if training.fused_lora:
                 mount.fuse()
             torch.manual_seed(seed("dropout"))
-            steps = _fit(model.passes, own, examples, training, seed, on_step)
+            steps = _fit(model.passes, own, examples, training, seed, on_step, on_epoch)
             if not all(bool(parameter.isfinite().all()) for parameter in own):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -97,6 +99,7 @@ def _fit(
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None],
+    on_epoch: Callable[[float], None],
 ) -> int:
     count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
@@ -120,6 +123,7 @@ def _fit(
     for epoch in range(training.epochs):
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
         vary = seed(f"augment {epoch}")
+        summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
         for batch, states, targets, packing in _on_device(examples, order, passes.device, seed=vary, packed=packed):
             loss = _loss(passes.logits(batch, border=examples.border, states=states, packing=packing), targets)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
@@ -128,8 +132,11 @@ def _fit(
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
+            summed += loss.detach() * len(targets)
             steps += 1
             on_step(len(targets))
+        if count:
+            on_epoch(summed.item() / count)
     return steps
 
 

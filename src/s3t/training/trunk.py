@@ -145,7 +145,7 @@ class TrunkCache:
         if not on_disk or size == 0:
             return torch.empty(shape, dtype=like.dtype)
         with storage_errors("making room for the trunk cache"):
-            self._folder.mkdir(exist_ok=True)
+            self._folder.mkdir(mode=0o700, exist_ok=True)
             with tempfile.TemporaryFile(dir=self._folder) as file:
                 os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here; later it would kill us
                 mapped = mmap.mmap(file.fileno(), size)

@@ -10,7 +10,9 @@ import pyarrow as pa
 from s3t.errors import DataError, InputError
 from s3t.recipe import Recipe
 from s3t.records import ingest
-from s3t.records.public import contents, features_of, some_of
+from s3t.records.names import normal_form
+from s3t.records.positions import Positions
+from s3t.records.public import contents, features_of
 from s3t.run import Run
 
 
@@ -33,13 +35,7 @@ def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str
         else:
             known = set(contents(ingest(where, recipe).rows, features_of(public[0][1])))
             for name, rows in public:
-                shared = [
-                    record
-                    for record, content in zip(
-                        rows["record"].to_pylist(), contents(rows, features_of(rows)), strict=True
-                    )
-                    if content in known
-                ]
+                shared = [row for row, content in enumerate(contents(rows, features_of(rows))) if content in known]
                 problems += _problem(name, shared, f"are in {where}")
     if problems:
         raise DataError("the public data", problems)
@@ -50,19 +46,18 @@ def _known_to(run: Path, public: Sequence[tuple[str, pa.Table]]) -> list[str]:
     with Run.open(run) as opened:
         for name, rows in public:
             ids = rows["record"].to_pylist()
-            found = opened.locate(records=ids)
-            problems += _problem(
-                name, [place.name for place in found if place.state != "unknown"], f"are or were in the run {run}"
-            )
+            held = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
+            shared = [row for row, record in enumerate(ids) if record in held]
+            problems += _problem(name, shared, f"are or were in the run {run}")
     return problems
 
 
-def _problem(name: str, records: list[str], where: str) -> list[str]:
-    if not records:
+def _problem(name: str, rows: list[int], where: str) -> list[str]:
+    if not rows:
         return []
-    shown = some_of(records)
+    lines = Positions.in_file(Path(name)).named(rows)
     return [
-        f"{len(records)} records of {name} {where} ({shown}); what is chosen by them would tell of them: take them out"
+        f"{len(rows)} records of {name} {where} ({lines}); what is chosen by them would tell of them: take them out"
     ]
 
 

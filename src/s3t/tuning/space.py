@@ -10,7 +10,16 @@ from typing import Any, Literal
 from s3t.errors import InputError
 from s3t.recipe.loading import read_yaml
 
-FIXED = ("task", "columns", "labels", "partition.salt", "partition.group", "prediction.validation", "ledger")
+FIXED = (
+    "task",
+    "columns",
+    "labels",
+    "label_names",
+    "partition.salt",
+    "partition.group",
+    "prediction.validation",
+    "ledger",
+)
 """Fields that say what the data are and where they go: there is nothing to choose."""
 _HOW = "give a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}"
 

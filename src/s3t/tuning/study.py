@@ -14,6 +14,7 @@ from typing import Any, Literal
 import yaml
 
 from s3t.errors import InputError, RecipeError, TrainingError
+from s3t.extras import how_to_install
 from s3t.progress import Progress, Silent, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import ingest
@@ -21,6 +22,7 @@ from s3t.records.public import public_digest
 from s3t.run import Run
 from s3t.tuning.public import check_declared, refuse_private
 from s3t.tuning.space import Choice, with_values
+from s3t.wording import counted
 
 SALT = "tune"
 """Of trial runs: their records are public, and each trial shall split them alike."""
@@ -120,7 +122,7 @@ def tune(
     ).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
     heard = progress or Silent()
-    with telling(heard, "tuning", max(0, trials - len(_done(study)))):
+    with telling(heard, f"tuning: {counted(trials, 'trial')}", max(0, trials - len(_done(study)))):
         while (left := trials - len(_done(study))) > 0 and not _exhausted(study):
             study.optimize(
                 lambda trial: _score(trial, study, space, fields, data=data, validation=validation, folder=folder),
@@ -154,7 +156,7 @@ def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, s
     try:
         import optuna
     except ImportError as error:
-        raise InputError("tuning", ["needs Optuna: pip install 's3t[tune]'"]) from error
+        raise InputError("tuning", [f"needs Optuna; install it with: {how_to_install('tune')}"]) from error
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -193,7 +195,7 @@ def _score(
     shutil.rmtree(place, ignore_errors=True)
     try:
         tried = with_values(fields, values | {"partition.salt": SALT})
-        with Run.create(place, recipe=tried, data=data) as run:
+        with Run.create(place, recipe=tried, data=data, public_data=True) as run:
             run.train()
             metrics = run.evaluate(validation, per_depth=False).metrics
     except (RecipeError, TrainingError) as error:

@@ -1,0 +1,84 @@
+"""What is true of a run after an operation was refused: told once, by the operation, whatever refused.
+
+What refuses (a disk, a database, a file) does not know what was done before it. So an error carries its reason and its
+remedy, and the operation that it passes adds the aftermath; `StorageError` makes sentences of the three.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from s3t.errors import FsyncError, InputError, S3TError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Aftermath:
+    """What is true now, and what goes on with it."""
+
+    now: str
+    """A clause."""
+    then: str
+    """What the user does once the cause is mended."""
+    changed: bool | None
+    """Whether the operation has changed the run; None if nobody can know."""
+    certain: bool = True
+    """Whether it stands against what was said nearer to the refusal."""
+
+
+NOTHING_CHANGED = Aftermath(now="nothing was changed", then="run the same command again", changed=False, certain=False)
+NOBODY_KNOWS = Aftermath(
+    now="whether the change was made nobody can know",
+    then="run the same command again: what was deleted already is reported as such",
+    changed=None,
+)
+OUT_OF_USE = Aftermath(
+    now="the records are out of use already, though not erased from everywhere",
+    then="open the run again (`s3t erase` does), which goes on",
+    changed=True,
+)
+PARTLY_OUT_OF_USE = Aftermath(
+    now="records of the first part of the request are out of use already, the rest was not accepted",
+    then="make the same request again, which goes on",
+    changed=True,
+)
+NO_RUN_MADE = Aftermath(now="no run was made", then="run the same command again", changed=False, certain=False)
+RUN_MADE = Aftermath(now="the run was made all the same", then="use it", changed=True)
+STAGES_KEPT = Aftermath(
+    now="every stage that was trained is stored, and no other",
+    then="run the same command again, which trains what is missing",
+    changed=None,
+    certain=False,
+)
+ORDERS_ADDED = Aftermath(
+    now="the new orders are in run.json already, but not all of their stages are trained",
+    then="run the same command again, which trains what is missing",
+    changed=True,
+)
+RECONCILING = Aftermath(
+    now="the records that were deleted later are out of use again, though not erased from everywhere",
+    then="run `s3t reconcile` again, which goes on",
+    changed=True,
+)
+KEY_NOTED_AS_DESTROYED = Aftermath(
+    now="the run takes no deletion and trains no stage any more, but the file of its secret is still there",
+    then="run the same command again, which removes it",
+    changed=True,
+)
+
+
+@contextmanager
+def after_refusal(aftermath: Aftermath) -> Iterator[None]:
+    """Let every refusal within tell what is true after it.
+
+    Wrong input and a failed fsync speak for themselves: the first changes nothing, of the second nobody can know.
+    """
+    try:
+        yield
+    except FsyncError:
+        raise
+    except S3TError as error:
+        if aftermath.certain or (error.aftermath is None and not isinstance(error, InputError)):
+            error.aftermath = aftermath
+        raise

@@ -1,0 +1,60 @@
+"""The ledger's rows against the slices' files and the witness, record by record. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from s3t.ledger import Contents
+from s3t.partition import Place, Secret
+
+
+def table_problems(contents: Contents) -> Iterator[str]:
+    """Tables with rows that are not as they were written."""
+    for table, count in sorted(contents.wrong.items()):
+        rows = "a row" if count == 1 else f"{count} rows"
+        yield f"the ledger's table `{table}` has {rows} that changed outside of s3t; run `s3t reconcile RUN`"
+
+
+def record_problems(
+    place: Place, held: Mapping[tuple[str, str | None], int], contents: Contents, secret: Secret
+) -> Iterator[str]:
+    """How the rows of a slice's file differ from the records that the ledger has in it.
+
+    Args:
+        place: the slice.
+        held: rows of its file by (record, subject).
+        contents: the ledger's, of the same moment.
+        secret: makes tokens of names.
+    """
+    in_file = {
+        secret.token("ledger", "record", record): (
+            copies,
+            None if subject is None else secret.token("ledger", "subject", subject),
+        )
+        for (record, subject), copies in held.items()
+    }
+    present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
+    if unknown := in_file.keys() - present.keys() - erasing:
+        yield f"its file holds {len(unknown)} records that the ledger does not know; run `s3t reconcile RUN`"
+    if absent := present.keys() - in_file.keys():
+        yield f"the ledger knows {len(absent)} records that its file does not hold"
+    both = present.keys() & in_file.keys()
+    if other := [token for token in both if in_file[token] != (present[token].copies, present[token].subject)]:
+        yield f"the ledger has {len(other)} records with another subject or number of rows than its file"
+
+
+def witness_problems(contents: Contents, *, earlier: Collection[bytes], later: Collection[bytes]) -> Iterator[str]:
+    """How the memory of deletions differs from the ledger's.
+
+    Args:
+        contents: the ledger's.
+        earlier: tokens that were noted before the ledger was read.
+        later: and after it.
+    """
+    if unknown := set(earlier) - contents.deleted:
+        yield f"the memory of deletions has {len(unknown)} names that the ledger does not know as deleted"
+    if lost := contents.deleted - set(later):
+        yield (
+            f"the memory of deletions lacks {len(lost)} names that the ledger knows as deleted; run "
+            "`s3t reconcile RUN`, which notes them again"
+        )

@@ -1,0 +1,93 @@
+"""A failure that s3t did not foresee, told so that it can be sent on.
+
+An exception's text, and the values in its frames, may hold a record. Its type and the places in the code cannot: they
+alone are printed.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
+
+from s3t.version import __version__
+
+VARIABLE = "S3T_DEBUG"
+_MOST_FRAMES = 30
+_OUR_PART = re.compile(r"(?:.*/(?:site-packages|python\d[\d.]*)/|.*/(?=s3t/)|.*/)(.+)")
+"""A module's own path, without where the user has installed it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bug:
+    """What may be sent to whoever maintains s3t."""
+
+    kind: str
+    """The exception's type."""
+    command: str
+    """The name of the command, without its arguments."""
+    trace: tuple[str, ...]
+    """Types of the exception and of those that led to it, each followed by its places in the code, the outermost
+    first."""
+    whole: str
+    """Python's own traceback, which may hold text of records."""
+
+    @classmethod
+    def of(cls, error: BaseException, *, command: str) -> Self:
+        """The bug behind an exception."""
+        return cls(
+            kind=type(error).__name__,
+            command=command,
+            trace=tuple(_trace(error)),
+            whole="".join(traceback.format_exception(error)),
+        )
+
+    @property
+    def sentence(self) -> str:
+        """What happened, and what to do about it."""
+        if self.kind == "MemoryError":
+            return "no memory was left; give the process more, or less to do, then run the same command again"
+        where = f" at {self.trace[-1].strip()}" if self.trace[-1].startswith(" ") else ""
+        return (
+            f"this is a bug of s3t ({self.kind}{where}); what is stored is as after a crash, and the next command goes "
+            f"on from there. Report it with the lines of `bug`, which hold no text of a record; {VARIABLE}=1 shows "
+            "Python's traceback, which may hold some"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """What to send."""
+        return {
+            "version": __version__,
+            "python": platform.python_version(),
+            "platform": platform.platform(),
+            "command": self.command,
+            "trace": list(self.trace),
+        }
+
+    def lines(self) -> list[str]:
+        """What to send, to be read; with the whole traceback if the environment asks for it."""
+        document = self.to_json()
+        trace = document.pop("trace")
+        told = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]
+        return [*told, *(self.whole.splitlines() if os.environ.get(VARIABLE) else ())]
+
+
+def _trace(error: BaseException) -> Iterator[str]:
+    """Types and places, of what led to the exception first."""
+    chain: list[BaseException] = []
+    at: BaseException | None = error
+    while at is not None and at not in chain:
+        chain.append(at)
+        at = at.__cause__ or (None if at.__suppress_context__ else at.__context__)
+    for link in reversed(chain):
+        yield f"{type(link).__module__}.{type(link).__qualname__}".removeprefix("builtins.")
+        frames = [(frame.f_code, line) for frame, line in traceback.walk_tb(link.__traceback__)]
+        if len(frames) > _MOST_FRAMES:
+            yield f"  {len(frames) - _MOST_FRAMES} more"
+        for code, line in frames[-_MOST_FRAMES:]:
+            path = _OUR_PART.fullmatch(code.co_filename)
+            yield f"  {path[1] if path else code.co_filename}:{line} {code.co_name}"

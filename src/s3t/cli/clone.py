@@ -1,0 +1,42 @@
+"""`s3t clone`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from s3t.cli.display import print_line, print_status
+from s3t.cli.options import JsonOption
+from s3t.cli.outcome import failures_reported, show
+
+
+def command(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder; with --adopt the copy's.")],
+    copy: Annotated[Path | None, typer.Argument(metavar="[COPY]", help="A folder that does not exist.")] = None,
+    adopt: Annotated[
+        bool, typer.Option("--adopt", help="RUN is a copy of a folder: make it a run of its own where it is.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
+
+    A folder that was copied by other means changes nothing, for a deletion in it would take the run out of service;
+    --adopt makes it what a clone is. What was deleted from the run is deleted from the clone. Afterwards they are two:
+    who is deleted from the one must be deleted from the other.
+    """
+    with failures_reported(as_json):
+        import s3t
+
+        if adopt == (copy is not None):
+            raise s3t.InputError("the command", ["name a run and a folder that does not exist, or a copy and --adopt"])
+        made = run if copy is None else copy
+        with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as opened:
+            status = opened.status()
+
+        def render() -> None:
+            print_line(f"{made} is a run of its own now: who is deleted from one must be deleted from the other, too")
+            print_status(status, made)
+
+        show(status.to_json(), as_json, render)

@@ -1,0 +1,95 @@
+"""A ledger that was damaged is mended from what its rows' checks, its tables, the slices and the witness tell."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from pathlib import Path
+
+from s3t.errors import IntegrityError
+from s3t.ledger import Ledger, RecordRow, Snapshot, Transaction
+from s3t.partition import Place, Secret
+from s3t.records import read_slice
+from s3t.records.slices import count_copies
+
+
+def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Path, witnessed: Set[bytes], run: Path) -> int:
+    """Mend what can be mended, in one transaction; rows that were put right or written anew.
+
+    Indexes are made anew from their tables; a row in which one bit flipped is put right; records that the ledger has
+    lost are written anew from slices whose digest is right.
+
+    Args:
+        ledger: the run's.
+        secret: the run's.
+        slices: the folder of slice files.
+        witnessed: tokens that the witness knows to be deleted.
+        run: the folder, for messages.
+
+    Raises:
+        IntegrityError: there is damage that nothing here mends; nothing was changed.
+        StorageError: the disk or the database refused.
+    """
+    with ledger.writing() as transaction:
+        if transaction.structure_problems():
+            transaction.rebuild_indexes()
+            if problems := transaction.structure_problems():
+                raise IntegrityError(_told(run, problems))
+        mended = transaction.mend(drop=True)
+        if left := [name for name in mended.left if name != "records"]:
+            raise IntegrityError(_told(run, [f"rows of the table `{name}` are damaged" for name in left]))
+        lost = _lost_records(transaction, secret=secret, slices=slices, witnessed=witnessed, run=run)
+        transaction.add_records(lost)
+        return mended.rows + len(lost)
+
+
+def _lost_records(
+    transaction: Transaction, *, secret: Secret, slices: Path, witnessed: Set[bytes], run: Path
+) -> list[RecordRow]:
+    """Records that are in slices' files, and that the ledger counts but does not know.
+
+    Raises:
+        IntegrityError: it counts others.
+    """
+    snapshot = transaction.snapshot()
+    contents = transaction.contents()
+    lost: list[RecordRow] = []
+    short: list[str] = []
+    for place, state in sorted(snapshot.slices.items()):
+        present = contents.records.get(place, {})
+        if sum(row.copies for row in present.values()) == state.records:
+            continue
+        found = _records_of(slices, place, secret, snapshot)
+        known = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
+        missing = [row for token, row in found.items() if token not in known]
+        if sum(row.copies for row in (*present.values(), *missing)) != state.records:
+            short.append(f"slice {place.slice} of shard {place.shard} has other records than the ledger counts")
+        lost += missing
+    if short:
+        raise IntegrityError(_told(run, short))
+    return lost
+
+
+def _records_of(slices: Path, place: Place, secret: Secret, snapshot: Snapshot) -> Mapping[bytes, RecordRow]:
+    """The records of a slice's file; none if it is not the file that the ledger knows."""
+    state = snapshot.slices[place]
+    content = read_slice(slices, place, secret)
+    if content.digest not in (state.digest, state.next_digest):
+        return {}
+    rows = (
+        RecordRow(
+            token=secret.token("ledger", "record", record),
+            subject=None if subject is None else secret.token("ledger", "subject", subject),
+            place=place,
+            copies=copies,
+        )
+        for (record, subject), copies in count_copies(content.rows).items()
+    )
+    return {row.token: row for row in rows}
+
+
+def _told(run: Path, problems: list[str]) -> str:
+    lines = "".join(f"\n  - {problem}" for problem in problems)
+    return (
+        f"the ledger of {run} is damaged, and neither its checks nor the slices tell what it held; nothing was "
+        f"changed. Put the ledger back from a backup, then run `s3t reconcile {run}` again:{lines}"
+    )

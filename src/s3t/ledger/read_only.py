@@ -1,0 +1,116 @@
+"""A SQLite ledger on a file system that is mounted read-only, read as it is.
+
+SQLite reads the log of a database whose folder it cannot write to, if the log's index is there, too, and sees what a
+writer on the same host commits. Where the log was written back, the database is read as a file that does not change; if
+it does all the same, what was read is thrown away. What lies in a log without an index cannot be read: that is refused,
+for it may be an accepted deletion.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from s3t.errors import StorageError
+
+_NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "glusterfs", "lustre", "fuse.sshfs"}
+
+
+class UnsteadyError(StorageError):
+    """A writer has changed the database while it was read as one that does not change."""
+
+
+def read_only_error(what: str) -> StorageError:
+    """What to tell who wants to change something."""
+    return StorageError(f"{what} is on a file system that is mounted read-only", remedy="mount it writable")
+
+
+def is_read_only(folder: Path) -> bool:
+    """Whether a folder's file system is mounted read-only."""
+    try:
+        return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+    except OSError:  # it is not there, which whoever opens it tells better
+        return False
+
+
+def connection(database: Path, **options: Any) -> sqlite3.Connection:
+    """A connection that sees every commit.
+
+    Raises:
+        StorageError: nobody can see them from here.
+    """
+    if (kind := _file_system(database)) in _NETWORK:
+        raise StorageError(
+            f"{database} is on a network file system ({kind}) that is mounted read-only, where SQLite cannot see what "
+            "other hosts write",
+            remedy="open the run on the host that has it, or keep its ledger in PostgreSQL",
+        )
+    has_log, has_index = _size(_beside(database, "-wal")) > 0, _beside(database, "-shm").exists()
+    if has_log and not has_index:
+        raise StorageError(
+            f"{database} was copied while it was in use: its log (-wal) holds changes, perhaps accepted deletions, "
+            "that cannot be read where nothing can be written",
+            remedy=f"open the run once where it can be written (`s3t status {database.parent}`)",
+        )
+    in_use = has_index and _beside(database, "-wal").exists()
+    mode = "mode=ro" if in_use else "mode=ro&immutable=1"
+    opened: sqlite3.Connection = sqlite3.connect(f"file:{quote(str(database))}?{mode}", uri=True, **options)
+    return opened
+
+
+@contextmanager
+def steady(database: Path) -> Iterator[None]:
+    """What is read within, of a database whose log was written back when it began.
+
+    Raises:
+        UnsteadyError: it was written to meanwhile; nothing that was read may be used.
+    """
+    before, in_use = _mark(database), _beside(database, "-shm").exists()
+    try:
+        yield
+    except StorageError as error:
+        if _mark(database) != before:
+            raise _unsteady(database) from error
+        raise
+    if not in_use and _mark(database) != before:
+        raise _unsteady(database)
+
+
+def _unsteady(database: Path) -> UnsteadyError:
+    return UnsteadyError(f"{database} was written to while it was read on a read-only mount")
+
+
+def _mark(database: Path) -> tuple[int, ...]:
+    found = database.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, _size(_beside(database, "-wal"))
+
+
+def _beside(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+
+
+def _file_system(path: Path) -> str:
+    """The kind of file system that a path is on, by the device of its mount; "" where that cannot be told."""
+    try:
+        lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+        device = path.stat().st_dev
+    except OSError:
+        return ""
+    number = f"{os.major(device)}:{os.minor(device)}"
+    for line in lines:
+        fields, _, kind = line.partition(" - ")
+        if fields.split()[2] == number:
+            return kind.split()[0]
+    return ""

@@ -1,0 +1,174 @@
+"""Rows with a keyed check: a bit that flips in one is noticed before anything is decided by it.
+
+Every table that decides what is deleted, erased or in use has a column `mac`: an HMAC over the table's name and the
+row's other values, under a key that derives from the run's secret. A row whose check fails is refused where it is
+read. A row that is missing, or that an index hides, is not: names that are unknown are looked for in the slices
+(`deletion/lookup.py`), and the audit compares tables with their indexes and with the slices.
+
+Without a key nothing is checked: it is destroyed with the run's secret.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
+
+from s3t.errors import IntegrityError
+from s3t.ledger import schema
+from s3t.ledger.statements import KEY_DESTROYED, SEALED, chunks, select_in
+
+MAC = "mac"
+_MAC_BYTES = 16
+
+
+class Rows:
+    """Reads and writes rows, within one transaction.
+
+    Args:
+        connection: in its transaction.
+        key: of the checks; None if rows cannot be checked.
+    """
+
+    def __init__(self, connection: Connection, key: bytes | None = None) -> None:
+        self.connection = connection
+        self._key = key
+
+    def read(self, table: Table, *conditions: Any) -> list[Row[Any]]:
+        """Whole rows of a table.
+
+        Raises:
+            IntegrityError: one is not as it was written.
+        """
+        return self.checked(table, self.connection.execute(select(table).where(*conditions)))
+
+    def read_in(self, table: Table, column: Any, values: Collection[Any]) -> list[Row[Any]]:
+        """Whole rows whose column is among values, however many they are; raises as `read`."""
+        with _odd_values(table):
+            return self.checked(table, select_in(self.connection, select(table), column, values))
+
+    def unchecked(self, table: Table) -> list[Row[Any]]:
+        """Every row of a table as it is, for who looks for wrong ones; IntegrityError if they cannot be read."""
+        with _odd_values(table):
+            return list(self.connection.execute(select(table)))
+
+    def checked(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
+        """Rows that begin with all columns of a table; raises as `read`."""
+        with _odd_values(table):
+            found = list(rows)
+        if (wrong := self.wrong(table, found)) and not self._key_destroyed():
+            raise damaged(table, len(wrong))
+        return found
+
+    def wrong(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
+        """Those of some rows that are not as they were written."""
+        if self._key is None or MAC not in table.c:
+            return []
+        count = len(table.c) - 1  # the check is the last column
+        return [row for row in rows if row[count] != self.mac(table, tuple(row[:count]))]
+
+    def insert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert rows."""
+        for chunk in chunks(self._sealed(table, rows)):
+            self.connection.execute(insert(table), chunk)
+
+    def upsert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Insert whole rows; one whose primary key is there already is replaced."""
+        dialect = postgresql if self.connection.dialect.name == "postgresql" else sqlite
+        statement = dialect.insert(table)
+        keys = [column.name for column in table.primary_key]
+        others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
+        if others:
+            statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
+        else:
+            statement = statement.on_conflict_do_nothing(index_elements=keys)
+        for chunk in chunks(self._sealed(table, rows)):
+            self.connection.execute(statement, chunk)
+
+    def change(self, table: Table, changes: Iterable[tuple[Row[Any], Mapping[str, Any]]]) -> int:
+        """Give rows that were read whole other values, not of their primary keys; how many rows there were."""
+        rows = self._sealed(table, [{**row._mapping, **values} for row, values in changes])
+        if not rows:
+            return 0
+        keys = [column.name for column in table.primary_key]
+        others: dict[str, Any] = {name: bindparam(f"new_{name}") for name in rows[0] if name not in keys}
+        statement = update(table).where(*(table.c[name] == bindparam(f"at_{name}") for name in keys)).values(others)
+        named = [{f"{'at' if name in keys else 'new'}_{name}": row[name] for name in row} for row in rows]
+        return sum(self.connection.execute(statement, chunk).rowcount for chunk in chunks(named))
+
+    def remove(self, table: Table, row: Row[Any]) -> None:
+        """Remove a row that was read whole."""
+        its = (table.c[column.name] == row._mapping[column.name] for column in table.primary_key)
+        self.connection.execute(delete(table).where(*its))
+
+    def seal(self) -> None:
+        """Give every row the check of the values that it has now, and note that they have one."""
+        for table in CHECKED:
+            rows = self.connection.execute(select(table)).all()
+            self.change(table, [(row, {}) for row in rows])
+        self.write_note(SEALED, to=1)
+
+    def note(self, name: str) -> int:
+        """A number that the ledger keeps by name; 0 before it was first written."""
+        rows = self.read(schema.notes, schema.notes.c.name == name)
+        return int(rows[0].value) if rows else 0
+
+    def write_note(self, name: str, *, to: int) -> None:
+        """Write such a number."""
+        self.upsert(schema.notes, [{"name": name, "value": to}])
+
+    def generation_now(self) -> int:
+        """The present generation."""
+        table = schema.generations
+        newest = select(table).order_by(table.c.generation.desc()).limit(1)
+        rows = self.checked(table, self.connection.execute(newest))
+        if not rows:
+            raise damaged(table, 1)
+        return int(rows[0].generation)
+
+    def _sealed(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        names = [column.name for column in table.c if column.name != MAC]
+        whole = [{name: row.get(name) for name in names} for row in rows]
+        if MAC in table.c:
+            for row in whole:
+                row[MAC] = None if self._key is None else self.mac(table, tuple(row.values()))
+        return whole
+
+    def mac(self, table: Table, values: tuple[Any, ...]) -> bytes:
+        """The check of a row's values, in the order of the table's columns."""
+        # ascii() of numbers, bytes, texts and None is the same on every machine, and of no two rows the same.
+        content = f"{table.name}{values!a}".encode()
+        return hmac.digest(self._key or b"", content, sha256)[:_MAC_BYTES]
+
+    def _key_destroyed(self) -> bool:
+        """Whether the run's secret was destroyed since the key was read: rows are then written without checks."""
+        note = select(schema.notes.c.value).where(schema.notes.c.name == KEY_DESTROYED)
+        return self.connection.execute(note).first() is not None
+
+
+CHECKED = tuple(table for table in schema.metadata.sorted_tables if MAC in table.c)
+"""Tables whose rows have a check."""
+
+
+@contextmanager
+def _odd_values(table: Table) -> Iterator[None]:
+    """A flipped bit may make a value one of another type, which the database's driver cannot read."""
+    try:
+        yield
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        raise damaged(table, 1) from error
+
+
+def damaged(table: Table, rows: int) -> IntegrityError:
+    """What to tell of rows that are not as they were written."""
+    what = "a row" if rows == 1 else f"{rows} rows"
+    return IntegrityError(
+        f"{what} of the ledger's table `{table.name}` changed outside of s3t: the check fails, so nothing is decided "
+        "by it. Run `s3t reconcile RUN`, which mends what the slices and the memory of "
+        "deletions tell, and says what has to come from a backup"
+    )

@@ -1,0 +1,91 @@
+"""What orders that are added to a run buy: how much deeper its shards stay after deletions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.planning.retention import retention
+from s3t.sequences import Order
+
+AFTER = (1, 2, 4, 8, 16)
+"""Deletions in a shard."""
+_TRIALS = 20_000
+_NO_GAIN = 1e-6
+"""Slices; less is rounding."""
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gain:
+    """The expected depth of a shard, mean over the shards, with the orders of now and with those to come.
+
+    Of a shard that is whole: what deletions have cost already, `repair` brings back, with the old orders alone.
+    """
+
+    deletions: tuple[int, ...]
+    """In the shard."""
+    before: tuple[float, ...]
+    """Slices, for each number of deletions."""
+    after: tuple[float, ...]
+
+    @property
+    def is_none(self) -> bool:
+        """Whether the new orders add no survival at all."""
+        return all(new - old < _NO_GAIN for old, new in zip(self.before, self.after, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """As `s3t extend --json` shows it."""
+        return {
+            "deletions": list(self.deletions),
+            "expected_depth_before": list(self.before),
+            "expected_depth_after": list(self.after),
+        }
+
+
+def gain(
+    old: Sequence[Sequence[Order]],
+    new: Sequence[Sequence[Order]],
+    *,
+    priors: Sequence[Sequence[float] | None] | None = None,
+    deletions: Sequence[int] = AFTER,
+) -> Gain:
+    """Compare the orders of all shards before and after orders are added.
+
+    With all three rotations of three slices every surviving set of slices has an order already:
+
+    >>> rotations = [(0, 1, 2), (1, 2, 0), (2, 0, 1)]
+    >>> found = gain([rotations], [[*rotations, (0, 2, 1)]])
+    >>> found.is_none, [round(depth, 2) for depth in found.after[:2]]
+    (True, [2.0, 1.33])
+
+    Args:
+        old: for each shard, its orders of now.
+        new: for each shard, the same and more.
+        priors: for each shard, the probabilities of its slices; None: uniform.
+        deletions: numbers of them, in a shard.
+    """
+    declared = priors or [None] * len(old)
+    rows = [
+        (tuple(before), tuple(after), None if prior is None else tuple(prior))
+        for before, after, prior in zip(old, new, declared, strict=True)
+    ]
+    known = {row: _depths(row, deletions) for row in set(rows)}  # most shards have the same orders
+    before, after = np.mean([known[row] for row in rows], axis=0)
+    return Gain(deletions=tuple(deletions), before=tuple(before.tolist()), after=tuple(after.tolist()))
+
+
+def _depths(
+    row: tuple[tuple[Order, ...], tuple[Order, ...], tuple[float, ...] | None], deletions: Sequence[int]
+) -> Floats:
+    """Expected depths with the old orders and with the new: 2 x R."""
+    old, new, prior = row
+    found = [retention(orders, deletions, prior=prior, terms=2**14, trials=_TRIALS) for orders in (old, new)]
+    if not all(kept.exact for kept in found):  # both on the same simulated histories, so that a gain is no chance
+        found = [retention(orders, deletions, prior=prior, terms=0, trials=_TRIALS) for orders in (old, new)]
+    return np.array([kept.expected_depth for kept in found])

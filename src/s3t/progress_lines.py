@@ -1,0 +1,112 @@
+"""Progress in lines on stderr, where no bar can be drawn: a log, a pipe, a job that nobody looks at."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart
+from s3t.wording import counted
+
+QUIET_SECONDS = 10.0
+"""Between two lines within a stage, or within work that has none."""
+MAX_LOSSES = 8
+
+
+class ProgressLines:
+    """A line when a stage begins and one when it ends; in between, and in other work, one every ten seconds."""
+
+    def __init__(self) -> None:
+        self._what = ""
+        self._total = self._count = self._stages = self._stored = 0
+        self._began = self._last = 0.0
+        self._first: tuple[float, int] | None = None
+
+    def start(self, what: str, total: int) -> None:
+        """Begin to count."""
+        self._what, self._total, self._count = what, total, 0
+        self._stages = self._stored = 0
+        self._began = self._last = time.monotonic()
+        self._first = None
+
+    def note(self, what: str) -> None:
+        """Nothing: a stage is told of by its events, and what else is noted by its numbers."""
+
+    def advance(self, count: int) -> None:
+        """Count, and say how far it is if nothing has been said for a while."""
+        self._count += count
+        if self._first is None:  # the model is in memory now
+            self._first = time.monotonic(), self._count
+        if self._total and self._is_quiet():
+            self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
+
+    def hear(self, event: Event) -> None:
+        """Say what has happened."""
+        match event:
+            case TrainingStart():
+                self._stages = event.stages
+                if event.stages:
+                    self._say(self._what)
+            case StageStart():
+                epochs = f", {counted(event.epochs, 'epoch')}" if event.epochs else ""
+                self._say(f"{event.stage} begins: {counted(event.records, 'record')}{epochs}")
+            case EpochEnd() if event.epoch < event.epochs and self._is_quiet():
+                self._say(f"{event.stage}: {described_epoch(event)}{self._left()}")
+            case StageEnd():
+                self._stored += 1
+                of = counted(
+                    max(self._stages, self._stored), "stage"
+                )  # what a deletion takes meanwhile is trained again
+                self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
+
+    def finish(self) -> None:
+        """Say what was done, of anything but training, which has said it."""
+        if self._count and not self._stages:
+            took = duration(time.monotonic() - self._began)
+            self._say(f"{self._what}: {took}")
+
+    def _is_quiet(self) -> bool:
+        return time.monotonic() - self._last >= QUIET_SECONDS
+
+    def _say(self, line: str) -> None:
+        self._last = time.monotonic()
+        print(line, file=sys.stderr, flush=True)
+
+    def _left(self) -> str:
+        """The time that is left, if what is left takes as long as what was done."""
+        since, before = self._first or (0.0, 0)
+        if not before < self._count < self._total:
+            return ""
+        seconds = (time.monotonic() - since) / (self._count - before) * (self._total - self._count)
+        return f", about {duration(seconds)} left"
+
+
+def described_epoch(event: EpochEnd) -> str:
+    """Such as: epoch 2 of 4, loss 0.5312."""
+    return f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
+
+
+def described_end(event: StageEnd) -> str:
+    """Such as: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
+    shown = [f"{loss:.4g}" for loss in event.losses]
+    if len(shown) > MAX_LOSSES:
+        shown = [*shown[: MAX_LOSSES // 2], "...", *shown[-MAX_LOSSES // 2 :]]
+    if shown:
+        learnt = f"loss {', '.join(shown)} in {counted(event.steps, 'step')}"
+    else:
+        learnt = "made" if event.stage.kind == "prototypes" else "no record, nothing to optimise"
+    return f"{event.stage}: {learnt}, {duration(event.seconds)}{_described_validation(event.validation)}"
+
+
+def _described_validation(score: float | None) -> str:
+    if score is None:
+        return ""
+    return f", {'accuracy' if score >= 0 else 'error'} on public records {abs(score):.4g}"
+
+
+def duration(seconds: float) -> str:
+    """Such as 3.1 s, 2 min 5 s, 1 h 10 min."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

@@ -1,0 +1,76 @@
+"""Images: read from regular files alone, within bounds that are looked at before anything is decoded."""
+
+from __future__ import annotations
+
+import io
+import threading
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from PIL import Image
+
+from s3t.disk import open_regular
+from s3t.records.problems import Problems
+
+MAX_BYTES = 256 * 2**20
+"""Of an encoded image."""
+MAX_PIXELS = 89_478_485
+"""Of a decoded image; where Pillow begins to warn of images that are made to fill the memory."""
+_warnings_as_errors = threading.Lock()
+"""Filters of warnings belong to the whole process."""
+
+
+def image_bytes(cells: list[Any], name: str, folder: Path, problems: Problems) -> pa.Array:
+    """The encoded images of a column's cells, once each has been seen to decode.
+
+    Args:
+        cells: bytes, paths, or mappings with `bytes` or `path`.
+        name: of the column, for messages.
+        folder: where relative paths start.
+        problems: hears of every cell that is no image; no path and no bytes are quoted.
+    """
+    with _warnings_as_errors, warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        found = []
+        for row, cell in enumerate(cells):
+            content, problem = _encoded(cell, folder)
+            if content is not None:
+                problem = _decoding_problem(content)
+            if problem is not None:
+                problems.add_row(row, f"the image (column {name!r}) {problem}")
+            found.append(content)
+    return pa.array(found, pa.binary())
+
+
+def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
+    """The bytes that a cell holds or names, or what is wrong with the cell."""
+    if isinstance(cell, dict):
+        cell = cell.get("bytes") or cell.get("path")
+    if isinstance(cell, str):
+        try:
+            with open_regular(folder / cell) as file:
+                cell = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            return None, f"cannot be read: {error.strerror}; correct the path"
+    if not isinstance(cell, bytes):
+        return None, "is neither bytes nor a path; see docs/recipe.md, columns.image"
+    if len(cell) > MAX_BYTES:
+        return None, f"has more than {MAX_BYTES // 2**20} MiB; make it smaller"
+    return cell, None
+
+
+def _decoding_problem(content: bytes) -> str | None:
+    """Why the bytes do not decode: what Pillow says of it may quote them."""
+    too_large = f"has more than {MAX_PIXELS:,} pixels; make it smaller"
+    try:
+        with Image.open(io.BytesIO(content)) as image:
+            if image.width * image.height > MAX_PIXELS:
+                return too_large
+            image.load()
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        return too_large
+    except Exception:  # whatever a decoder stumbles over in bytes that may be anything
+        return "cannot be decoded, perhaps truncated; replace or drop the row"
+    return None

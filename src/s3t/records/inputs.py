@@ -1,0 +1,135 @@
+"""From what a program has in memory to a table: texts, pairs, rows, columns, series, arrays and images."""
+
+from __future__ import annotations
+
+import io
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+from PIL import Image
+
+from s3t.errors import DataError
+from s3t.recipe import Recipe
+from s3t.recipe.template import is_template
+from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, Data
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from numpy.typing import NDArray
+
+Inputs: TypeAlias = (
+    "Data | Sequence[str] | Sequence[tuple[str, str]] | Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | "
+    "Sequence[Image.Image] | Sequence[bytes] | pd.Series[Any] | NDArray[Any]"
+)
+"""What users may have predicted: data; texts, pairs or images, in a list, a series or an array; a list of rows; a
+mapping of columns."""
+
+_WHERE = "the inputs"
+
+
+def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
+    """Inputs as data: files and tables as they are, everything else as a table with the recipe's columns.
+
+    Raises:
+        DataError: the inputs make no table that fits the recipe's task.
+    """
+    if isinstance(inputs, str):
+        if Path(inputs).suffix.lower() not in (*SUFFIXES, *PARQUET_SUFFIXES):
+            problem = "are one string, which names no data file; pass a file, or the text in a list"
+            raise DataError(_WHERE, [problem])
+        return inputs
+    if isinstance(inputs, Image.Image | bytes):
+        raise DataError(_WHERE, ["are one image; pass it in a list"])
+    if isinstance(inputs, Mapping):
+        columns = {str(name): _items(column) for name, column in inputs.items()}
+        single = [name for name, column in columns.items() if not isinstance(column, list)]
+        if single:
+            names = ", ".join(map(repr, single))
+            raise DataError(
+                _WHERE, [f"are a mapping whose {names} is no list; give a list a column, or a list of rows"]
+            )
+        return _table(columns)
+    items = _items(inputs)
+    if not isinstance(items, list):
+        return inputs
+    if not items:
+        if recipe.task.is_text and not is_template(recipe.columns.text or ""):
+            return _table({name: [] for name in _feature_columns(recipe)})
+        raise DataError(_WHERE, ["are an empty list; pass at least one row"])
+    if all(isinstance(item, Mapping) for item in items):
+        return _table({name: [row.get(name) for row in items] for name in _names(items)})
+    return _table(_features(items, recipe))
+
+
+def _items(inputs: Any) -> Any:
+    """A series, an array or a tuple as a list; anything else as it is. What is missing is None."""
+    pandas = sys.modules.get("pandas")  # looked up, not imported: whoever passes a series has imported pandas already
+    if pandas is not None and isinstance(inputs, pandas.Series | pandas.Index):
+        inputs = inputs.tolist()
+    if isinstance(inputs, np.ndarray):
+        # An array of numbers is images, the first axis counting them; of text or objects, texts or rows.
+        inputs = list(inputs) if inputs.dtype.kind in "uif" and inputs.ndim > 1 else inputs.tolist()
+    if isinstance(inputs, list | tuple):
+        return [None if isinstance(item, float) and math.isnan(item) else item for item in inputs]
+    return inputs
+
+
+def _features(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
+    """Inputs without column names, under the recipe's."""
+    columns = recipe.columns
+    if not recipe.task.is_text:
+        return {columns.image or "": [_as_encoded(item) for item in items]}
+    texts = all(isinstance(item, str | None) for item in items)
+    pairs = all(isinstance(item, tuple | list) and len(item) == 2 for item in items)
+    needed = _feature_columns(recipe)
+    if is_template(columns.text or "") or is_template(columns.text_pair or ""):
+        names = ", ".join(needed)
+        raise DataError(
+            _WHERE, [f"are no rows, and the recipe puts texts together from {names}; pass rows that have them"]
+        )
+    if columns.text_pair is None and texts:
+        return {needed[0]: items}
+    if columns.text_pair is not None and pairs:
+        return {name: [item[place] for item in items] for place, name in enumerate(needed)}
+    wanted = "texts" if columns.text_pair is None else "pairs of texts"
+    raise DataError(_WHERE, [f"are neither {wanted} nor rows; the recipe's inputs have {', '.join(needed)}"])
+
+
+def _feature_columns(recipe: Recipe) -> list[str]:
+    named = recipe.columns.named()
+    return [name for role in ("text", "text_pair", "image") for name in named.get(role, ())]
+
+
+def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _as_encoded(item: Any) -> Any:
+    """An image as the bytes of a PNG file, which loses nothing; bytes and paths as they are."""
+    if isinstance(item, np.ndarray):
+        if item.dtype != np.uint8 or item.ndim not in (2, 3):
+            shape = f"{item.dtype} of {item.ndim} axes"
+            raise DataError(_WHERE, [f"hold an array of {shape}; images are uint8, height x width or x 3 channels"])
+        item = Image.fromarray(item[..., 0] if item.ndim == 3 and item.shape[2] == 1 else item)
+    if isinstance(item, Image.Image):
+        content = io.BytesIO()
+        item.save(content, format="png")
+        return content.getvalue()
+    return item
+
+
+def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
+    if len({len(column) for column in columns.values()}) > 1:
+        raise DataError(_WHERE, ["are columns of different lengths; give each as many rows"])
+    try:
+        return pa.table({name: pa.array(column) for name, column in columns.items()})
+    except UnicodeEncodeError:
+        problem = "hold half a surrogate pair, which is no text; correct it"
+    except (TypeError, ValueError, OverflowError, pa.ArrowException):
+        problem = "are neither texts nor rows of one shape; give every row the same columns, each of one type"
+    raise DataError(_WHERE, [problem])

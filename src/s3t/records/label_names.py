@@ -1,0 +1,32 @@
+"""Labels as people have them: names, the numbers that public data sets count them by, true and false."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from s3t.recipe import Recipe
+from s3t.records.values import name_of
+
+
+class LabelNames:
+    """What a recipe says of the label's column: its label set, and what the data calls each label.
+
+    >>> recipe = Recipe(task="text-classification", base_model="m", columns={"text": "t"}, labels={0: "no", 1: "yes"})
+    >>> [LabelNames(recipe).label_of(value) for value in (1, "1", "yes", True, 7)]
+    ['yes', 'yes', 'yes', 'yes', '7']
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        declared = recipe.labels if isinstance(recipe.labels, list) else []
+        self._labels = {label: label for label in declared} | (recipe.label_names or {})
+
+    def label_of(self, value: Any) -> str | None:
+        """The label that a cell means; None if it holds none. One that is not declared is as it is.
+
+        A boolean is the label `true`, else `True`, else what 1 stands for.
+        """
+        name = name_of(value)
+        if name is None or name in self._labels or not isinstance(value, bool):
+            return name if name is None else self._labels.get(name, name)
+        meant = (self._labels[other] for other in (str(value), str(int(value))) if other in self._labels)
+        return next(meant, name)

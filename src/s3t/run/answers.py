@@ -1,0 +1,179 @@
+"""What `predict` and `evaluate` return. Each has `to_json()`: the document that the command line prints with --json."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.prediction.aggregate import Scores
+from s3t.prediction.members import Member
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SHOWN = 3
+"""Labels that a `repr` counts."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictions:
+    """Answers of one generation's ensemble."""
+
+    generation: int
+    members: tuple[Member, ...]
+    """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
+    classes: tuple[str, ...]
+    """The label set, in the order of the probabilities' columns; empty for a regression."""
+    predicted: tuple[str | float, ...]
+    """The answer to every input: a label, or a number."""
+    probabilities: Scores | None
+    """N x C; None for a regression, and where the recipe answers with labels alone."""
+    logits: Scores
+    """Of every member, M x N x C, in the order of `members`."""
+    ids: tuple[str, ...] | None
+    """The inputs' ids where the input has the id column."""
+    places: Sequence[int]
+    """Where each input is in what was given: its line of a CSV or JSON lines file, else its row, counted from 0."""
+
+    def __repr__(self) -> str:
+        """In a line: how many of what, no input."""
+        inputs = f"{counted(len(self.predicted), 'input')}, {counted(len(self.members), 'member')}"
+        if self.classes:
+            counts = Counter(self.predicted).most_common()
+            shown = [f"{count} {label}" for label, count in counts[:_SHOWN]]
+            more = [f"{len(counts) - _SHOWN} more classes"] if len(counts) > _SHOWN else []
+            found = ", ".join(shown + more)
+        else:
+            numbers = np.asarray(self.predicted, dtype=np.float64)
+            found = f"{numbers.min():.4g} to {numbers.max():.4g}" if len(numbers) else ""
+        return f"Predictions(generation {self.generation}, {inputs}{': ' * bool(found)}{found})"
+
+    def __len__(self) -> int:
+        """Inputs."""
+        return len(self.predicted)
+
+    def rows(self, *, top: int | None = None) -> list[dict[str, Any]]:
+        """One mapping an input: its id, else its row; label, probabilities by label, generation.
+
+        Args:
+            top: so many of the likeliest labels, the likeliest first; None: all, in the order of `classes`.
+        """
+        rows = []
+        for number, label in enumerate(self.predicted):
+            row: dict[str, Any] = {"row": self.places[number]} if self.ids is None else {"id": self.ids[number]}
+            row["label"] = label
+            if self.probabilities is not None:
+                row["probabilities"] = self._probabilities_of(number, label, top)
+            row["generation"] = self.generation
+            rows.append(row)
+        return rows
+
+    def _probabilities_of(self, number: int, label: str | float, top: int | None) -> dict[str, float]:
+        found = dict(zip(self.classes, self.probabilities[number].tolist(), strict=True))  # type: ignore[index]
+        if top is None:
+            return found
+        # The answer is first, also where others are as likely: a tied vote is decided by more than the shares.
+        likeliest = sorted(found, key=lambda name: (name != label, -found[name]))
+        return {name: found[name] for name in likeliest[:top]}
+
+    def to_pandas(self) -> pd.DataFrame:
+        """A row an input: `id` or `row`, `label`, `probability` of that label, `probability:LABEL` of each, and
+        `generation`. A regression, and labels alone, have no probabilities."""
+        import pandas as pd
+
+        frame = pd.DataFrame({"row": list(self.places)} if self.ids is None else {"id": list(self.ids)})
+        frame["label"] = list(self.predicted)
+        if self.probabilities is not None:
+            column = {label: index for index, label in enumerate(self.classes)}
+            chosen = [column[str(label)] for label in self.predicted]
+            frame["probability"] = self.probabilities[np.arange(len(chosen)), chosen]
+            each = pd.DataFrame(self.probabilities, columns=[f"probability:{label}" for label in self.classes])
+            frame = pd.concat([frame, each], axis=1)
+        frame["generation"] = self.generation
+        return frame
+
+    def to_json(self, *, top: int | None = None) -> dict[str, Any]:
+        """The document of `s3t predict --json`."""
+        return {
+            "generation": self.generation,
+            "members": [_member_json(member) for member in self.members],
+            "predictions": self.rows(top=top),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluation:
+    """How good the ensemble is on labelled data.
+
+    `metrics` has accuracy, f1 and matthews, or pearson and rmse; `per_shard` the same for every member alone;
+    `per_depth` for the ensemble whose members use at most that many slices.
+    """
+
+    generation: int
+    n: int
+    metrics: dict[str, Any]
+    per_shard: tuple[dict[str, Any], ...]
+    per_depth: tuple[dict[str, Any], ...]
+    classes: tuple[str, ...] = ()
+    """The label set; empty for a regression."""
+    per_class: tuple[dict[str, Any], ...] = field(default=(), repr=False)
+    """Of every class: label, precision, recall, f1 and support (records that have it); empty for a regression."""
+    confusion: NDArray[np.int64] | None = None
+    """C x C records: rows by their label, columns by what was predicted; None for a regression."""
+
+    def __repr__(self) -> str:
+        """In a line."""
+        shown = ", ".join(
+            f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in self.metrics.items()
+        )
+        classes = f", {counted(len(self.classes), 'label')}" if self.classes else ""
+        return f"Evaluation(generation {self.generation}, {counted(self.n, 'record')}{classes}: {shown})"
+
+    @property
+    def accuracy(self) -> float:
+        """Share of right answers; KeyError for a regression."""
+        return float(self.metrics["accuracy"])
+
+    @property
+    def means(self) -> tuple[dict[str, Any], ...]:
+        """Under the classes, as scikit-learn's report has them: their mean, and their mean by support."""
+        if not self.per_class:
+            return ()
+        names = ("precision", "recall", "f1")
+        values = np.array([[each[name] for name in names] for each in self.per_class])
+        supports = np.array([each["support"] for each in self.per_class])
+        weighted = supports @ values / max(supports.sum(), 1)
+        return tuple(
+            {"label": label, **dict(zip(names, mean.tolist(), strict=True)), "support": self.n}
+            for label, mean in (("macro avg", values.mean(axis=0)), ("weighted avg", weighted))
+        )
+
+    def to_json(self, *, report: bool = False) -> dict[str, Any]:
+        """The document of `s3t evaluate --json`; with `report`, each class and the confusion matrix, too."""
+        document = {
+            **self.metrics,
+            "n": self.n,
+            "generation": self.generation,
+            "per_shard": list(self.per_shard),
+            "per_depth": list(self.per_depth),
+        }
+        if report:
+            matrix = None if self.confusion is None else self.confusion.tolist()
+            document |= {
+                "classes": list(self.classes),
+                "per_class": list(self.per_class),
+                "means": list(self.means),
+                "confusion": matrix,
+            }
+        return document
+
+
+def _member_json(member: Member) -> dict[str, Any]:
+    kind = {} if member.kind == "model" else {"kind": member.kind}
+    return {"shard": member.shard, "prefix": list(member.prefix), **kind}

@@ -1,0 +1,136 @@
+"""A run of its own identity from another: the same slices, secret and artifacts under a new id.
+
+It has its own memory of deletions, its own ledger and its own lock. From then on who is deleted from the one must be
+deleted from the other. What was deleted before is deleted in both: erasures are finished before files are copied, and a
+copy that was made by other means first applies what the run's memory knows.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
+from s3t.deletion.witness import Witness
+from s3t.disk import append_durably, make_folder, storage_errors, sync_folder, write_durably
+from s3t.errors import InputError
+from s3t.ledger.locks import needed
+from s3t.run.creation import check_free
+from s3t.run.home import Home, moved_error, write_home
+from s3t.run.layout import Layout, read_description, write_description
+from s3t.run.ledger_address import ledger_address
+from s3t.run.parts import Parts
+from s3t.run.unfinished import remove_unfinished, unfinished_folder
+
+
+def clone(parts: Parts, to: Path) -> None:
+    """Make a run of its own identity from an open one, beside which it serves at once.
+
+    Args:
+        parts: of the run.
+        to: a folder that does not exist.
+
+    Raises:
+        RunFolderError: `to` exists.
+        MovedError: the run's folder is a copy itself.
+        KeyDestroyedError: the run's secret was destroyed: what it holds cannot be told any more.
+        StorageError: the disk or the database refused; no run is left.
+    """
+    check_free(to)
+    parts.check_changeable()
+    parts.check_trainable()
+    made = Layout(unfinished_folder(to.absolute()))
+    with after_refusal(NO_RUN_MADE), needed(parts.lock):  # no file changes meanwhile, though deletions are accepted
+        parts.deleter.finish(everything=True)
+        with storage_errors(f"writing the run {to}"):
+            make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
+            remove_unfinished(to)
+            made.root.mkdir(mode=0o700)
+            sync_folder(to.parent)
+            try:
+                _fill(parts, made, to)
+            finally:
+                shutil.rmtree(made.root, ignore_errors=True)
+            sync_folder(to.parent)
+
+
+def adopt(parts: Parts) -> None:
+    """Give a copy of a run's folder an identity of its own. It is reconciled afterwards, under that.
+
+    Args:
+        parts: of the copy.
+
+    Raises:
+        InputError: the folder is no copy.
+        KeyDestroyedError: the run's secret was destroyed.
+        StorageError: the disk or the database refused; it is the copy that it was.
+    """
+    layout = parts.layout
+    if moved_error(layout, run=parts.description.run) is None:
+        raise InputError("the folder", [f"{layout.root} is the run itself, not a copy; name a folder to copy it to"])
+    parts.check_trainable()
+    with after_refusal(NOTHING_CHANGED), needed(parts.lock), storage_errors("making the copy a run of its own"):
+        description = read_description(layout).model_copy(update={"run": secrets.token_hex(8)})
+        mine = Witness.of_run(description.run)
+        if parts.witness.path.exists():  # first: what the run has deleted since is deleted from the copy, too
+            make_folder(mine.path.parent)
+            append_durably(mine.path, parts.witness.path.read_bytes())
+        address = ledger_address(layout, url=description.ledger, run=description.run)
+        copied = None if isinstance(address, Path) else parts.ledger.clone(address)  # a file is the copy's own already
+        try:
+            write_description(layout, description, parts.secret)  # from here on it is another run
+        except BaseException:
+            if copied is not None:
+                copied.drop()
+            raise
+        finally:
+            if copied is not None:
+                copied.close()
+        write_home(layout, Home.of(layout.root))
+
+
+def _fill(parts: Parts, made: Layout, to: Path) -> None:
+    """Write a run's folder beside its place, and move it there."""
+    description = read_description(parts.layout).model_copy(update={"run": secrets.token_hex(8)})
+    write_description(made, description, parts.secret)  # first: what a killed process leaves is taken away by it
+    address = ledger_address(made, url=description.ledger, run=description.run)
+    ledger = parts.ledger.clone(address)
+    try:
+        stages = ledger.snapshot().stages
+        artifacts = {parts.store.path(stage.shard, key) for stage, key in stages.items()}
+        source = parts.layout
+        _copy(
+            [
+                *(source.recipe, source.secret, source.public, source.erasures),
+                *sorted(source.slices.rglob("*.parquet")),
+                *sorted(path.with_suffix(suffix) for path in artifacts for suffix in (".safetensors", ".json")),
+            ],
+            source,
+            made,
+        )
+        make_folder(made.artifacts)
+        write_home(made, Home.of(made.root, named=to))
+        Witness.of_run(description.run).catch_up(ledger)
+        made.root.rename(to)
+    except BaseException:
+        with suppress(OSError):
+            Witness.of_run(description.run).path.unlink(missing_ok=True)
+        ledger.drop()
+        raise
+    finally:
+        ledger.close()
+
+
+def _copy(paths: Iterable[Path], source: Layout, made: Layout) -> None:
+    """Copy those of a run's files that are there."""
+    for path in paths:
+        if path.is_file():
+            to = made.root / path.relative_to(source.root)
+            write_durably(to, lambda part, path=path: _copy_content(path, part), tmp=made.tmp)  # type: ignore[misc]
+
+
+def _copy_content(path: Path, part: Path) -> None:
+    shutil.copyfile(path, part)

@@ -1,0 +1,69 @@
+"""What more orders would cost a run, and what they would buy, before they are trained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.ledger import Snapshot
+from s3t.planning import Gain, gain
+from s3t.run.parts import Parts
+from s3t.stages import stages_of
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extension:
+    """What `extend` would do."""
+
+    budget: int
+    """B, orders a shard."""
+    stages: int
+    """To be trained for the new orders."""
+    lost: int
+    """To be trained besides, for the old orders; `train` and `repair` do so, too."""
+    gain: Gain
+    """In depth after deletions."""
+    orders_vote: bool
+    """Whether orders are of use beside survival: all live ones answer, or the best on public records does."""
+
+    @property
+    def buys_nothing(self) -> bool:
+        """Whether the new orders would be trained for nothing."""
+        return self.stages > 0 and self.gain.is_none and not self.orders_vote
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t extend --dry-run --json`."""
+        return {
+            "budget": self.budget,
+            "stages": self.stages,
+            "lost_stages": self.lost,
+            "gain": self.gain.to_json(),
+            "buys_nothing": self.buys_nothing,
+        }
+
+
+def extension_of(parts: Parts, snapshot: Snapshot, *, budget: int) -> Extension:
+    """What adding orders up to a budget would do.
+
+    Args:
+        parts: of the run.
+        snapshot: the ledger now.
+        budget: B.
+
+    Raises:
+        InputError: there are no such orders to add.
+        KeyDestroyedError: nothing can be trained any more.
+    """
+    recipe = parts.recipe
+    with after_refusal(NOTHING_CHANGED):
+        parts.check_trainable()
+        inventory, orders = parts.inventory(snapshot), parts.orders.proposed(recipe, budget=budget)
+    added = set(stages_of(orders)) - set(stages_of(inventory.orders))
+    return Extension(
+        budget=budget,
+        stages=len(added),
+        lost=len(inventory.missing()),
+        gain=gain(inventory.orders, orders, priors=[setting.prior for setting in recipe.settings()]),
+        orders_vote=recipe.prediction.ensemble == "sequences" or recipe.prediction.select == "validation",
+    )

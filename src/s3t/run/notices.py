@@ -1,0 +1,50 @@
+"""What is odd but not wrong in the records of a new run: told once, to who makes it, and kept nowhere.
+
+The counts follow from private records, so a file that held them would go on telling of a record that was deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+
+from s3t.recipe import Recipe
+from s3t.wording import counted
+
+
+def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...]:
+    """In a sentence each: rows that repeat another, or contradict one, and texts that are cut.
+
+    Args:
+        rows: the records, as ingested.
+        recipe: of the run.
+        model: the base model's folder, which has the tokenizer.
+    """
+    return (*_repeated(rows), *_cut(rows, recipe, model))
+
+
+def _repeated(rows: pa.Table) -> Iterator[str]:
+    features = [name for name in rows.column_names if name not in ("record", "subject", "label")]
+    different = rows.group_by([*features, "label"]).aggregate([([], "count_all")])
+    if repeated := rows.num_rows - different.num_rows:
+        yield (
+            f"{repeated:,} of {counted(rows.num_rows, 'record')} repeat the features and the label of another; a "
+            "request for one of them does not delete the others, unless they share its id or its subject"
+        )
+    if clashing := different.num_rows - different.group_by(features).aggregate([([], "count_all")]).num_rows:
+        yield f"{clashing:,} times the same features occur with different labels; look at how they were labelled"
+
+
+def _cut(rows: pa.Table, recipe: Recipe, model: Path) -> Iterator[str]:
+    if not recipe.task.is_text:
+        return
+    from s3t.models.encode import TextEncoder  # here: it imports torch, which opening a run does not need
+
+    most = recipe.text.max_length
+    if cut := TextEncoder(model, max_length=most).count_cut(rows):
+        yield (
+            f"{cut:,} of {counted(rows.num_rows, 'record')} have more than {most:,} tokens and are cut there; raise "
+            "text.max_length, as far as the model goes, if what is cut matters"
+        )

@@ -1,0 +1,73 @@
+"""A run's status, put together from its parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from s3t.disk import open_to
+from s3t.inventory import Inventory
+from s3t.recipe import Recipe
+from s3t.run.empty_slices import without_once_kept
+from s3t.run.latest import Latest
+from s3t.run.parts import Parts
+from s3t.run.results import Status
+from s3t.run.secret import weak_secret_warning
+from s3t.wording import counted
+
+READ_ONLY = (
+    "the run is on a file system that is mounted read-only: it answers, and changes nothing. A deletion elsewhere "
+    "does not wait for this process, though no answer leaves it that a deletion has overtaken"
+)
+
+
+def _open_folders(parts: Parts) -> Iterator[str]:
+    """A warning for the run's folder, where others than its owner may enter it, and one for the memory of deletions.
+
+    Whatever lies in a folder that nobody else may enter is closed to them, whatever its own permissions.
+    """
+    run, memory = parts.layout.root, parts.witness.path
+    if (readers := open_to(run)) is not None:
+        within = sorted(path for folder in (parts.layout.slices, parts.layout.artifacts) for path in folder.rglob("*"))
+        held = [path for path in within if path.is_file() and open_to(path) is not None]
+        also = f", and read {len(held)} of its files of records and artifacts" if held else ""
+        yield f"{readers} may enter {run}{also}; if that is not meant, run `chmod -R go-rwx {run}`"
+    for path in (memory.parent, memory):
+        if path.exists() and (readers := open_to(path)) is not None:
+            yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
+
+
+def status_of(parts: Parts, latest: Latest, inventory: Inventory, *, recipe: Recipe) -> Status:
+    """The status that an inventory makes.
+
+    Args:
+        parts: of the run.
+        latest: knows why a deletion is not erased yet.
+        inventory: what is alive.
+        recipe: with the budget that the run has now.
+    """
+    description = parts.description
+    present = (
+        weak_secret_warning(parts.secret),
+        *_open_folders(parts),
+        READ_ONLY if parts.ledger.read_only else None,
+        *(None if error is None else str(error) for error in (latest.elsewhere, latest.overdue)),
+    )
+    return Status(
+        inventory=inventory,
+        gaps=description.gaps,
+        warnings=(*without_once_kept(description.warnings), *(warning for warning in present if warning is not None)),
+        missing=len(inventory.missing()),
+        unfinished=parts.unfinished(),
+        ledger=parts.ledger.kind,
+        store=parts.store,
+        recipe=recipe,
+        labels=len(description.labels),
+    )
+
+
+def shape_of(parts: Parts) -> str:
+    """What a run is, in a line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
+    recipe, description = parts.recipe, parts.description
+    shape = f"{counted(len(description.orders), 'shard')}, {counted(len(description.orders[0][0]), 'slice')}"
+    head = counted(len(description.labels), "label") if description.labels else "regression"
+    return f"{recipe.method.described()}, {shape}, {head}, base model {recipe.base_model}"

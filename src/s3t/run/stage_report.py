@@ -1,0 +1,103 @@
+"""What one stage in training tells: records gone through, epochs, and its end."""
+
+from __future__ import annotations
+
+import time
+
+from s3t.ledger.presence import Work
+from s3t.progress import Progress
+from s3t.stages import Stage
+from s3t.store import Manifest
+from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, tell
+
+
+class StageReport:
+    """Told by the training of one stage, it tells the progress, and looks at every step for a deletion.
+
+    Args:
+        stage: which.
+        records: of an epoch, about.
+        epochs: of the stage.
+        progress: hears of it.
+        work: what a deletion may overtake.
+    """
+
+    def __init__(self, stage: Stage, *, records: int, epochs: int, progress: Progress, work: Work) -> None:
+        self._stage, self._epochs, self._progress, self._work = stage, epochs, progress, work
+        self._losses: list[float] = []
+        self._records = 0
+        self._began = self._epoch_began = time.monotonic()
+        progress.note(str(stage))
+        tell(progress, StageStart(stage=stage, records=records, epochs=epochs))
+
+    def on_step(self, records: int) -> None:
+        """A step is done.
+
+        Raises:
+            Overtaken: a deletion came between.
+        """
+        self._records += records
+        self._progress.advance(records)
+        self._work.check()
+
+    def on_epoch(self, loss: float) -> None:
+        """An epoch is over."""
+        now = time.monotonic()
+        self._losses.append(loss)
+        tell(
+            self._progress,
+            EpochEnd(
+                stage=self._stage,
+                epoch=len(self._losses),
+                epochs=self._epochs,
+                loss=loss,
+                records=self._records,
+                seconds=now - self._epoch_began,
+            ),
+        )
+        self._records, self._epoch_began = 0, now
+
+    def stored(self, manifest: Manifest) -> None:
+        """The stage is committed."""
+        end = StageEnd(
+            stage=self._stage,
+            losses=tuple(self._losses),
+            steps=manifest.steps,
+            seconds=time.monotonic() - self._began,
+            validation=manifest.validation,
+        )
+        tell(self._progress, end)
+
+
+class Summarised:
+    """Progress that keeps the end of every stage for the report, and hands everything on."""
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._ends: dict[Stage, StageEnd] = {}
+
+    def of(self, stages: tuple[Stage, ...]) -> tuple[StageEnd, ...]:
+        """How each of some trained stages ended, the last time."""
+        return tuple(self._ends[stage] for stage in stages)
+
+    def start(self, what: str, total: int) -> None:
+        """Hand on."""
+        self._progress.start(what, total)
+
+    def note(self, what: str) -> None:
+        """Hand on."""
+        self._progress.note(what)
+
+    def advance(self, count: int) -> None:
+        """Hand on."""
+        self._progress.advance(count)
+
+    def hear(self, event: Event) -> None:
+        """Keep the end of a stage, and hand on."""
+        if isinstance(event, StageEnd):
+            self._ends[event.stage] = event
+        tell(self._progress, event)
+
+    def finish(self) -> None:
+        """Hand on."""
+        self._progress.finish()

@@ -1,0 +1,86 @@
+"""What is told of training: values, for whoever shows, draws or logs them.
+
+A loss is a function of the records it was computed on, private ones: these values go to the caller, and no file of the
+run ever holds one (docs/guarantees.md).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias, runtime_checkable
+
+from s3t.progress import Progress
+
+if TYPE_CHECKING:  # a command's help is shown without what stages need
+    from s3t.stages import Stage
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingStart:
+    """Training begins."""
+
+    stages: int
+    """Missing now, and to be trained."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageStart:
+    """A stage begins."""
+
+    stage: Stage
+    records: int
+    """To go through in an epoch; where some are replayed, about as many."""
+    epochs: int
+    """0 for prototypes, which are not optimised."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochEnd:
+    """An epoch of a stage is over."""
+
+    stage: Stage
+    epoch: int
+    """Counted from 1."""
+    epochs: int
+    """Of the stage."""
+    loss: float
+    """As it was optimised: the mean over the epoch's records, each at the step that it was part of. Cross-entropy, or
+    the squared error of a regression."""
+    records: int
+    """Gone through in this epoch."""
+    seconds: float
+    """That the epoch took; the first one's include reading and encoding."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageEnd:
+    """A stage is trained and stored."""
+
+    stage: Stage
+    losses: tuple[float, ...]
+    """Of each epoch; none for prototypes, and where the prefix holds no record."""
+    steps: int
+    """Optimiser steps."""
+    seconds: float
+    """From its start until it was stored."""
+    validation: float | None
+    """How good the prefix is on the declared public records: its accuracy; a regression's error, below zero. None where
+    none are declared."""
+
+
+Event: TypeAlias = TrainingStart | StageStart | EpochEnd | StageEnd
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """What a `Progress` may be besides: it hears of every event in training."""
+
+    def hear(self, event: Event) -> None:
+        """Something has happened."""
+        ...
+
+
+def tell(progress: Progress, event: Event) -> None:
+    """Tell of an event, if there is an ear for it."""
+    if isinstance(progress, Observer):
+        progress.hear(event)

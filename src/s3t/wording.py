@@ -1,0 +1,36 @@
+"""Words that messages are put together from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+
+def counted(count: int, noun: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "record"), counted(1200, "record")
+    ('1 record', '1200 records')
+    """
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def closest(name: str, names: Iterable[str]) -> str | None:
+    """The name that is most like the one given; None where none is.
+
+    >>> closest("Epoch", ["epochs", "seed"]), closest("x", ["epochs"])
+    ('epochs', None)
+    """
+    by_folded = {known.lower(): known for known in names}
+    close = get_close_matches(name.lower(), by_folded, n=1)
+    return by_folded[close[0]] if close else None
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """A question for the end of a message, or nothing where no name is like the one given.
+
+    >>> did_you_mean("epoch", ["epochs", "seed"]), did_you_mean("x", ["epochs"])
+    ('; did you mean epochs?', '')
+    """
+    close = closest(name, names)
+    return "" if close is None else f"; did you mean {close}?"

@@ -1,0 +1,333 @@
+"""What must be done before what, so that a crash or a power cut between any two steps of a deletion loses nothing.
+
+`tests/faults` tries out such crashes by the thousand. These see each order by itself, in a moment: nothing is trained
+and no process is killed.
+"""
+
+import os
+import sqlite3
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+import s3t
+from s3t.deletion import erasure
+from s3t.deletion import witness as witness_module
+from s3t.deletion.request import Request
+from s3t.deletion.witness import Witness
+from s3t.ledger import Ledger
+from s3t.partition import Place
+from s3t.records import read_slice, slice_path
+from s3t.stages import Stage
+from s3t.store import LocalStore
+from tests import tiny
+from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
+
+STAGE, KEY = Stage(0, (0,)), "f" * 64
+
+
+def small(model, **changes):
+    return tiny.recipe(model, partition={"shards": 1, "slices": 2}, sequences={"budget": 1}) | changes
+
+
+@pytest.fixture
+def run(text_model, tmp_path):
+    """An untrained run of one shard and two slices."""
+    with s3t.Run.create(tmp_path / "run", recipe=small(text_model), data=tiny.text_table()) as run:
+        yield run
+
+
+@pytest.fixture
+def patient(text_model, tmp_path):
+    """The same, whose slices may wait an hour."""
+    recipe = small(text_model, deletion={"erase_within": 3600})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        yield run
+
+
+def records_of(run, index=0):
+    """Names of the records in a slice's file."""
+    return read_slice(run.path / "slices", Place(0, index), run._parts.secret).rows["record"].to_pylist()
+
+
+def store_a_stage(run, *, ledger=None):
+    """As if one had been trained on slice 0: nothing here reads what is in its files."""
+
+    def put():
+        path = run._store.path(0, KEY)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"trained")
+        path.with_suffix(".json").write_bytes(b"{}")
+
+    with (ledger or run._ledger).writing() as transaction:
+        assert transaction.commit_stage(STAGE, KEY, seen=transaction.snapshot().seen(STAGE), put=put)
+
+
+def killed_after_acceptance(run, *names):
+    """A process that accepts a deletion, and is gone."""
+    with s3t.Run.open(run.path) as other:
+        request = Request.of(other._parts.secret, records=names, subjects=(), key=None)
+        (accepted,) = other._deleter._acceptor.accept(list(request.batches(10)))
+    return accepted.generation
+
+
+def noted(run):
+    """The newest generation outside of the run."""
+    return Witness(run._parts.witness.path).newest()
+
+
+def state(run):
+    return run.log()[-1].state
+
+
+@contextmanager
+def failing(where, name, *, error=None):
+    def fail(*_args, **_named):
+        raise error or OSError(28, "No space left on device")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, fail)
+        yield
+
+
+@contextmanager
+def before(where, name, act):
+    """Do something before a function is called, the first time."""
+    function, done = getattr(where, name), []
+
+    def first(*args, **named):
+        if not done:
+            done.append(True)
+            act()
+        return function(*args, **named)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, first)
+        yield done
+
+
+@pytest.fixture
+def commits(run):
+    """Whether anything was committed since it was last asked: a number that SQLite changes then."""
+    with closing(sqlite3.connect(run.path / "ledger.sqlite")) as observer:
+        yield lambda: observer.execute("PRAGMA data_version").fetchone()[0]
+
+
+def test_a_deletion_that_returned_is_noted_outside_of_the_run(run):
+    name = records_of(run)[0]
+    run.delete(records=[name])
+    assert noted(run) == 1
+    assert run._parts.secret.token("ledger", "record", name) in Witness(run._parts.witness.path).tokens()
+
+
+def test_what_could_not_be_noted_is_noted_the_next_time(run):
+    with failing(witness_module, "append_durably"), pytest.raises(s3t.StorageError, match="out of use already"):
+        run.delete(records=records_of(run)[:1])
+    assert noted(run) == 0
+    run.erase()
+    assert (noted(run), state(run)) == (1, "erased")
+
+
+def test_what_a_killed_process_accepted_is_noted_before_its_bytes_go(run):
+    seen = []
+    killed_after_acceptance(run, records_of(run)[0])
+    with before(erasure, "write_slice", lambda: seen.append(noted(run))):
+        run.erase()
+    assert seen == [1]
+
+
+def test_what_a_killed_process_accepted_is_made_durable_before_anything_of_it_is_erased(run, commits):
+    """The next process reads it, and yet a power cut can take it; the artifact would be gone all the same."""
+    store_a_stage(run)
+    killed_after_acceptance(run, records_of(run)[0])
+    with run._ledger.writing() as transaction:
+        transaction.note_accepted()  # it came so far, and no more is to be written for it
+    then, seen = commits(), []
+    with before(LocalStore, "erase", lambda: seen.append(commits())):
+        run.erase()
+    assert seen
+    assert seen[0] != then
+
+
+def test_what_a_killed_process_accepted_is_made_durable_before_an_opening_notes_it(run, commits):
+    """Else the witness may know of a deletion that the ledger has lost: the run would be taken for a backup."""
+    killed_after_acceptance(run, records_of(run)[0])
+    then, seen = commits(), []
+    with before(witness_module, "append_durably", lambda: seen.append(commits())):
+        s3t.Run.open(run.path).close()
+    assert seen
+    assert seen[0] != then
+
+
+def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
+    """And a stage that the first one takes is not taken again by the second."""
+    store_a_stage(run)
+    one, other = records_of(run)[:2]
+    asked = [
+        Request.of(run._parts.secret, records=names, subjects=(), key=None) for names in ([one], [one, other], [one])
+    ]
+    batches = [batch for request in asked for batch in request.batches(10)]
+    results = run._deleter._acceptor.accept(batches)
+    assert [result.generation for result in results] == [1, 2, None]
+    assert [len(result.rows) for result in results] == [1, 1, 0]
+    assert [len(result.plan.tainted) for result in results] == [1, 0, 0]
+    assert [len(result.gone) for result in results] == [0, 1, 1]
+    assert run._ledger.snapshot().slices[Place(0, 0)].records == len(records_of(run)) - 2
+    run.erase()
+    assert [entry.records for entry in run.log()] == [0, 1, 1]
+
+
+def test_a_place_that_refused_was_not_gone_through(run):
+    with failing(erasure, "remove_core_dumps"):
+        with pytest.raises(s3t.StorageError, match="out of use already"):
+            run.delete(records=records_of(run)[:1])
+        assert state(run) == "effective"
+    gone_through = []
+    with before(erasure, "remove_core_dumps", lambda: gone_through.append(True)):
+        run.erase()
+    assert gone_through
+    assert state(run) == "erased"
+
+
+def test_a_deletion_that_comes_while_places_are_gone_through_has_a_walk_of_its_own(patient):
+    """Its slice may wait; memory, copies and dumps may not."""
+    first, second = records_of(patient)[:2]
+    with before(erasure, "remove_core_dumps", lambda: killed_after_acceptance(patient, second)):
+        patient.delete(records=[first])
+    with before(erasure, "remove_core_dumps", lambda: None) as walked:
+        s3t.Run.open(patient.path).close()
+    assert walked
+
+
+def test_a_stage_that_is_stored_just_before_a_sweep_stays(run):
+    """Who sweeps looks at the ledger while nobody can store anything, not before."""
+    with closing(run._ledger.again()) as other:
+        writing = Ledger.writing
+
+        def stored_first(self):
+            if self is run._ledger and STAGE not in other.snapshot().stages:
+                store_a_stage(run, ledger=other)
+            return writing(self)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Ledger, "writing", stored_first)
+            run._deleter.sweep()
+    assert run._store.present() == {(0, KEY)}
+
+
+def test_a_slice_that_another_process_is_to_rewrite_otherwise_keeps_its_file(run):
+    """This process slept, and lost the run's lock: what it would put in place is an older state."""
+    known, path = run._ledger.snapshot().slices[Place(0, 0)], slice_path(run.path / "slices", Place(0, 0))
+    name, content = records_of(run)[0], path.read_bytes()
+
+    def others():
+        with closing(run._ledger.again()) as other, other.writing() as transaction:
+            now = transaction.snapshot().slices[Place(0, 0)]
+            transaction.will_rewrite(Place(0, 0), known=now, now=known.digest, then="e" * 64)
+
+    with before(erasure, "write_slice", others), pytest.raises(s3t.StorageError, match="rewritten by another process"):
+        run.delete(records=[name])
+    assert path.read_bytes() == content
+
+
+def test_an_erasure_that_a_crash_cut_short_after_the_slice_goes_on(run):
+    """The slice's file is the new one; neither the folder's count nor the ledger knows yet."""
+    name = records_of(run)[0]
+    with failing(s3t.run.parts, "write_erasures"), pytest.raises(s3t.StorageError, match="out of use already"):
+        run.delete(records=[name])
+    assert name not in records_of(run)
+    with s3t.Run.open(run.path) as other:  # it is not taken for a backup, nor the file for another
+        assert state(other) == "erased"
+        assert other.audit().ok
+
+
+@pytest.mark.parametrize("how", ["erase", "reconcile"])
+def test_a_slice_that_was_renamed_before_a_crash_is_made_durable_before_it_counts(run, how):
+    """The next process finds it done; a power cut would bring the older file back."""
+    name, path = records_of(run)[0], slice_path(run.path / "slices", Place(0, 0))
+    older, sync = path.read_bytes(), s3t.disk.sync_folder
+    if how == "reconcile":
+        run.delete(records=[name])
+        path.write_bytes(older)  # of a backup
+
+    def crash(folder):
+        if folder == path.parent:
+            raise OSError(5, "as if the process was killed here")
+        sync(folder)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(s3t.disk, "sync_folder", crash)
+        with pytest.raises(s3t.StorageError, match="killed here"):
+            run.delete(records=[name]) if how == "erase" else s3t.Run.reconcile(run.path)
+    assert name not in records_of(run)
+    with disk_calls() as calls:
+        run.erase() if how == "erase" else s3t.Run.reconcile(run.path)
+    assert path.parent in [call.path for call in calls if call.what == "fsync"]
+    assert state(run) == "erased"
+
+
+def test_what_init_made_is_on_the_disk_when_it_returns(text_model, tmp_path):
+    with disk_calls() as calls:
+        s3t.Run.create(tmp_path / "folder" / "run", recipe=small(text_model), data=tiny.text_table()).close()
+    assert lost_by_a_power_cut(calls) == []
+
+
+def test_what_a_deletion_did_is_on_the_disk_when_it_returns(run, state):
+    """Slices, artifacts, the folder's count and the witness, whose folder is made with it."""
+    os.environ["S3T_STATE"] = str(state / "further" / "down")
+    store_a_stage(run)
+    name = records_of(run)[0]
+    with s3t.Run.open(run.path) as other, disk_calls() as calls:
+        other.delete(records=[name])
+    done = {call.path.suffix or call.path.name for call in calls if call.what in ("rename", "unlink", "write")}
+    assert done >= {".parquet", "erasures", ".safetensors", ".json", ".deletions"}
+    assert lost_by_a_power_cut(calls) == []
+
+
+def test_after_a_failed_fsync_a_process_does_nothing_more(run):
+    """The second may succeed although what the first had to write is lost."""
+    sync = os.fsync
+
+    def fail(descriptor):
+        if "slices" in Path(f"/proc/self/fd/{descriptor}").readlink().parts:
+            raise OSError(5, "Input/output error")
+        sync(descriptor)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(s3t.FsyncError, match="could not confirm"):
+            run.delete(records=records_of(run)[:1])
+    for use in (run.status, run.erase, lambda: s3t.Run.open(run.path)):
+        with pytest.raises(s3t.FsyncError):
+            use()
+
+
+def test_an_opened_ledger_has_a_log_whose_name_is_on_the_disk(run):
+    with disk_calls() as calls, closing(Ledger.open(run.path / "ledger.sqlite")):
+        pass
+    assert run.path in [call.path for call in calls if call.what == "fsync"]
+
+
+def test_a_destroyed_secret_was_overwritten_on_the_disk_before_its_name_went(run, tmp_path):
+    secret, kept = run.path / "secret", tmp_path / "the same bytes on the disk"
+    os.link(secret, kept)
+    size = secret.stat().st_size
+    with disk_calls() as calls:
+        run.destroy_key()
+    assert kept.read_bytes() == b"\0" * size
+    about = [call.what for call in calls if call.path == secret]
+    assert about == ["fsync", "unlink"]
+    assert lost_by_a_power_cut(calls) == []
+
+
+def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
+    """The manifest last: without one, half an artifact is not there."""
+    from s3t.store import Manifest
+
+    fields = {"key": KEY, "shard": 0, "prefix": (0,), "slice_digests": ("d",), "base_digest": "b", "seed": 0}
+    manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parent=None)
+    with disk_calls() as calls:
+        LocalStore(tmp_path / "artifacts", tmp=tmp_path / "tmp").put(0, KEY, b"trained", manifest)
+    assert [call.path.suffix for call in calls if call.what == "rename"] == [".safetensors", ".json"]
+    assert lost_by_a_power_cut(calls) == []

@@ -1,0 +1,158 @@
+"""A row that changed outside of s3t is refused where it is read, whichever of its values changed."""
+
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+from sqlalchemy import LargeBinary, String, select, update
+
+from s3t.errors import IntegrityError
+from s3t.ledger import Copy, Ledger, schema
+from s3t.ledger.rows import CHECKED
+from tests.ledger.world import KEY, PERSON, PLACES, accept, open_ledger, taking, token, will_rewrite
+
+NOTES = ("changes", "confirmed", "walked", "sealed")
+UNCHECKED = {"sessions", "claims"}
+"""Who has the run open, and who trains what: nothing that is deleted or answered rests on them."""
+
+READS = {
+    "generations": lambda transaction: transaction.log(),
+    "requests": lambda transaction: transaction.request(b"r" * 32),
+    "slices": lambda transaction: transaction.snapshot(),
+    "records": lambda transaction: [transaction.records_in(place) for place in PLACES],
+    "deleted": lambda transaction: transaction.deleted_since(0),
+    "erasing_records": lambda transaction: transaction.to_erase(),
+    "erasing_artifacts": lambda transaction: transaction.to_erase(),
+    "stages": lambda transaction: transaction.snapshot(),
+    "copies": lambda transaction: transaction.copies(),
+    "notes": lambda transaction: [
+        transaction._rows.note(name) for name in ("changes", "confirmed", "walked", "sealed")
+    ],
+}
+
+
+@pytest.fixture
+def full(ledger):
+    """A ledger with a row in every table."""
+    with ledger.writing() as transaction:
+        transaction.accept([taking(1, 5, request=b"r" * 32)])
+        transaction.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
+        transaction.touch()
+        transaction.have_walked(0)
+        will_rewrite(transaction, PLACES[0], "2" * 64)
+        transaction._rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
+    return ledger
+
+
+def test_every_table_that_decides_something_is_checked():
+    assert {table.name for table in CHECKED} == {table.name for table in schema.metadata.sorted_tables} - UNCHECKED
+    assert READS.keys() == {table.name for table in CHECKED}
+    for table in CHECKED:
+        assert list(table.c)[-1].name == "mac"
+
+
+@pytest.mark.parametrize("table", CHECKED, ids=lambda table: table.name)
+def test_a_row_with_another_value_is_refused_where_it_is_read(full, table):
+    with full.reading() as transaction:
+        READS[table.name](transaction)
+        row = transaction._connection.execute(select(table)).all()[-1]
+    for column in table.c:
+        if (table.name, column.name) in NOT_FOUND:
+            continue
+        with (
+            changed(full, table, row, {column.name: another(column, row._mapping[column.name])}) as transaction,
+            pytest.raises(IntegrityError, match=rf"table `{table.name}` changed outside of s3t.*reconcile"),
+        ):
+            READS[table.name](transaction)
+
+
+NOT_FOUND = {
+    *(("slices", name) for name in ("shard", "slice")),  # records name it, which the database sees to
+    *(("records", name) for name in ("shard", "slice")),
+    ("notes", "name"),  # it is not read then, as if it had never been written; the audit finds it
+    ("requests", "key"),
+}
+
+
+@contextmanager
+def changed(ledger, table, row, values):
+    """A transaction that sees a row with other values; it is undone."""
+    its = [table.c[key.name] == row._mapping[key.name] for key in table.primary_key]
+    with suppress(_UndoneError), ledger.writing() as transaction:
+        transaction._known = None
+        transaction._connection.execute(update(table).where(*its).values(**values))
+        yield transaction
+        raise _UndoneError
+
+
+class _UndoneError(Exception):
+    pass
+
+
+def another(column, value):
+    """Another value of a column."""
+    if value is None:
+        return b"x" if isinstance(column.type, LargeBinary) else "x" if isinstance(column.type, String) else 1
+    if isinstance(value, bytes):
+        return value[:-1] + bytes([value[-1] ^ 1])
+    if isinstance(value, str):
+        return value[:-1] + chr(ord(value[-1]) ^ 1)
+    return 1 - value if column.name == "slice" else value + 1
+
+
+@pytest.mark.parametrize("column", ["token", "subject"])
+def test_a_flipped_bit_in_the_token_of_a_record_or_of_its_subject_is_refused_by_the_request(ledger, column):
+    table = schema.records
+    asked = {"records": {token(1)}, "subjects": ()} if column == "subject" else {"records": (), "subjects": {PERSON}}
+    with ledger.reading() as transaction:
+        row = transaction._rows.read(table, table.c.token == token(1))[0]
+    with (
+        changed(ledger, table, row, {column: another(table.c[column], row._mapping[column])}) as transaction,
+        pytest.raises(IntegrityError, match="`records`"),
+    ):
+        transaction.locate(**asked)
+
+
+def test_what_is_written_without_the_key_is_refused_unless_the_secret_was_destroyed(ledger, address):
+    keyless = Ledger.open(address)
+    accept(keyless, taking(3))
+    with pytest.raises(IntegrityError, match="changed outside of s3t"):
+        ledger.snapshot()
+    with keyless.writing() as transaction:
+        transaction.note_key_destroyed()
+    assert ledger.snapshot().generation == 1
+    keyless.close()
+
+
+def test_a_ledger_of_before_there_were_checks_gets_them_when_it_is_opened_with_the_key(ledger, address):
+    with ledger.writing() as transaction:
+        for table in CHECKED:
+            transaction._connection.execute(update(table).values(mac=None))
+        transaction._connection.execute(schema.notes.delete().where(schema.notes.c.name == "sealed"))
+    again = open_ledger(address)
+    assert again.snapshot().generation == 0
+    with again.reading() as transaction:
+        assert all(len(row.mac) == 16 for table in CHECKED for row in transaction._rows.read(table))
+    with again.writing() as transaction:
+        transaction._connection.execute(update(schema.slices).values(records=99))
+    again.check_rows(KEY)  # they have theirs: it is not given anew
+    with pytest.raises(IntegrityError, match="`slices`"):
+        again.snapshot(anew=True)
+    again.close()
+
+
+def test_copies_are_checked_too(address):
+    ledger = Ledger.create(
+        address, slices={}, records=(), copies=[Copy(path=Path("/a"), cache=Path("/"), host="here")], key=KEY
+    )
+    with ledger.writing() as transaction:
+        transaction._connection.execute(update(schema.copies).values(host="there"))
+        with pytest.raises(IntegrityError, match="`copies`"):
+            transaction.copies()
+    ledger.close()
+
+
+def test_another_key_makes_other_checks(ledger):
+    ledger.check_rows(b"another")
+    with pytest.raises(IntegrityError):
+        ledger.snapshot(anew=True)

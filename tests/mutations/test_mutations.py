@@ -1,0 +1,56 @@
+"""The list of mistakes stays true as the code moves; the campaign itself is slow."""
+
+import ast
+import os
+from functools import cache
+
+import pytest
+
+from tests.mutations.campaign import sound, try_out
+from tests.mutations.catalogue import ROOT, SOURCE, mutations
+
+MUTATIONS = mutations()
+
+
+def test_every_mistake_can_be_planted_where_it_is_said_to_be():
+    problems = []
+    for mutation in MUTATIONS.values():
+        content = (ROOT / SOURCE / mutation.file).read_text()
+        try:
+            planted = mutation.planted(content)
+            ast.parse(planted)
+        except (ValueError, SyntaxError) as error:
+            problems.append(f"{mutation.name} ({mutation.room}.toml): {error}")
+        else:
+            assert planted != content, mutation.name
+    assert problems == []
+
+
+@cache
+def functions(path):
+    return {node.name for node in ast.walk(ast.parse((ROOT / path).read_text())) if isinstance(node, ast.FunctionDef)}
+
+
+def test_every_mistake_names_tests_that_there_are():
+    named = [(name, test) for name, mutation in MUTATIONS.items() for test in mutation.tests]
+    assert {name for name, _ in named} == MUTATIONS.keys()
+    assert [(name, test) for name, test in named if test.split("::")[1] not in functions(test.split("::")[0])] == []
+
+
+def test_a_mistake_whose_place_has_changed_is_named():
+    mutation = next(iter(MUTATIONS.values()))
+    with pytest.raises(ValueError, match=f"{mutation.name}: its old text occurs 0 times"):
+        mutation.planted("something else")
+
+
+@pytest.mark.slow
+def test_every_mistake_is_caught_by_its_tests():
+    """Half an hour on two cores. `S3T_MUTATIONS=a,b` plants some alone."""
+    chosen = [MUTATIONS[name] for name in os.environ.get("S3T_MUTATIONS", ",".join(MUTATIONS)).split(",")]
+    output = sound(chosen)
+    assert output is None, output
+    results = []
+    for mutation in chosen:
+        results.append(try_out(mutation))
+        print(results[-1], flush=True)
+    assert [str(result) for result in results if result.verdict != "caught"] == []

@@ -1,0 +1,180 @@
+"""Numbers of a recipe and of commands that nobody means: refused with a sentence, wherever they are given."""
+
+import copy
+import json
+import math
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Union, get_args, get_origin
+
+import pytest
+import yaml
+
+import s3t
+from s3t.recipe import Recipe, recipe_from
+from s3t.recipe.bounds import MOST, bound_problems
+from s3t.recipe.numbers import only_numbers
+from s3t.recipe.parts import Part
+from tests import tiny
+from tests.cli.typed import problems, program
+from tests.recipe.test_recipe import content, problems_of
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def number_fields(model, above=()):
+    """Every field that holds numbers, with its path."""
+    for name, field in model.model_fields.items():
+        path = (*above, name)
+        if only_numbers(field.annotation) and not parts_in(field.annotation):
+            yield ".".join(path), field
+        for part in parts_in(field.annotation):
+            yield from number_fields(part, path)
+
+
+def parts_in(annotation):
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType, Annotated) else (annotation,)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Part)]
+
+
+FIELDS = dict(number_fields(Recipe))
+TYPED = {"deletion.repair.below_depth": "deletion.repair.below-depth"}
+
+
+def with_field(field, value):
+    """A recipe's content with one field set."""
+    changed = copy.deepcopy(content())
+    *above, name = TYPED.get(field, field).split(".")
+    inner = changed
+    for part in above:
+        inner = inner.setdefault(part, {})
+    inner[name] = [value] if field in ("image.mean", "image.std", "sequences.horizon") else value
+    return changed
+
+
+def test_the_fields_of_numbers_are_found():
+    assert {"training.epochs", "image.std", "deletion.repair.below_depth", "training.threads"} <= FIELDS.keys()
+    assert len(FIELDS) >= 30
+    assert MOST.keys() <= FIELDS.keys()
+
+
+@pytest.mark.parametrize("field", FIELDS)
+@pytest.mark.parametrize("value", [True, False, math.inf, -math.inf, math.nan, "inf", 1e308, 10**400])
+def test_what_is_no_sensible_number_is_refused_wherever_it_stands(field, value):
+    try:
+        problems = bound_problems(recipe_from(with_field(field, value)))
+    except s3t.RecipeError as error:
+        problems = list(error.problems)
+    assert problems
+    assert any(
+        problem.startswith((field.removesuffix(".below_depth"), "sequences", "partition")) for problem in problems
+    )
+
+
+@pytest.mark.parametrize("field", MOST)
+def test_a_number_at_its_bound_is_taken_and_one_above_is_named_with_it(field):
+    most = MOST[field]
+    told = f"{TYPED.get(field, field)}: at most {most:,}; lower it"
+    assert bound_problems(recipe_from(with_field(field, most))) == []
+    assert bound_problems(recipe_from(with_field(field, most + 1))) == [told]
+
+
+def test_orders_that_are_too_many_in_all_are_refused():
+    large = content(partition={"shards": 100_000, "slices": 100}, sequences={"budget": 3})
+    (problem,) = bound_problems(recipe_from(large))
+    assert problem.startswith("partition: 100,000 shards of 100 slices in 3 orders are more than 20,000,000 numbers")
+
+
+def test_docs_tell_every_bound():
+    text = (ROOT / "docs" / "recipe.md").read_text()
+    for field, most in MOST.items():
+        name = TYPED.get(field, field).rpartition(".")[2]
+        told = "1PiB" if most == 2**50 else f"{most:,}"
+        assert any(name in line and told in line for line in text.splitlines()), field
+
+
+def test_labels_that_no_record_can_have_and_a_division_by_nothing_are_refused():
+    assert bound_problems(recipe_from(content(labels=["a", " "])))[0].startswith("labels: one is empty or blank")
+    assert bound_problems(recipe_from(content(image={"std": [0.0]})))[0].startswith("image.std: ")
+    assert problems_of(image={"std": [math.nan]})
+
+
+def test_a_recipe_beyond_the_bounds_makes_no_run_and_its_model_is_not_tried(tmp_path):
+    recipe = tiny.recipe(tmp_path / "no-model", adapter={"rank": 10**12}, training={"epochs": 10**12}, labels=["", "a"])
+    with pytest.raises(s3t.RecipeError) as caught:
+        s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(2).assign(label="a"))
+    assert [problem.partition(":")[0] for problem in caught.value.problems] == [
+        "adapter.rank", "training.epochs", "labels",
+    ]  # fmt: skip
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_an_earlier_version_beyond_a_bound_opens(tmp_path, text_model):
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    path = tmp_path / "run" / "recipe.yaml"
+    kept = yaml.safe_load(path.read_text())
+    kept["training"]["batch_size"] = 10**18
+    path.write_text(yaml.safe_dump(kept))
+    description = tmp_path / "run" / "run.json"
+    described = json.loads(description.read_text()) | {"format": 4}
+    del described["check"], described["recipe_check"]
+    description.write_text(json.dumps(described))
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert run.recipe.training.batch_size == 10**18
+
+
+PLAN = ("plan", "--budget", 12, "--max-shards", 2, "--max-slices", 2, "--deletions-per-month", 5)
+SIMULATE = ("simulate", "--shards", 2, "--slices", 4, "--budget", 2, "--trials", 10)
+SEQUENCES = ("sequences", "--slices", 4, "--budget", 2)
+COMMANDS = [
+    (*PLAN, "--deletions-per-month", "inf"),
+    (*PLAN, "--months", "1e308"),
+    (*PLAN, "--share", "nan"),
+    (*PLAN, "--budget", "1e308"),
+    (*PLAN, "--layers", 10**12),
+    (*PLAN, "--training-hours", "1e308"),
+    (*PLAN, "--stage-megabytes", "inf"),
+    (*PLAN, "--seed", 10**30),
+    (*SIMULATE, "--shards", 10**9),
+    (*SIMULATE, "--slices", 10**9),
+    (*SIMULATE, "--budget", 10**12),
+    (*SIMULATE, "--trials", 10**12),
+    (*SIMULATE, "--deletions", 10**14),
+    (*SIMULATE, "--repair-below", 1, "--over", 10**12),
+    (*SIMULATE, "--seed", 10**30),
+    (*SEQUENCES, "--slices", 10**9),
+    (*SEQUENCES, "--slices", 20, "--budget", 10**18),
+    (*SEQUENCES, "--horizon", "inf"),
+    (*SEQUENCES, "--horizon", "1e300"),
+    (*SEQUENCES, "--values", "1,2,3,inf"),
+    (*SEQUENCES, "--prior", "inf,0,0,0"),
+    (*SEQUENCES, "--deletions", 10**18),
+    (*SEQUENCES, "--seed", -1),
+]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command[0]} {command[-2]} {command[-1]}")
+def test_a_command_refuses_numbers_that_nobody_means(command):
+    assert problems(*command)
+
+
+@pytest.mark.parametrize("option", [("--trials", 10**9), ("--seed", -1), ("--seed", 2**32)])
+def test_tune_refuses_them_as_options(option):
+    ended = program("tune", "recipe.yaml", "--space", "s", "--data", "d", "--validation", "v", "--study", "f", *option)
+    assert ended.status == 2
+    assert "than or equal to" in ended.stderr
+
+
+def test_a_number_of_workers_of_5000_digits_is_refused(tmp_path, text_model):
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    for workers in ("9" * 5000, 10**9):
+        (problem,) = problems("train", tmp_path / "run", "--workers", workers)
+        assert "neither a whole number from 1 to 10,000 nor auto" in problem
+
+
+@pytest.mark.parametrize("budget", [10**9, 10**40])
+def test_more_orders_than_can_be_written_are_refused(tmp_path, text_model, budget):
+    recipe = tiny.recipe(tiny.make_text_model(tmp_path / "model", layers=20), partition={"slices": 20})
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    (problem,) = problems("extend", tmp_path / "run", "--budget", budget)
+    assert "lower the budget" in problem

@@ -1,0 +1,63 @@
+"""run.json and recipe.yaml are believed only as they were written."""
+
+import json
+
+import pytest
+import yaml
+
+import s3t
+from tests import tiny
+
+
+@pytest.fixture
+def run(text_model, tmp_path):
+    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
+    return tmp_path / "run"
+
+
+def refused(run):
+    with pytest.raises(s3t.IntegrityError) as caught:
+        s3t.Run.open(run)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [('"a"', '"c"'), ('"version": "', '"version": "9'), ('"format": 5', '"format": 4')]
+)
+def test_a_run_json_that_changed_is_refused(run, old, new):
+    path = run / "run.json"
+    content = path.read_text()
+    assert old in content
+    path.write_text(content.replace(old, new, 1))
+    assert "run.json" in refused(run)
+    path.write_text(content)
+    s3t.Run.open(run).close()
+
+
+def test_a_recipe_that_changed_is_refused_but_for_the_caches_sizes(run):
+    path = run / "recipe.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    recipe["training"]["cache_memory"] = "1 GiB"
+    path.write_text(yaml.safe_dump(recipe))
+    s3t.Run.open(run).close()
+    recipe["prediction"]["batch_size"] += 1
+    path.write_text(yaml.safe_dump(recipe))
+    assert "recipe.yaml changed since the run was made" in refused(run)
+
+
+def test_without_the_secret_nothing_can_be_checked_and_the_run_answers_on(run):
+    with s3t.Run.open(run) as opened:
+        opened.destroy_key()
+    recipe = yaml.safe_load((run / "recipe.yaml").read_text())
+    recipe["prediction"]["batch_size"] += 1
+    (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    s3t.Run.open(run).close()
+
+
+def test_orders_that_are_added_are_checked_too(run):
+    with s3t.Run.open(run) as opened:
+        opened.extend(budget=4)
+    described = json.loads((run / "run.json").read_text())
+    described["orders"][0][-1] = described["orders"][0][-1][::-1]
+    (run / "run.json").write_text(json.dumps(described))
+    assert "its check fails" in refused(run)

@@ -1,0 +1,45 @@
+"""A warning where stages take few optimiser steps for their labels."""
+
+import pytest
+
+import s3t
+from tests import tiny
+from tests.cli.typed import invoke
+
+
+@pytest.fixture
+def made(text_model, tmp_path):
+    """A function that makes a run of two slices with 12 records each, more or less, and tells its advice."""
+
+    def make(name="run", **changes):
+        partition = {"shards": 1, "slices": 2, "salt": "as even as can be"}
+        recipe = tiny.recipe(text_model, sequences={"budget": 1}, **changes) | {"partition": partition}
+        with s3t.Run.create(tmp_path / name, recipe=recipe, data=tiny.text_table()) as run:
+            return run.status()
+
+    return make
+
+
+def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named(made, tmp_path):
+    status = made(training={"epochs": 4, "batch_size": 8})
+    (first,) = [count for place, count in status.inventory.records.items() if place.slice == 0]
+    (advice,) = status.advice
+    assert advice.startswith("2 of 2 stages take fewer than 30 optimiser steps for 3 labels (stage (0) of shard 0: ")
+    assert f": {4 * -(-first // 8)})" in advice
+    assert status.to_json()["warnings"] == [advice]
+    assert status.warnings == ()
+    assert "optimiser" not in (tmp_path / "run" / "run.json").read_text()  # it follows from numbers of records
+    assert f"warning: {advice}" in invoke("status", tmp_path / "run").stdout
+
+
+def test_enough_steps_are_not_warned_of_and_only_short_stages_are(made):
+    assert made("enough", training={"epochs": 30, "batch_size": 8}).advice == ()
+    (advice,) = made("some", training={"epochs": 12, "batch_size": 8}).advice
+    assert advice.startswith("1 of 2 stages take")
+
+
+def test_a_regression_has_no_labels_to_be_warned_of(made, text_model, tmp_path):
+    table = tiny.text_table().assign(label=1.5)
+    recipe = tiny.recipe(text_model) | {"task": "text-regression", "labels": None}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        assert run.status().advice == ()

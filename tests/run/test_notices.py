@@ -1,0 +1,99 @@
+"""What is odd in the records is told when a run is made, and kept nowhere; empty slices are one line."""
+
+import json
+
+import pytest
+import yaml
+
+import s3t
+from tests import tiny
+from tests.cli.typed import invoke
+
+
+@pytest.fixture
+def odd(tmp_path, text_model):
+    """The arguments of an init of 60 records in 50 shards: 6 repeat another, 3 clash with one, 5 are too long."""
+    table = tiny.text_table(60, subjects=20)
+    table.loc[:59, "text"] = [f"w{number % 40} w{number // 40}" for number in range(60)]
+    for row in range(6):
+        table.loc[row + 20, ["text", "label"]] = list(table.loc[row, ["text", "label"]])
+    for row in range(6, 9):
+        table.loc[row + 20, "text"] = table.loc[row, "text"]
+        table.loc[row + 20, "label"] = "c"
+    for row in range(50, 55):
+        table.loc[row, "text"] = " ".join(["w1"] * (19 + row))
+    columns = {"subject": "person"}
+    recipe = tiny.recipe(text_model, partition={"shards": 50}, sequences={"budget": 1}, columns=columns)
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    table.to_csv(tmp_path / "records.csv", index=False)
+    return tmp_path / "run", "--data", tmp_path / "records.csv", "--recipe", tmp_path / "recipe.yaml"
+
+
+def test_init_tells_repeated_clashing_and_cut_records_and_empty_slices_in_a_line_each(odd):
+    done = invoke("init", *odd, "--json")
+    assert done.exit_code == 0, done.stderr
+    document = json.loads(done.stdout)
+    repeated, clashing, cut = document["notices"]
+    assert repeated.startswith("6 of 60 records repeat the features and the label of another")
+    assert clashing.startswith("3 times the same features occur with different labels")
+    assert cut.startswith("5 of 60 records have more than 20 tokens and are cut there; raise text.max_length")
+    (empty,) = [warning for warning in document["warnings"] if "hold no record" in warning]
+    held = sum(count == 0 for shard in document["shards"] for count in shard["slices"])
+    assert empty.startswith(f"{held} of 150 slices hold no record: use fewer shards or slices, or more records")
+    assert "notices" not in json.loads(invoke("status", odd[0], "--json").stdout)
+
+
+def test_init_prints_them_for_people(odd):
+    lines = invoke("init", *odd).stdout.splitlines()
+    assert sum(line.startswith("note: ") for line in lines) == 3
+    assert sum("hold no record" in line for line in lines) == 1
+
+
+def test_no_file_of_the_run_holds_the_counts_nor_does_any_after_a_deletion(odd):
+    with s3t.Run.create(odd[0], recipe=odd[4], data=odd[2]) as run:
+        assert len(run.notices) == 3
+        empty = run.status().advice[0]
+        assert json.loads((odd[0] / "run.json").read_text())["warnings"] == []
+        run.delete(subjects=["p0"])
+        assert run.status().advice[0].split()[0] > empty.split()[0]
+        told = [sentence.split(";")[0].encode() for sentence in (*run.notices, empty, run.status().advice[0])]
+        for name, content in tiny.all_files(odd[0]).items():
+            assert not any(words in content or b"hold no record" in content for words in told), name
+    with s3t.Run.open(odd[0]) as opened:
+        assert opened.notices == ()
+
+
+def test_records_in_which_nothing_is_odd_are_not_remarked_upon(tmp_path, text_model, image_model):
+    for kind, table, model in (
+        ("text", tiny.text_table(), text_model),
+        ("image", tiny.image_table(), image_model),
+    ):
+        recipe = tiny.recipe(model, kind=kind)
+        with s3t.Run.create(tmp_path / kind, recipe=recipe, data=table.drop_duplicates(kind)) as run:
+            assert run.notices == ()
+
+
+def test_images_and_pairs_are_compared_and_counted_whole(tmp_path, text_model, image_model):
+    images = tiny.image_table()
+    images.loc[5, ["image", "label"]] = list(images.loc[4, ["image", "label"]])
+    with s3t.Run.create(tmp_path / "images", recipe=tiny.recipe(image_model, kind="image"), data=images) as run:
+        assert [notice.partition(" ")[0] for notice in run.notices] == ["1"]
+    pairs = tiny.text_table().assign(other=lambda table: [f"w{number}" for number in range(len(table))])
+    pairs["text"], pairs.loc[3, "other"] = "w1", " ".join(["w2"] * 17)  # three special tokens: 21 of 20
+    columns = {"id": "id", "text": "text", "text_pair": "other", "label": "label"}
+    with s3t.Run.create(tmp_path / "pairs", recipe=tiny.recipe(text_model, columns=columns), data=pairs) as run:
+        (cut,) = run.notices
+    assert cut.startswith("1 of 24 records have more than 20 tokens")
+
+
+def test_what_an_earlier_version_kept_of_single_slices_is_not_told_any_more(tmp_path, text_model):
+    path = tmp_path / "run"
+    with s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table(4)):
+        pass
+    described = json.loads((path / "run.json").read_text())
+    del described["check"], described["recipe_check"]
+    described |= {"format": 4, "warnings": ["slice 1 of shard 0 holds no record", "another"]}
+    (path / "run.json").write_text(json.dumps(described))
+    with s3t.Run.open(path) as run:
+        assert run.status().warnings == ("another",)
+        assert "of 6 slices hold no record" in run.status().advice[0]

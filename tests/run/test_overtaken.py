@@ -1,0 +1,287 @@
+"""What a deletion overtakes: an answer is made again, a stage is thrown away, nothing of the record stays in memory.
+
+Each race is made at the very moment that matters, and nobody looks at the ledger of himself: in the tests of another
+process (`test_races.py`, `test_sleepers.py`) the thread that looks several times a second may hide what is missing.
+"""
+
+import gc
+import threading
+import time
+import weakref
+
+import pytest
+
+import s3t
+from s3t.ledger import Session
+from s3t.partition import Place
+from s3t.progress import Silent
+from s3t.records import read_slice, slice_path
+from s3t.run.workshop import Workshop
+from s3t.stages import Stage
+from tests import tiny
+
+SECONDS = 30.0
+"""For what takes a tenth of one."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state(state_of_all, tmp_path_factory):
+    """Of all tests here: they share a run."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("state")
+        patch.setenv("S3T_STATE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def path(text_model, state, tmp_path_factory):
+    """A run of one shard, two slices and two orders. Each test takes records of it and leaves it sound."""
+    recipe = tiny.recipe(
+        text_model,
+        partition={"shards": 1, "slices": 2},
+        sequences={"budget": 2},
+        training={"epochs": 1, "batch_size": 8},
+        prediction={"batch_size": 4},
+    )
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table(60)) as run:
+        run.train()
+    return folder
+
+
+@pytest.fixture
+def run(path, monkeypatch):
+    """Its thread looks at the ledger an hour later."""
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+    with s3t.Run.open(path) as run:
+        yield run
+
+
+@pytest.fixture
+def other(path):
+    """The run as another process has it open, which waits for nobody."""
+    with s3t.Run.open(path) as other:
+        other._deleter._patience = 0.0
+        yield other
+        other.erase()
+        assert other.repair().status.missing == 0
+        assert other.audit().ok
+
+
+def record_of(run, index):
+    """A record of a slice."""
+    return read_slice(run.path / "slices", Place(0, index), run._parts.secret).rows["record"].to_pylist()[0]
+
+
+def state_of(run):
+    return run.log()[-1].state
+
+
+class Once(Silent):
+    """Progress that does something at the first batch, and notes what is heard of."""
+
+    def __init__(self, act):
+        self.act = act
+        self.heard = []
+
+    def start(self, task, total):
+        self.heard.append("start")
+
+    def advance(self, amount):
+        first = "batch" not in self.heard
+        self.heard.append("batch")
+        if first:
+            self.act()
+
+
+def at_the_end_of(function, act):
+    """A function, and what else happens just before its first result is used."""
+    done = []
+
+    def and_then(*args, **named):
+        found = function(*args, **named)
+        if not done:
+            done.append(found)
+            act()
+        return found
+
+    return and_then
+
+
+@pytest.mark.parametrize("meanwhile", ["deleted", "deleted and trained again"])
+def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(run, other, meanwhile, monkeypatch):
+    """Trained again, the stages have the names of those that answered, and saw other records."""
+    record = record_of(run, 0)
+
+    def overtake():
+        other.delete(records=[record])
+        if meanwhile != "deleted":
+            other.repair()
+
+    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(s3t.run.answering.predict, overtake))
+    before = run.status().generation
+    answer = run.predict(["w1 w30"])
+    assert answer.generation == before + 1
+    assert {member.key for member in answer.members} <= set(other._ledger.snapshot().stages.values())
+
+
+@pytest.mark.parametrize("what", ["predict", "evaluate"])
+def test_an_answer_under_way_stops_at_its_next_batch(run, other, what):
+    """Else a deletion would be effective only when all inputs are through."""
+    record = record_of(run, 0)
+
+    def overtake():
+        other.delete(records=[record])
+        run._presence.look()
+
+    progress = Once(overtake)
+    getattr(run, what)(tiny.text_table(), progress=progress)
+    assert progress.heard[:3] == ["start", "batch", "start"]
+    assert progress.heard.count("batch") > 3
+
+
+def missing_stage(run, other):
+    """A record of slice 0 is deleted: what stands on that slice is to be trained again."""
+    other.delete(records=[record_of(run, 0)])
+    return record_of(run, 0)
+
+
+def test_a_stage_whose_slice_lost_a_record_before_it_was_stored_is_thrown_away(run, other, monkeypatch):
+    """The deletion is erased already: all that tells is what the slice was before training began."""
+    record = missing_stage(run, other)
+    erased = at_the_end_of(Workshop.train, lambda: other.delete(records=[record]))
+    monkeypatch.setattr(Workshop, "train", lambda self, *args, **named: erased(self, *args, **named))
+    report = run.train()
+    assert report.discarded == 1
+    assert run.audit().mismatches == ()
+
+
+def test_a_deletion_is_not_effective_while_a_stage_trains_on_the_record(run, other):
+    """Also where the stage has no parent that the deletion could take."""
+    record, begun, go_on, reports = missing_stage(run, other), threading.Event(), threading.Event(), []
+
+    def wait():
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    training = threading.Thread(target=lambda: reports.append(run.train(progress=Once(wait))))
+    training.start()
+    try:
+        assert begun.wait(SECONDS)
+        other.delete(records=[record])
+        run._presence.look()
+        assert state_of(other) == "accepted"
+    finally:
+        go_on.set()
+        training.join()
+    assert reports[0].discarded >= 1
+    assert state_of(other) == "erased"
+
+
+def test_a_stage_that_another_took_over_is_not_stored(run, other, monkeypatch):
+    """This process slept for longer than a lease."""
+    missing_stage(run, other)
+    sleeper, stage = Session(host="another-host", process=1), Stage(0, (0,))
+
+    def take_over():
+        with other._ledger.writing() as transaction:
+            transaction.sessions.end([run._presence.session.name])
+            transaction.sessions.seen(sleeper, generation=transaction.snapshot().generation)
+            assert transaction.sessions.claim(stage, sleeper)
+
+    def give_back(_seconds):
+        with other._ledger.writing() as transaction:
+            transaction.sessions.end([sleeper.name])
+
+    taken = at_the_end_of(Workshop.train, take_over)
+    monkeypatch.setattr(Workshop, "train", lambda self, *args, **named: taken(self, *args, **named))
+    monkeypatch.setattr("s3t.engine.local.time.sleep", give_back)
+    report = run.train()
+    assert (report.discarded, report.stages.count(stage)) == (1, 1)
+
+
+def test_a_slices_file_that_is_not_the_ledgers_is_trained_on_by_nobody(run, other):
+    """That of a backup, with the deleted record."""
+    path = slice_path(run.path / "slices", Place(0, 0))
+    older = path.read_bytes()
+    missing_stage(run, other)
+    newer = path.read_bytes()
+    path.write_bytes(older)
+    try:
+        with pytest.raises(s3t.IntegrityError, match="slice 0 of shard 0 is not the one that the ledger knows"):
+            run.train()
+    finally:
+        path.write_bytes(newer)
+
+
+def test_a_stage_whose_artifact_is_away_goes_with_its_records_all_the_same(run, other):
+    """A disk that was not mounted, say: what comes back is nobody's, and is swept."""
+    stage = Stage(0, (0,))
+    key = run._ledger.snapshot().stages[stage]
+    artifact = run._store.path(0, key)
+    artifact.rename(run.path / "away")
+    other.delete(records=[record_of(run, 0)])
+    (run.path / "away").rename(artifact)
+    assert stage not in other._ledger.snapshot().stages
+    assert stage not in other.status().inventory.alive
+    with s3t.Run.open(run.path):
+        assert not artifact.exists()
+
+
+def test_what_another_process_deleted_leaves_the_memory_of_who_trained_on_it(run, other):
+    """The records, and the trunk's states of them, which stay when another slice's records take their place."""
+    missing_stage(run, other)
+    run.repair()
+    material = run._workshop().material
+    assert material.held == {Place(0, 0), Place(0, 1)}
+    with material._remembering:
+        material._encoded.clear()  # as if another shard had been trained since
+    other.delete(records=[record_of(run, 0)])
+    run.predict(["w1"])
+    assert material.held == {Place(0, 1)}
+
+
+def test_a_slice_that_may_wait_to_be_erased_leaves_memory_at_once(text_model, tmp_path):
+    recipe = tiny.recipe(
+        text_model,
+        partition={"shards": 1, "slices": 2},
+        sequences={"budget": 2},
+        training={"epochs": 0},
+        deletion={"erase_within": 3600},
+    )
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        with s3t.Run.open(run.path) as other:
+            other._deleter._patience = 0.0
+            other.delete(records=[record_of(run, 0)])
+        run.predict(["w1"])
+        assert run._workshop().material.held == {Place(0, 1)}
+
+
+def test_a_run_that_is_closed_lets_go_of_model_and_records(run, other):
+    missing_stage(run, other)
+    run.repair()
+    kept = weakref.ref(run._workshop().material)
+    assert kept().held
+    run.close()
+    gc.collect()
+    assert kept() is None
+
+
+def test_an_open_run_that_nobody_asks_anything_erases_in_time(text_model, tmp_path):
+    recipe = tiny.recipe(
+        text_model,
+        partition={"shards": 1, "slices": 2},
+        sequences={"budget": 1},
+        training={"epochs": 0},
+        deletion={"erase_within": 0.3},
+    )
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        run.predict(["w1"])  # from here on it is a server
+        record = record_of(run, 0)
+        assert run.delete(records=[record]).deleted == 1
+        end = time.monotonic() + SECONDS
+        while record in read_slice(run.path / "slices", Place(0, 0), run._parts.secret).rows["record"].to_pylist():
+            assert time.monotonic() < end
+            time.sleep(0.02)

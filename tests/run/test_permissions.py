@@ -1,0 +1,54 @@
+"""Who may read a run: its owner, whatever the mask; status names what is open to more, with what closes it."""
+
+import os
+import stat
+
+import pytest
+
+import s3t
+from tests import tiny
+
+
+@pytest.fixture
+def open_mask():
+    before = os.umask(0)
+    yield
+    os.umask(before)
+
+
+def modes(folder):
+    return {str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode) for path in folder.rglob("*")}
+
+
+def test_no_folder_or_file_of_a_run_or_of_its_memory_is_open_to_others(open_mask, tmp_path, text_model, monkeypatch):
+    monkeypatch.setenv("S3T_STATE", str(tmp_path / "home" / "state"))
+    recipe = tiny.recipe(text_model, partition={"shards": 1}, sequences={"budget": 1}, training={"epochs": 1})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        run.delete(records=["r1"])
+        assert {"slices", "artifacts", "tmp", "slices/shard-000"} <= set(modes(tmp_path / "run"))
+        found = {**modes(tmp_path / "run"), **modes(tmp_path / "home"), "run": modes(tmp_path)["run"]}
+        assert {name: oct(mode) for name, mode in found.items() if mode & 0o077} == {}
+        assert run.status().warnings == ()
+
+
+@pytest.mark.parametrize(("mode", "who"), [(0o755, "others"), (0o711, "others"), (0o750, "its group")])
+def test_a_run_that_others_may_enter_is_named_by_status_with_the_remedy(mode, who, tmp_path, text_model):
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+        slices = run.path / "slices"
+        slices.chmod(0o755)
+        assert run.status().warnings == ()  # nobody gets there
+        run.path.chmod(mode)
+        (warning,) = run.status().warnings
+        assert warning.startswith(f"{who} may enter {run.path}; ")
+        assert warning.endswith(f"run `chmod -R go-rwx {run.path}`")
+        next(slices.rglob("*.parquet")).chmod(0o644)
+        assert f"{who} may enter {run.path}, and read 1 of its files" in run.status().warnings[0]
+
+
+def test_a_memory_of_deletions_that_others_may_look_into_is_named(tmp_path, text_model, state):
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+        run.delete(records=["r1"])
+        state.chmod(0o755)
+        (warning,) = run.status().warnings
+        assert f"others may look into {state}, the memory of deletions; run `chmod -R go-rwx {state}`" in warning

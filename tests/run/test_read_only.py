@@ -1,0 +1,109 @@
+"""A run on a file system that is mounted read-only: it answers, says what it cannot do, and never from the past."""
+
+import time
+
+import pytest
+
+import s3t
+from tests import tiny
+from tests.cli.typed import document
+from tests.mounts import mounted_read_only
+
+TEXTS = ["w1 w2", "w30"]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory, text_model):
+    folder = tmp_path_factory.mktemp("made") / "run"
+    recipe = tiny.recipe(text_model, training={"epochs": 1}, partition={"shards": 1}, deletion={"erase_within": 3600})
+    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    return tiny.copy_run(made, tmp_path / "run")
+
+
+def without_ledger(run):
+    return {name: content for name, content in tiny.all_files(run).items() if not name.startswith("ledger.sqlite")}
+
+
+def test_it_answers_and_changes_nothing(run, tmp_path):
+    with s3t.Run.open(run) as writable:
+        expected = writable.predict(TEXTS).to_json()
+    before = tiny.all_files(run)
+    with mounted_read_only(run, tmp_path / "mounted") as mounted, s3t.Run.open(mounted) as opened:
+        assert opened.predict(TEXTS).to_json() == expected
+        assert opened.evaluate(tiny.text_table()).n == 24
+        assert opened.locate(records=["r3"])[0].present
+        assert len(opened.log()) == 1
+        assert any("mounted read-only" in warning for warning in opened.status().warnings)
+        for change in (
+            lambda: opened.delete(records=["r3"]),
+            opened.train,
+            opened.erase,
+            opened.destroy_key,
+            lambda: opened.extend(budget=4),
+            lambda: s3t.Run.reconcile(mounted),
+            lambda: s3t.Run.clone(mounted, tmp_path / "clone"),
+        ):
+            with pytest.raises(s3t.StorageError, match=r"mounted read-only; nothing was changed\. Mount it writable"):
+                change()
+    assert tiny.all_files(run) == before
+
+
+def test_the_command_line_answers_and_never_says_to_free_space(run, tmp_path):
+    tiny.text_table(4).to_csv(tmp_path / "inputs.csv", index=False)
+    with mounted_read_only(run, tmp_path / "mounted") as mounted:
+        assert len(document("predict", mounted, "--input", tmp_path / "inputs.csv")["predictions"]) == 4
+        assert document("status", mounted)["records"] == 24
+        assert document("locate", mounted, "--record", "r3")["located"]
+        assert document("log", mounted)["log"]
+        assert document("evaluate", mounted, "--data", tmp_path / "inputs.csv")["n"] == 4
+        error = document("delete", mounted, "--record", "r3", status=1)["error"]
+    assert error["changed"] is False
+    assert "space" not in error["problems"][0]
+
+
+def test_a_deletion_by_a_writer_is_honoured_by_one_that_can_only_read(run, tmp_path):
+    """Before the writer has let go of its log, and after."""
+    with mounted_read_only(run, tmp_path / "mounted") as mounted, s3t.Run.open(mounted) as reader:
+        before = reader.predict(TEXTS)
+        with s3t.Run.open(run) as writer:
+            assert writer.delete(records=["r3"]).state == "effective"  # which waits for no reader
+            expected = writer.predict(TEXTS).to_json()
+            assert reader.predict(TEXTS).to_json() == expected
+        assert reader.predict(TEXTS).to_json() == expected
+        assert not reader.locate(records=["r3"])[0].present
+        assert expected["generation"] == before.generation + 1
+        until, alive = time.monotonic() + 10, set(reader._ledger.snapshot().stages.values())
+        while reader._workshop()._resident.keys - alive:  # what it had in memory goes though nobody waits for it
+            assert time.monotonic() < until
+            time.sleep(0.02)
+
+
+def test_an_answer_that_a_deletion_overtakes_is_made_again(run, tmp_path, monkeypatch):
+    predict, calls = s3t.run.answerer.predict, []
+
+    def overtaken(*arguments, **options):
+        answer = predict(*arguments, **options)
+        if not calls:
+            calls.append(answer)
+            with s3t.Run.open(run) as writer:
+                writer.delete(records=["r3", "r4", "r5", "r6"])
+        return answer
+
+    monkeypatch.setattr("s3t.run.answerer.predict", overtaken)
+    with mounted_read_only(run, tmp_path / "mounted") as mounted, s3t.Run.open(mounted) as reader:
+        assert reader.predict(TEXTS).generation == 1
+    assert calls[0].generation == 0
+
+
+def test_a_backup_on_a_read_only_mount_is_recognised(run, tmp_path):
+    tiny.copy_run(run, tmp_path / "backup")
+    with s3t.Run.open(run) as writer:
+        writer.delete(records=["r3"])
+    with mounted_read_only(tmp_path / "backup", tmp_path / "mounted") as mounted, pytest.raises(s3t.RestoredError):
+        s3t.Run.open(mounted)

@@ -1,0 +1,200 @@
+"""What training tells: losses by stage and epoch; the same bytes with a listener as without; no loss in any file."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+
+import s3t
+from s3t.run.workshop import Workshop
+from tests import tiny
+from tests.run.worlds import records_by_slice
+
+RATE_OF_NOTHING = 1e-30
+
+
+class Ear:
+    """A listener to everything."""
+
+    def __init__(self):
+        self.events, self.count = [], 0
+
+    def start(self, what, total): ...
+
+    def note(self, what): ...
+
+    def advance(self, count):
+        self.count += count
+
+    def hear(self, event):
+        self.events.append(event)
+
+    def finish(self): ...
+
+    def of(self, kind):
+        return [event for event in self.events if isinstance(event, kind)]
+
+
+def small(model, **changes):
+    """A recipe of one shard of three slices in two orders: five stages."""
+    return tiny.recipe(
+        model,
+        partition={"shards": 1},
+        sequences={"budget": 2},
+        training={"epochs": 3, "threads": 1, **changes.pop("training", {})},
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def listened(text_model, tmp_path_factory, state_of_all):
+    """A run that was trained with a listener, the listener, and the report."""
+    ear = Ear()
+    folder = tmp_path_factory.mktemp("listened") / "run"
+    with s3t.Run.create(folder, recipe=small(text_model), data=tiny.text_table()) as run:
+        yield run, ear, run.train(progress=ear)
+
+
+def test_every_stage_tells_its_start_its_epochs_and_its_end(listened):
+    _, ear, report = listened
+    assert ear.events[0] == s3t.TrainingStart(stages=6)
+    told = {}
+    for event in ear.events[1:]:
+        told.setdefault(event.stage, []).append(event)
+    assert tuple(told) == report.stages
+    for first, *epochs, last in told.values():
+        assert (type(first), type(last)) == (s3t.StageStart, s3t.StageEnd)
+        assert [(event.epoch, event.epochs) for event in epochs] == [(1, 3), (2, 3), (3, 3)]
+        assert {event.records for event in epochs} == {first.records}
+        assert last.losses == tuple(event.loss for event in epochs)
+        assert last.steps == 3 * math.ceil(first.records / 4)
+        assert 0 < sum(event.seconds for event in epochs) <= last.seconds
+    assert ear.count == sum(event.records for event in ear.of(s3t.EpochEnd))
+
+
+def test_the_report_has_the_end_of_every_stage_and_so_has_its_document(listened):
+    _, ear, report = listened
+    assert report.summaries == tuple(ear.of(s3t.StageEnd))
+    first, told = report.summaries[0], report.to_json()["stages"][0]
+    assert (told["prefix"], told["steps"]) == (list(first.stage.prefix), first.steps)
+    assert told["losses"] == list(first.losses)
+    assert told["losses"][-1] < told["losses"][0]  # it learns
+
+
+def test_a_listener_changes_no_byte_of_any_artifact(listened, text_model, tmp_path):
+    run, _, _ = listened
+    with s3t.Run.create(tmp_path / "run", recipe=small(text_model), data=tiny.text_table()) as silent:
+        silent.train()
+    assert tiny.artifacts(run.path) == tiny.artifacts(silent.path)
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_the_loss_is_the_mean_over_records_whatever_batches_they_were_in(text_model, tmp_path, task):
+    """Where nothing is learnt, every epoch has the loss of the model as it answers; the last batch is short."""
+    table = tiny.text_table()
+    recipe = small(text_model, training={"learning_rate": RATE_OF_NOTHING, "batch_size": 5, "precision": "float32"})
+    if task == "numbers":
+        table["label"] = np.arange(len(table)) / 7
+        recipe = recipe | {"task": "text-regression", "labels": None}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        summaries = run.train().summaries
+        slices = records_by_slice(recipe, table)
+        assert any(len(records) > 5 and len(records) % 5 for records in slices.values())
+        for end in summaries[:2]:
+            records = table[table.id.isin([record for index in end.stage.prefix for record in slices[0, index]])]
+            answers = run.predict(records.drop(columns="label"), prefixes=[(0, end.stage.prefix)])
+            if task == "numbers":
+                expected = np.mean((np.array(answers.predicted) - records.label.to_numpy()) ** 2)
+            else:
+                right = [run.labels.index(label) for label in records.label]
+                expected = -np.mean(np.log(answers.probabilities[np.arange(len(right)), right]))
+            assert end.losses == pytest.approx([expected] * 3, rel=1e-4)
+
+
+@pytest.mark.parametrize("method", ["protosisa", "full"])
+def test_what_has_no_loss_has_no_epochs_and_what_is_trained_has(text_model, tmp_path, method):
+    one = {"slices": 1} if method == "full" else {"slices": 2}
+    recipe = small(text_model, method=method) | {"partition": {"shards": 1, "salt": tiny.SALT, **one}, "sequences": {}}
+    ear = Ear()
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        report = run.train(progress=ear)
+    kinds = [end.stage.kind for end in report.summaries]
+    assert kinds.count("prototypes") == (2 if method == "protosisa" else 0)
+    for start, end in zip(ear.of(s3t.StageStart), report.summaries, strict=True):
+        epochs = 0 if end.stage.kind == "prototypes" else 3
+        assert (start.epochs, len(end.losses), end.steps > 0) == (epochs, epochs, epochs > 0)
+        assert start.records > 0
+
+
+def test_a_prefix_without_records_has_no_loss_and_its_children_have(text_model, tmp_path):
+    recipe = small(text_model)
+    alone = records_by_slice(recipe, tiny.text_table())[0, 1]
+    table = tiny.text_table()
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table[table.id.isin(alone)]) as run:
+        losses = {end.stage.prefix: end.losses for end in run.train().summaries}
+    assert losses[0,] == ()
+    assert all(math.isfinite(loss) for prefix in losses if 1 in prefix for loss in losses[prefix])
+    assert all(len(losses[prefix]) == 3 for prefix in losses if 1 in prefix)
+
+
+def test_how_good_a_stage_is_on_declared_public_records_is_told_with_its_end(text_model, tmp_path):
+    public = tiny.text_table(30, seed=7).drop(columns="id")
+    public[~public.text.isin(tiny.text_table().text)].to_csv(tmp_path / "public.csv", index=False)
+    recipe = small(text_model, prediction={"select": "validation", "validation": str(tmp_path / "public.csv")})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        report = run.train()
+        alive = run.status().inventory.alive
+        kept = [run._store.manifest(0, alive[end.stage]).validation for end in report.summaries]
+    assert [end.validation for end in report.summaries] == kept
+    assert [told["validation"] for told in report.to_json()["stages"]] == kept
+    assert all(0 <= score <= 1 for score in kept)
+
+
+def test_a_loss_that_is_no_number_is_null_in_the_document(listened):
+    _, _, report = listened
+    end = s3t.StageEnd(stage=report.stages[0], losses=(math.inf, 0.5), steps=2, seconds=1.0, validation=None)
+    spoilt = s3t.TrainReport(stages=(end.stage,), summaries=(end,), discarded=0, seconds=1.0, status=report.status)
+    assert spoilt.to_json()["stages"][0]["losses"] == [None, 0.5]
+
+
+def files_with_a_loss(run, state, losses):
+    """Files of the run, and of what is remembered outside of it, in which a loss is found as text or as a number."""
+    packed = [struct.pack(form, loss) for loss in losses for form in ("<d", ">d")]
+    wanted = [*packed, *(f"{loss:.7f}"[:7].encode() for loss in losses)]
+    files = [path for folder in (run.path, state) for path in folder.rglob("*") if path.is_file()]
+    assert run.path / "run.json" in files
+    return {path for path in files if any(form in path.read_bytes() for form in wanted)}
+
+
+def test_no_file_keeps_a_loss(listened, state):
+    run, ear, _ = listened
+    losses = [event.loss for event in ear.of(s3t.EpochEnd)]
+    assert len(set(losses)) == 18
+    assert files_with_a_loss(run, state, losses) == set()
+    assert not [path for path in run.path.rglob("*") if "log" in path.suffix]
+
+
+@pytest.mark.parametrize("where", ["manifest", "log"])
+def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkeypatch, where):
+    """The mistakes: a manifest that says how well training went; a log beside the artifacts."""
+    train = Workshop.train
+
+    def noting(self, stage, snapshot, *, on_step, on_epoch):
+        losses = []
+        key, content, manifest = train(
+            self, stage, snapshot, on_step=on_step, on_epoch=lambda loss: (losses.append(loss), on_epoch(loss))
+        )
+        if where == "manifest":
+            noted = manifest.environment | {"loss": str(losses)}
+            return key, content, manifest.model_copy(update={"environment": noted})
+        with (tmp_path / "run" / "curve.csv").open("a") as file:
+            file.write(f"{losses}\n")
+        return key, content, manifest
+
+    monkeypatch.setattr(Workshop, "train", noting)
+    ear = Ear()
+    with s3t.Run.create(tmp_path / "run", recipe=small(text_model), data=tiny.text_table()) as run:
+        run.train(progress=ear)
+        found = files_with_a_loss(run, state, [event.loss for event in ear.of(s3t.EpochEnd)])
+    assert {path.suffix for path in found} == {".json" if where == "manifest" else ".csv"}
