@@ -43,9 +43,9 @@ class Notes:
     def watch(self, patch: pytest.MonkeyPatch) -> None:
         """From here on, note what this process does."""
         from s3t.deletion import erasure
-        from s3t.run import run
+        from s3t.run import answerer
 
-        accept, put, predict, slice_digest = Acceptor.accept, LocalStore.put, run.predict, erasure.slice_digest
+        accept, put, predict, slice_digest = Acceptor.accept, LocalStore.put, answerer.predict, erasure.slice_digest
 
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
@@ -71,7 +71,7 @@ class Notes:
 
         patch.setattr(Acceptor, "accept", accepting)
         patch.setattr(LocalStore, "put", putting)
-        patch.setattr(run, "predict", predicting)
+        patch.setattr(answerer, "predict", predicting)
         patch.setattr(erasure, "slice_digest", rewriting)
 
     def slices_of(self, run: s3t.Run) -> None:

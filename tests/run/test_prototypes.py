@@ -145,7 +145,8 @@ def test_a_deletion_takes_the_prototypes_of_its_slice_alone(text_model, made):
     ]
     trained = run.repair()
     assert {stage.kind for stage in trained.stages} == {"model", "prototypes"}
-    assert {"shard": 0, "prefix": [order[2]], "kind": "prototypes"} in trained.to_json()["stages"]
+    described = [(stage["prefix"], stage.get("kind")) for stage in trained.to_json()["stages"]]
+    assert ([order[2]], "prototypes") in described
 
 
 def single(prototypes):

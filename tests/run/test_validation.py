@@ -97,7 +97,7 @@ def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(ru
 
 def test_public_records_that_are_the_runs_are_refused_and_no_folder_is_left(text_model, public, tmp_path):
     tiny.text_table().drop(columns="id").head(2).to_csv(public, mode="a", header=False, index=False)
-    with pytest.raises(s3t.DataError, match=r"rows? .*: 2 records are in the run's data"):
+    with pytest.raises(s3t.DataError, match=r"lines 61, 62: 2 records are in the run's data"):
         s3t.Run.create(tmp_path / "run", recipe=recipe_with(text_model, public), data=tiny.text_table())
     assert not (tmp_path / "run").exists()
 
@@ -129,5 +129,5 @@ def test_answers_may_keep_their_probabilities_to_themselves(text_model, tmp_path
         made.train()
         answer = made.predict(["w1 w30"])
         assert answer.probabilities is None
-        assert set(answer.rows()[0]) == {"label", "generation"}
+        assert set(answer.rows()[0]) == {"row", "label", "generation"}
         assert "probabilities" not in str(answer.to_json())

@@ -111,9 +111,9 @@ def test_private_records_are_refused_by_content_from_a_file_and_by_id_from_a_run
     lines = world.private.read_text().splitlines()
     with world.data.open("a") as file:
         file.write(f"{lines[6]}\n")
-    with pytest.raises(DataError, match=r"1 records of .*public.csv are in .*private.csv \(row 36\)"):
+    with pytest.raises(DataError, match=r"1 records of .*public.csv are in .*private.csv \(line 38\)"):
         world.tune(GRID)
-    with pytest.raises(DataError, match=r"are or were in the run .* \(row 36\)"):
+    with pytest.raises(DataError, match=r"are or were in the run .* \(line 38\)"):
         world.tune(GRID, private=[tmp_path / "run"])
     assert not (tmp_path / "study").exists()
 

@@ -118,12 +118,14 @@ class Deleter:
             StorageError: the disk or the database refused. Before acceptance nothing has changed; after that of the
                 first batch, the message says that records are out of use.
         """
-        in_files = self._lookup.held(records=request.records, subjects=request.subjects)
+        with after_refusal(NOTHING_CHANGED):
+            in_files = self._lookup.held(records=request.records, subjects=request.subjects)
         batches = [replace(batch, held=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
         total = _Sum()
         if dry_run:
-            for result in self._acceptor.look(batches):
-                total.add(_or_raise(result))
+            with after_refusal(NOTHING_CHANGED):
+                for result in self._acceptor.look(batches):
+                    total.add(_or_raise(result))
         else:
             with self._counted():
                 for batch in batches:
