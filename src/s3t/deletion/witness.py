@@ -159,7 +159,7 @@ class Witness:
         marks, noted = transaction.marks(), {(line.generation, line.mark) for line in self._look()}
         missing = [number for number, mark in marks.items() if number > 0 and (number, mark) not in noted]
         taken = transaction.deleted_since(min(missing) - 1) if missing else {}
-        return max(marks), {number: taken[number] for number in missing}
+        return transaction.snapshot().generation, {number: taken[number] for number in missing}
 
     def note_again(self, ledger: Ledger) -> None:
         """Note every deletion of the ledger of which a token is missing here: a line may have been damaged.

@@ -62,9 +62,12 @@ class History:
         return self.log(waiting.all())
 
     def marks(self) -> dict[int, str]:
-        """What tells each generation from another with the same number: "" if an older version wrote it."""
+        """What tells each generation from another with the same number: "" if an older version wrote it.
+
+        Rows are not checked: there may be many, and what is like the witness's mark was not changed by chance.
+        """
         table = schema.generations
-        return {row.generation: row.mark or "" for row in self._rows.read(table)}
+        return {number: mark or "" for number, mark in self._rows.unchecked_columns(table.c.generation, table.c.mark)}
 
     def foreign_marks(self) -> set[tuple[str, int]]:
         """Marks and generations of another history's deletions (a copy's) that this ledger has made its own."""

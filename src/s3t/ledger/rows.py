@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from hashlib import sha256
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, select, update
+from sqlalchemy import Column, Connection, Row, Table, bindparam, delete, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from s3t.errors import IntegrityError
@@ -56,6 +56,11 @@ class Rows:
         """Every row of a table as it is, for who looks for wrong ones; IntegrityError if they cannot be read."""
         with _odd_values(table):
             return list(self.connection.execute(select(table)))
+
+    def unchecked_columns(self, *columns: Column[Any]) -> list[tuple[Any, ...]]:
+        """Some columns of every row, for who compares them with what cannot agree by chance; raises as `unchecked`."""
+        with _odd_values(columns[0].table):
+            return [tuple(row) for row in self.connection.execute(select(*columns))]
 
     def checked(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
         """Rows that begin with all columns of a table; raises as `read`."""
