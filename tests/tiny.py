@@ -30,6 +30,9 @@ SALT = "a salt for tests"
 WORDS = [f"w{number}" for number in range(40)]
 SIDE = 4
 
+PLAIN = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
+"""Training settings without anything that makes it fast."""
+
 
 def make_text_model(folder: Path, *, layers: int = 3) -> Path:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]

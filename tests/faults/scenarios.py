@@ -129,8 +129,6 @@ _ON_SQLITE = (
     Scenario(name="reconcile", start="restored", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="reconcile-slices", start="restored_slices", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="destroy-key", start="waiting", act=destroy_key, before=(ONE,), waits=True, destroys=True),
-    Scenario(name="migrate", start="first_release", act=opening),
-    Scenario(name="migrate-unfinished", start="first_release_unfinished", act=opening, before=(ONE,)),
 )
 _ON_POSTGRES = (
     Scenario(name="pg-init", start=None, act=init, postgres=True),

@@ -21,7 +21,6 @@ from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes
 from tests.faults.shim import Shim, read_log
 from tests.faults.world import LATER, MORE, ONE, enter, recipe, table
-from tests.ledger.first_release import set_back
 
 InChild = Callable[[Callable[[], None]], int]
 """Runs a function in a forked process; its exit status, negative for a signal."""
@@ -156,14 +155,6 @@ class Stock:
     def _backup(self) -> Path:
         """The run that `deleted` was before the deletion."""
         return self._made("trained") / "run"
-
-    def _make_first_release(self, made: Path, start: str = "trained") -> None:
-        self.copy(start, made)
-        shutil.rmtree(made / "state", ignore_errors=True)
-        self._make(made, set_back)
-
-    def _make_first_release_unfinished(self, made: Path) -> None:
-        self._make_first_release(made, "unfinished")
 
     def _delete(self, run: Path) -> None:
         deletes(ONE)(Program(run=run, model=self.model, acknowledge=lambda promise: None))

@@ -17,7 +17,6 @@ import pandas as pd
 import s3t
 from s3t.deletion import deleter, request
 from s3t.partition import Secret
-from s3t.stages.key import AS_ONCE
 from tests import tiny
 
 BUDGET = 2
@@ -37,13 +36,13 @@ def table() -> pd.DataFrame:
 
 
 def recipe(model: Path, **changes: Any) -> dict[str, Any]:
-    """12 stages in 2 shards; a stage trains in hundredths of a second, as in 0.1, so that the run can be set back."""
+    """12 stages in 2 shards; a stage trains in hundredths of a second."""
     return tiny.recipe(
         model,
         columns={"subject": "person"},
         sequences={"budget": BUDGET},
         text={"max_length": 24},
-        training={"epochs": 1} | AS_ONCE,
+        training={"epochs": 1} | tiny.PLAIN,
         **changes,
     )
 

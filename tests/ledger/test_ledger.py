@@ -421,7 +421,7 @@ def test_deletions_are_known_by_marks_their_own_and_those_taken_over(ledger, oth
     accept(ledger, taking(5))
     with other.writing() as transaction:
         marks = transaction.marks()
-        assert (list(marks), marks[0], len({marks[1], marks[2], ""})) == ([0, 1, 2], "", 3)
+        assert (list(marks), len({*marks.values()})) == ([0, 1, 2], 3)
         assert transaction.foreign_marks() == set()
         transaction.note_foreign([("aa", 1), ("bb", 1)])
         transaction.note_foreign([("bb", 1), ("cc", 3)])

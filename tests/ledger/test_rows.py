@@ -9,7 +9,7 @@ from sqlalchemy import LargeBinary, String, select, update
 from s3t.errors import IntegrityError
 from s3t.ledger import Copy, Ledger, schema
 from s3t.ledger.rows import CHECKED
-from tests.ledger.world import KEY, PERSON, PLACES, accept, open_ledger, taking, token, will_rewrite
+from tests.ledger.world import KEY, PERSON, PLACES, accept, taking, token, will_rewrite
 
 NOTES = ("changes", "confirmed", "walked", "sealed")
 UNCHECKED = {"sessions", "claims"}
@@ -122,23 +122,6 @@ def test_what_is_written_without_the_key_is_refused_unless_the_secret_was_destro
         transaction.note_key_destroyed()
     assert ledger.snapshot().generation == 1
     keyless.close()
-
-
-def test_a_ledger_of_before_there_were_checks_gets_them_when_it_is_opened_with_the_key(ledger, address):
-    with ledger.writing() as transaction:
-        for table in CHECKED:
-            transaction._connection.execute(update(table).values(mac=None))
-        transaction._connection.execute(schema.notes.delete().where(schema.notes.c.name == "sealed"))
-    again = open_ledger(address)
-    assert again.snapshot().generation == 0
-    with again.reading() as transaction:
-        assert all(len(row.mac) == 16 for table in CHECKED for row in transaction._rows.read(table))
-    with again.writing() as transaction:
-        transaction._connection.execute(update(schema.slices).values(records=99))
-    again.check_rows(KEY)  # they have theirs: it is not given anew
-    with pytest.raises(IntegrityError, match="`slices`"):
-        again.snapshot(anew=True)
-    again.close()
 
 
 def test_copies_are_checked_too(address):

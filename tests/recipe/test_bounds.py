@@ -1,14 +1,12 @@
 """Numbers of a recipe and of commands that nobody means: refused with a sentence, wherever they are given."""
 
 import copy
-import json
 import math
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Union, get_args, get_origin
 
 import pytest
-import yaml
 
 import s3t
 from s3t.recipe import Recipe, recipe_from
@@ -107,20 +105,6 @@ def test_a_recipe_beyond_the_bounds_makes_no_run_and_its_model_is_not_tried(tmp_
         "adapter.rank", "training.epochs", "labels",
     ]  # fmt: skip
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_run_of_an_earlier_version_beyond_a_bound_opens(tmp_path, text_model):
-    s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
-    path = tmp_path / "run" / "recipe.yaml"
-    kept = yaml.safe_load(path.read_text())
-    kept["training"]["batch_size"] = 10**18
-    path.write_text(yaml.safe_dump(kept))
-    description = tmp_path / "run" / "run.json"
-    described = json.loads(description.read_text()) | {"format": 4}
-    del described["check"], described["recipe_check"]
-    description.write_text(json.dumps(described))
-    with s3t.Run.open(tmp_path / "run") as run:
-        assert run.recipe.training.batch_size == 10**18
 
 
 PLAN = ("plan", "--budget", 12, "--max-shards", 2, "--max-slices", 2, "--deletions-per-month", 5)

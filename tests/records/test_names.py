@@ -55,9 +55,9 @@ def test_a_name_is_text_or_a_whole_number_at_init_as_in_a_request(value, kept, t
     for role, column, where in (("id", "id", "record"), ("subject", "person", "subject")):
         for data in forms_of(tmp_path, column, value):
             assert ingest(data, recipe(**{role: column})).rows[where].to_pylist() == [kept]
-    assert requested("records", [value], normalised=True) == [kept]
+    assert requested("records", [value]) == [kept]
     for data in forms_of(tmp_path, "record", value):
-        assert requested("records", read_requests(data)[0], normalised=True) == [kept]
+        assert requested("records", read_requests(data)[0]) == [kept]
 
 
 @pytest.mark.parametrize("value", REFUSED, ids=repr)
@@ -69,11 +69,11 @@ def test_whatever_else_is_refused_at_init_as_in_a_request(value, tmp_path):
                 with pytest.raises(DataError, match=f"column '{column}'"):
                     ingest(data, recipe(**{role: column}))
     with pytest.raises(InputError, match="name 2 "):
-        requested("records", ["a", value], normalised=True)
+        requested("records", ["a", value])
     for data in forms_of(tmp_path, "record", value):
         if not is_nan:
             with pytest.raises(InputError):
-                requested("records", read_requests(data)[0], normalised=True)
+                requested("records", read_requests(data)[0])
 
 
 @pytest.mark.parametrize("value", MISSING, ids=repr)
@@ -86,7 +86,7 @@ def test_a_missing_name_is_refused_for_an_id_and_nobody_for_a_subject(value, tmp
     for data in forms_of(tmp_path, "record", value):
         assert read_requests(data)[0] == ()
     with pytest.raises(InputError, match="is empty"):
-        requested("records", [value], normalised=True)
+        requested("records", [value])
 
 
 def test_a_column_of_numbers_with_a_gap_is_refused_with_the_remedy():
@@ -103,17 +103,10 @@ def test_ids_that_one_form_makes_equal_are_one_id():
         ingest(frame, recipe(id="id"))
 
 
-def test_a_content_id_does_not_change_with_the_form_of_names():
-    """Older runs have it of the subject as it was given."""
+def test_a_content_id_is_of_the_subject_as_it_was_given():
     frame = pd.DataFrame({"person": [DECOMPOSED], "text": ["t"], "label": ["a"]})
     (record,) = ingest(frame, recipe(subject="person")).rows["record"].to_pylist()
     assert record == "ed6a52523ce1b48c00316b8b2ee102fb4cf7c3b916f72b82b1a890438441ce1f"
-
-
-def test_a_run_that_does_not_normalise_takes_names_as_they_are():
-    assert requested("records", [DECOMPOSED, " 7 "], normalised=False) == [DECOMPOSED, " 7 "]
-    with pytest.raises(InputError):
-        requested("records", [7.0], normalised=False)
 
 
 @pytest.mark.parametrize("value", [value for value in REFUSED if not isinstance(value, str)], ids=repr)

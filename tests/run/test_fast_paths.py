@@ -17,7 +17,6 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
-from s3t.stages.key import AS_ONCE
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
 from tests import tiny
 from tests.run.worlds import make_worlds
@@ -47,7 +46,7 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
         for name, (memory, disk) in budgets.items()
     }
     assert results["memory"] == results["disk"] == results["scarce"]
-    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **AS_ONCE)
+    plain, _ = trained(tmp_path / "plain", models[kind], kind, precision=precision, **tiny.PLAIN)
     assert plain.keys().isdisjoint(results["memory"])  # other bits have other keys
 
 

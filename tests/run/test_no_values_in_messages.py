@@ -224,7 +224,7 @@ def test_a_file_of_requests_that_is_malformed_is_refused_without_a_name(what, tm
 
 @pytest.mark.parametrize("names", [CANARY, [f"{CANARY} "], [HALF], [CODE], [[CANARY]], [{CANARY}]], ids=repr)
 def test_names_that_cannot_be_are_refused_without_being_repeated(names, caplog):
-    assert_silent(error_of(requested, "records", names, normalised=True), caplog)
+    assert_silent(error_of(requested, "records", names), caplog)
 
 
 YAMLS = {

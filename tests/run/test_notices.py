@@ -84,16 +84,3 @@ def test_images_and_pairs_are_compared_and_counted_whole(tmp_path, text_model, i
     with s3t.Run.create(tmp_path / "pairs", recipe=tiny.recipe(text_model, columns=columns), data=pairs) as run:
         (cut,) = run.notices
     assert cut.startswith("1 of 24 records have more than 20 tokens")
-
-
-def test_what_an_earlier_version_kept_of_single_slices_is_not_told_any_more(tmp_path, text_model):
-    path = tmp_path / "run"
-    with s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table(4)):
-        pass
-    described = json.loads((path / "run.json").read_text())
-    del described["check"], described["recipe_check"]
-    described |= {"format": 4, "warnings": ["slice 1 of shard 0 holds no record", "another"]}
-    (path / "run.json").write_text(json.dumps(described))
-    with s3t.Run.open(path) as run:
-        assert run.status().warnings == ("another",)
-        assert "of 6 slices hold no record" in run.status().advice[0]

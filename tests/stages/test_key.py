@@ -7,7 +7,6 @@ import pytest
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
 from s3t.stages import KeyInputs, Stage, stage_key, training_part
-from s3t.stages.key import AS_ONCE
 
 DIGESTS = ("d0", "d1")
 
@@ -47,6 +46,7 @@ SAME = [
     {"training": {"cache_memory": "1MiB", "cache_disk": 0}},
     {"training": {"precision": "float32"}},
     {"prediction": {"aggregation": "vote", "batch_size": 1}},
+    {"sequences": {"selector": "cyclic"}},
     {"columns": {"text": "words", "id": "id", "subject": "person", "label": "answer"}},
     {"image": {"mean": [0.1]}},
     {"base_model": "the/same/weights/elsewhere"},
@@ -113,10 +113,9 @@ def made_with(**training):
     return recipe_from(fields | {"training": training})
 
 
-def test_the_selector_is_not_in_the_key():
-    """There is one selector so far, so the training part is looked at instead."""
+def test_the_training_part_names_what_decides_tensors_and_nothing_else():
     part = training_part(made_with(**RESOLVED), labels=("a", "b"))
-    assert set(part) == {"task", "labels", "adapter", "training", "text"}
+    assert set(part) == {"task", "labels", "adapter", "training", "method", "validation", "text"}
     assert "device" not in part["training"]
 
 
@@ -124,11 +123,6 @@ def test_the_selector_is_not_in_the_key():
 def test_an_auto_that_decides_bits_never_reaches_a_key(auto):
     with pytest.raises(ValueError, match="not resolved"):
         training_part(made_with(**RESOLVED | {auto: "auto"}), labels=("a", "b"))
-
-
-def test_the_procedure_of_the_first_release_keeps_its_keys():
-    """As that release computed them."""
-    assert key(training=AS_ONCE) == "eedcf9e65558fa2972bc7f01dfe74b5ffce293ca19c6fdd8df8025778a1a2249"
 
 
 def test_a_key_is_64_hexadecimal_digits():

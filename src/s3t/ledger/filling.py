@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from sqlalchemy import Connection, delete, insert, select
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState
-from s3t.ledger.statements import SEALED, chunks, now
+from s3t.ledger.statements import chunks, now
 from s3t.partition import Place
 
 
@@ -23,7 +24,7 @@ def fill(
     """Write it, within the transaction that makes the tables."""
     time = now(rows.connection)
     times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), time)
-    rows.insert(schema.generations, [{"generation": 0, **times, "records": 0}])
+    rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
     rows.insert(
         schema.slices,
         (
@@ -42,7 +43,6 @@ def fill(
         rows.insert(schema.records, map(record_values, chunk))
     found = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
     rows.insert(schema.copies, found)
-    rows.write_note(SEALED, to=1)
 
 
 def record_values(record: RecordRow) -> dict[str, Any]:

@@ -62,12 +62,12 @@ class History:
         return self.log(waiting.all())
 
     def marks(self) -> dict[int, str]:
-        """What tells each generation from another with the same number: "" if an older version wrote it.
+        """What tells each generation from another with the same number.
 
         Rows are not checked: there may be many, and what is like the witness's mark was not changed by chance.
         """
         table = schema.generations
-        return {number: mark or "" for number, mark in self._rows.unchecked_columns(table.c.generation, table.c.mark)}
+        return dict(self._rows.unchecked_columns(table.c.generation, table.c.mark))
 
     def foreign_marks(self) -> set[tuple[str, int]]:
         """Marks and generations of another history's deletions (a copy's) that this ledger has made its own."""
@@ -87,7 +87,7 @@ class History:
         for row in self._rows.read(table, table.c.generation > generation):
             taken.setdefault(row.generation, []).append(row.token)
         made = sorted(self._rows.read(log, log.c.generation > generation), key=lambda row: int(row.generation))
-        return {row.generation: (row.mark or "", sorted(taken.get(row.generation, ()))) for row in made}
+        return {row.generation: (row.mark, sorted(taken.get(row.generation, ()))) for row in made}
 
     def request(self, key: bytes) -> RequestRow | None:
         """A request that came with an idempotency key."""

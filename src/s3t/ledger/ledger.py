@@ -12,23 +12,21 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, select, text
+from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
 from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
-from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, fill
 from s3t.ledger.forks import FORKS, refuse_after_fork
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
-from s3t.ledger.migrating import create_tables, migrate
+from s3t.ledger.migrating import check_revision, create_tables
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
 from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
-from s3t.ledger.statements import SEALED
 from s3t.ledger.transaction import Transaction
 from s3t.ledger.vacuum import vacuum
 from s3t.partition import Place
@@ -98,7 +96,7 @@ class Ledger:
 
     @classmethod
     def open(cls, address: Address) -> Ledger:
-        """The ledger at an address; one that an older version wrote is brought up to date.
+        """The ledger at an address.
 
         Raises:
             IntegrityError: there is none.
@@ -108,10 +106,7 @@ class Ledger:
         ledger = cls._at(address)
         try:
             with ledger._transaction(writing=False) as connection:
-                current = migrate(connection, address, check=True)
-            if not current:
-                with ledger._transaction(writing=True) as connection:
-                    migrate(connection, address)
+                check_revision(connection, address)
             if isinstance(address, Path) and not ledger.read_only:
                 with storage_errors("opening the ledger"):
                     sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could
@@ -150,22 +145,6 @@ class Ledger:
     def kind(self) -> str:
         """Which database it is in, in words: SQLite, or PostgreSQL and its host."""
         return kind_of(self._address)
-
-    @classmethod
-    def made_at(cls, address: Address) -> float:
-        """When the ledger at an address was made, in seconds since the epoch; whatever version wrote it.
-
-        Raises:
-            IntegrityError: there is none.
-            StorageError: the disk or the database refused.
-        """
-        ledger, table = cls._at(address), schema.generations
-        try:
-            with ledger._transaction(writing=False) as connection:
-                first = select(table.c.accepted_at).where(table.c.generation == 0)
-                return float(connection.execute(first).scalar_one())
-        finally:
-            ledger.close()
 
     @classmethod
     def _at(cls, address: Address, *, key: bytes | None = None) -> Ledger:
@@ -215,20 +194,8 @@ class Ledger:
         return self._at(self._address, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
-        """Check every row that is read from here on. The rows of a ledger of before there were checks get theirs.
-
-        Args:
-            key: that the rows were written with.
-
-        Raises:
-            StorageError: the disk or the database refused.
-        """
-        with self._transaction(writing=False) as connection:
-            sealed = Rows(connection).note(SEALED)  # if its check fails, it has one
-        self._key = key if sealed or not self.read_only else None
-        if not sealed and self._key is not None:
-            with self._transaction(writing=True) as connection:
-                Rows(connection, key).seal()
+        """Check every row that is read from here on, by the key that the rows were written with."""
+        self._key = key
 
     def drop(self) -> None:
         """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""

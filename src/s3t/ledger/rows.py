@@ -21,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.statements import KEY_DESTROYED, SEALED, chunks, select_in
+from s3t.ledger.statements import KEY_DESTROYED, chunks, select_in
 
 MAC = "mac"
 _MAC_BYTES = 16
@@ -110,13 +110,6 @@ class Rows:
         """Remove a row that was read whole."""
         its = (table.c[column.name] == row._mapping[column.name] for column in table.primary_key)
         self.connection.execute(delete(table).where(*its))
-
-    def seal(self) -> None:
-        """Give every row the check of the values that it has now, and note that they have one."""
-        for table in CHECKED:
-            rows = self.connection.execute(select(table)).all()
-            self.change(table, [(row, {}) for row in rows])
-        self.write_note(SEALED, to=1)
 
     def note(self, name: str) -> int:
         """A number that the ledger keeps by name; 0 before it was first written."""

@@ -1,4 +1,4 @@
-"""The ledger's tables as they are now. How older databases become this: `migrations/`."""
+"""The ledger's tables, as `migrations/` makes them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ metadata = MetaData()
 
 
 def _mac() -> Column[bytes]:
-    """The row's check (`rows.py`); null before the run was first opened with a version that has checks, and after its
-    secret was destroyed. Always the last column."""
+    """The row's check (`rows.py`); null in rows written after the run's secret was destroyed. The last column."""
     return Column("mac", LargeBinary(16))
 
 
@@ -33,7 +32,8 @@ generations = Table(
     Column("effective_at", Float),  # null until every server has moved to it
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
-    Column("mark", String(16)),  # random: two deletions with one number, in a run and in a copy, are told apart
+    # Random: two deletions with one number, in a run and in a copy, are told apart.
+    Column("mark", String(16), nullable=False),
     Column("request", LargeBinary(32)),  # the keyed hash of its idempotency key, if it had one
     _mac(),
     Index("generations_by_request", "request"),
@@ -94,7 +94,7 @@ erasing_records = Table(
     Column("token", LargeBinary(32), primary_key=True),
     Column("shard", Integer, nullable=False),
     Column("slice", Integer, nullable=False),
-    Column("generation", Integer, nullable=False, server_default="0"),
+    Column("generation", Integer, nullable=False),
     _mac(),
     Index("erasing_records_by_slice", "shard", "slice"),
 )
@@ -105,7 +105,7 @@ erasing_artifacts = Table(
     metadata,
     Column("shard", Integer, primary_key=True),
     Column("key", String(64), primary_key=True),
-    Column("generation", Integer, nullable=False, server_default="0"),
+    Column("generation", Integer, nullable=False),
     _mac(),
 )
 """Tainted, but still in the store."""
@@ -116,7 +116,7 @@ stages = Table(
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),  # slice numbers, comma-separated
     Column("key", String(64), nullable=False),
-    Column("manifest", String(64)),  # SHA-256 of the manifest's file; null of a stage of before this was kept
+    Column("manifest", String(64)),  # SHA-256 of the manifest's file
     _mac(),
 )
 """Committed, untainted stages."""

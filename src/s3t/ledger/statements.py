@@ -21,8 +21,6 @@ WALKED = "walked"
 """The newest generation for which every place was gone through."""
 KEY_DESTROYED = "key_destroyed_at"
 """When the run's secret was destroyed (whole seconds since the epoch)."""
-SEALED = "sealed"
-"""1 once every row has its check (`rows.py`). A revision that adds a column to a checked table removes the note."""
 
 FOREIGN = "foreign:"
 """Before the mark of another history's generation; the number is that generation."""

@@ -3,7 +3,7 @@
 from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data, Table, read_data
-from s3t.records.requests import read_requests, requested
+from s3t.records.requests import read_requests, requested, requested_names
 from s3t.records.slices import (
     SliceContent,
     count_rows,
@@ -29,6 +29,7 @@ __all__ = [
     "read_slice",
     "record_ids",
     "requested",
+    "requested_names",
     "slice_digest",
     "slice_path",
     "split_into_slices",

@@ -24,15 +24,6 @@ def normal_form(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def forms_of(name: str) -> tuple[str, ...]:
-    """The forms in which a run that does not normalise may have kept a name.
-
-    >>> [len(form) for form in forms_of("\\u00e9")], forms_of("e")
-    ([1, 2], ('e',))
-    """
-    return tuple(dict.fromkeys((name, unicodedata.normalize("NFC", name), unicodedata.normalize("NFD", name))))
-
-
 def text_of(value: Any) -> str | None:
     """A name as text, as it was given; None where it is missing.
 

@@ -13,13 +13,12 @@ _KINDS: dict[str, Kind] = {"record": "name", "subject": "name"}
 _SHOWN = 10
 
 
-def requested(field: str, names: Sequence[str | int], *, normalised: bool) -> list[str]:
+def requested(field: str, names: Sequence[str | int]) -> list[str]:
     """Names in a request as the run has them, each once.
 
     Args:
         field: what the names are, for messages.
         names: text or whole numbers.
-        normalised: whether the run keeps names in one form; else they are taken as they are.
 
     Raises:
         InputError: a string, which would be taken letter by letter; a name that is empty, is neither text nor a whole
@@ -30,7 +29,7 @@ def requested(field: str, names: Sequence[str | int], *, normalised: bool) -> li
     found: dict[str, None] = {}
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
-        name, problem = _name(given, normalised=normalised)
+        name, problem = _name(given)
         if problem is not None:
             problems.append(f"name {number} {problem}" if len(names) > 1 else f"the name {problem}")
         elif name is not None:
@@ -41,7 +40,12 @@ def requested(field: str, names: Sequence[str | int], *, normalised: bool) -> li
     return list(found)
 
 
-def _name(given: object, *, normalised: bool) -> tuple[str | None, str | None]:
+def requested_names(records: Sequence[str | int], subjects: Sequence[str | int]) -> dict[str, list[str]]:
+    """Ids and subjects of a request, as `requested` has them."""
+    return {"records": requested("records", records), "subjects": requested("subjects", subjects)}
+
+
+def _name(given: object) -> tuple[str | None, str | None]:
     """A name, or what is wrong with it."""
     try:
         name = text_of(given)
@@ -49,8 +53,6 @@ def _name(given: object, *, normalised: bool) -> tuple[str | None, str | None]:
         return None, str(error)
     if name is None:
         return None, "is empty; leave it out"
-    if not normalised:
-        return name, None
     return normal_form(name), space_problem(name)
 
 

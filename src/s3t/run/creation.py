@@ -72,7 +72,6 @@ def create_run(
         secret_check=secret.check(),
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=tuple(_unused(recipe)),
-        names_normalised=True,
     )
     part = unfinished_folder(path)
     with after_refusal(NO_RUN_MADE), storage_errors(f"writing the run {path}"):

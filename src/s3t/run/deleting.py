@@ -47,8 +47,7 @@ def delete(
     """
     if not dry_run:
         parts.check_changeable()
-    normalised = parts.description.names_normalised
-    named = None if key is None else requested("the idempotency key", [key], normalised=normalised)[0]
+    named = None if key is None else requested("the idempotency key", [key])[0]
     with after_refusal(NOTHING_CHANGED), storage_errors("looking at the artifacts"):
         request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
         present = parts.store.present()

@@ -5,9 +5,6 @@ from __future__ import annotations
 from s3t.inventory import Inventory
 from s3t.wording import counted
 
-_ONCE_KEPT = "holds no record"
-"""How the warning of one slice ended that earlier versions kept in run.json."""
-
 
 def empty_slices(inventory: Inventory) -> tuple[str, ...]:
     """The warning, or none."""
@@ -18,8 +15,3 @@ def empty_slices(inventory: Inventory) -> tuple[str, ...]:
         f"{empty:,} of {counted(len(inventory.records), 'slice')} hold no record: use fewer shards or slices, or more "
         "records, in a new run",
     )
-
-
-def without_once_kept(warnings: tuple[str, ...]) -> tuple[str, ...]:
-    """The warnings of run.json but for those of single slices, which an earlier version kept there."""
-    return tuple(warning for warning in warnings if not warning.endswith(_ONCE_KEPT))

@@ -59,7 +59,7 @@ def write_home(layout: Layout, home: Home) -> None:
 
 
 def read_home(layout: Layout) -> Home | None:
-    """The noted home; None if there is no note, as in runs of before there was one.
+    """The noted home; None if there is no note.
 
     Raises:
         IntegrityError: it is damaged.

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from s3t.disk import reason_of, storage_errors, write_bytes_durably
+from s3t.disk import reason_of, write_bytes_durably
 from s3t.errors import IntegrityError, RecipeError, RunFolderError
-from s3t.ledger import Ledger
-from s3t.ledger.locks import FileRunLock, needed
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import read_yaml
 from s3t.run.secret import write_secret
 from s3t.sequences import Order
-from s3t.stages.key import AS_ONCE
 
-RUN_FORMAT = 5
-"""Of the folder. 1 had neither a run id nor a choice of ledger; it is brought up to date, to 2. Recipes of older ones
-lack fields of `stages.key.AS_ONCE`: 1 and 2 all of them, 3 `fused_lora`. Up to 4, names were kept as they were given,
-and the describing files had no checks. Newer formats are not opened."""
+RUN_FORMAT = 1
+"""Of the folder. Other formats are not opened."""
 
 
 @dataclass(frozen=True)
@@ -112,16 +106,14 @@ class Description(BaseModel):
     """The digest of the public records, if there are some."""
     secret_check: str
     """A keyed hash of nothing: another secret gives another, and is refused."""
-    recipe_check: str | None = None
-    """Keyed hash of the recipe (`check_files`); None in a run of format 4 or older."""
-    check: str | None = None
-    """Keyed hash of all other fields; None where `recipe_check` is."""
+    recipe_check: str = ""
+    """Keyed hash of the recipe (`check_files`); noted when the files are written, as is the other."""
+    check: str = ""
+    """Keyed hash of all other fields."""
     gaps: tuple[str, ...]
     """Where exactness does not hold, in words."""
     warnings: tuple[str, ...]
     """What init found odd but not wrong in the recipe."""
-    names_normalised: bool = False
-    """Whether ids and subjects are in normal form C; not in runs that were made before there was this field."""
 
 
 def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:
@@ -136,15 +128,8 @@ def write_layout(layout: Layout, recipe: Recipe, description: Description, secre
 
 def write_description(layout: Layout, description: Description, secret: Secret) -> None:
     """Write run.json with its check, or replace it: durably, and whole or not at all."""
-    if description.recipe_check is not None:
-        content = description.model_dump(mode="json", exclude={"check"})
-        description = description.model_copy(update={"check": _check_of(content, secret)})
-    _write_description(layout, description)
-
-
-def _write_description(layout: Layout, description: Description) -> None:
-    none = {"check", "recipe_check"} if description.recipe_check is None else None
-    described = description.model_dump_json(indent=2, exclude=none) + "\n"
+    content = description.model_dump(mode="json", exclude={"check"})
+    described = description.model_copy(update={"check": _check_of(content, secret)}).model_dump_json(indent=2) + "\n"
     write_bytes_durably(layout.description, described.encode(), tmp=layout.tmp)
 
 
@@ -171,14 +156,12 @@ def read_description(layout: Layout) -> Description:
     found = content.get("format") if isinstance(content, dict) else None
     if found != RUN_FORMAT and isinstance(content, dict) and content.get("check") is not None:
         raise IntegrityError(f"{layout.description}: its format is damaged; {_RESTORE}")
-    if found == 1:
-        content |= {"format": 2, "run": _name_in_format_1(layout, content), "ledger": None}
-    elif found not in range(2, RUN_FORMAT + 1):
+    if found != RUN_FORMAT:
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
             [
-                f"was written by s3t {written} in format {found}; this version reads formats 1 to {RUN_FORMAT}: "
+                f"was written by s3t {written} in format {found}; this version reads format {RUN_FORMAT}: "
                 "install that version, or make a new run"
             ],
         )
@@ -188,31 +171,18 @@ def read_description(layout: Layout) -> Description:
         raise _damaged(layout, error) from error
 
 
-def _name_in_format_1(layout: Layout, content: dict[str, Any]) -> str:
-    """What every copy of a run has in common, and no other run of the same salt has."""
-    made = f"{content.get('secret_check')} {Ledger.made_at(layout.ledger)!r}"
-    return sha256(made.encode()).hexdigest()[:16]
-
-
 def read_layout(layout: Layout) -> tuple[Recipe, Description]:
-    """Read the describing files, but for the secret. A folder of format 1 is brought up to date first.
+    """Read the describing files, but for the secret.
 
     Raises:
-        RunFolderError: the folder is no run, or one of a newer format.
+        RunFolderError: the folder is no run, or one of another format.
         IntegrityError: a describing file is damaged.
     """
     description = read_description(layout)
-    if json.loads(layout.description.read_bytes())["format"] == 1:
-        # Older versions then refuse it, as they must. Under the lock (in this format always a file), for who has that
-        # sweeps temporary files.
-        with needed(FileRunLock(layout.lock)), storage_errors("bringing the run up to date"):
-            _write_description(layout, description)
     try:
         content = read_yaml(layout.recipe, ours=True)
         if not isinstance(content, dict):
             raise ValueError(f"{layout.recipe.name} holds no fields")
-        if isinstance(content.get("training"), dict):
-            content["training"] = AS_ONCE | content["training"]
         recipe = recipe_from(content, where=str(layout.recipe))
         _check_orders(description, recipe)
     except (ValueError, RecipeError) as error:
@@ -234,14 +204,14 @@ def check_files(layout: Layout, secret: Secret) -> None:
 
     Args:
         layout: of the run.
-        secret: the run's; nothing is looked at after it was destroyed, nor in a run of format 4 or older.
+        secret: the run's; nothing is looked at after it was destroyed.
 
     Raises:
         IntegrityError: one of them changed outside of s3t.
     """
-    content = json.loads(layout.description.read_bytes())
-    if secret.salt is None or content["format"] < RUN_FORMAT:
+    if secret.salt is None:
         return
+    content = json.loads(layout.description.read_bytes())
     check = content.pop("check", None)
     if check != _check_of(content, secret):
         raise IntegrityError(f"{layout.description} changed outside of s3t: its check fails; {_RESTORE}")

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from s3t.disk import open_to
 from s3t.inventory import Inventory
 from s3t.recipe import Recipe
-from s3t.run.empty_slices import without_once_kept
 from s3t.run.latest import Latest
 from s3t.run.parts import Parts
 from s3t.run.results import Status
@@ -55,7 +54,7 @@ def status_of(parts: Parts, latest: Latest, inventory: Inventory, *, recipe: Rec
     return Status(
         inventory=inventory,
         gaps=description.gaps,
-        warnings=(*without_once_kept(description.warnings), *(warning for warning in present if warning is not None)),
+        warnings=(*description.warnings, *(warning for warning in present if warning is not None)),
         missing=len(inventory.missing()),
         unfinished=parts.unfinished(),
         ledger=parts.ledger.kind,

@@ -16,7 +16,7 @@ from s3t.prediction.members import Prefixes
 from s3t.prediction.window_size import window_size
 from s3t.progress import Progress, Silent
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, Inputs, ingest_inputs
+from s3t.records import Data, Inputs, ingest_inputs, requested_names
 from s3t.records.ingest import ingest_labelled, ingest_windows
 from s3t.run.answerer import Answerer
 from s3t.run.answers import Evaluation, Predictions
@@ -28,7 +28,6 @@ from s3t.run.extension import Extension, extension_of
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.locating import Location, locate
-from s3t.run.naming import names_asked
 from s3t.run.parts import Parts
 from s3t.run.reporting import shape_of, status_of
 from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
@@ -100,13 +99,13 @@ class Run:
 
     @classmethod
     def open(cls, path: str | Path, *, moved: bool = False) -> Run:
-        """Open a run, and finish what a crash left undone. A run of an older version is brought up to date.
+        """Open a run, and finish what a crash left undone.
 
         A folder that was copied answers, and changes nothing; `moved` says that it is the run itself.
 
         Raises:
             MovedError: `moved`, but the run is where it was.
-            RunFolderError: the folder is no run, or a newer version's.
+            RunFolderError: the folder is no run, or another version's.
             RestoredError: it is an older state of itself, a backup that was put back: see `reconcile`.
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
             StorageError: the disk or the database refused.
@@ -332,7 +331,7 @@ class Run:
         """
         with after_refusal(NOTHING_CHANGED):
             self._latest.as_it_is()
-            asked = names_asked(self._parts, records=records, subjects=subjects)
+            asked = requested_names(records, subjects)
         told = {"key": key, "strict": strict, "dry_run": dry_run}
         return delete(self._parts, self._status, **asked, **told, progress=progress or Silent())  # type: ignore[arg-type]
 
@@ -354,7 +353,7 @@ class Run:
             InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
             IntegrityError: the ledger has lost a record that is in a slice's file.
         """
-        return locate(self._parts.lookup, **names_asked(self._parts, records=records, subjects=subjects))
+        return locate(self._parts.lookup, **requested_names(records, subjects))
 
     def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""

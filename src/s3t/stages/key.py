@@ -16,18 +16,11 @@ from hashlib import sha256
 from typing import Any
 
 from s3t.partition import Secret
-from s3t.recipe import Method, Recipe
+from s3t.recipe import Recipe
 from s3t.stages.trie import Stage
 
 KEY_FORMAT = 1
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
-
-
-AS_ONCE = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
-"""What fields that came later mean in runs that were made before: the procedure of that time."""
-
-
-_IMAGES = {"crop", "flip"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,24 +48,23 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     training = recipe.training.model_dump(mode="json", exclude={"device", "cache_memory", "cache_disk"})
     if "auto" in training.values():
         raise ValueError("an `auto` of the recipe's training part is not resolved")
-    for name, value in AS_ONCE.items():
-        if training[name] == value:
-            del training[name]  # so that stages of that time keep their keys
-    features = {"text": recipe.text.model_dump(mode="json")} if recipe.task.is_text else {}
-    if not recipe.task.is_text:  # without what is not varied, which runs once had no fields for
-        features = {"image": recipe.image.model_dump(mode="json", exclude=_IMAGES if not recipe.image.varies else None)}
+    features = {"text": recipe.text} if recipe.task.is_text else {"image": recipe.image}
     unused = "layers" if recipe.method.blockwise else "layers_per_slice"
-    found = {
+    return {
         "task": recipe.task.value,
         "labels": list(labels),
         "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
         "training": training,
+        "method": _method(recipe),
+        "validation": validation,
+        **{name: part.model_dump(mode="json") for name, part in features.items()},
     }
-    if recipe.method != Method():  # the default is what runs did before there were others; their stages keep their keys
-        found["method"] = recipe.method.model_dump(mode="json") | {"slices": recipe.partition.slices}
-    if validation is not None:
-        found["validation"] = validation
-    return found | features
+
+
+def _method(recipe: Recipe) -> dict[str, Any]:
+    """The method's part; from the bottom up, the block that a stage trains hangs on the number of stages."""
+    slices = {} if recipe.method.direction == "top-down" else {"slices": recipe.partition.slices}
+    return recipe.method.model_dump(mode="json") | slices
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
@@ -92,8 +84,7 @@ def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], 
         "prefix": list(stage.prefix),
         "slices": list(slice_digests),
         "parent": parent,
+        "kind": stage.kind,
     }
-    if stage.kind != "model":
-        content["kind"] = stage.kind
     text = json.dumps(content, sort_keys=True, separators=(",", ":"))
     return hmac.new(inputs.secret.key("stage"), text.encode(), sha256).hexdigest()

@@ -52,5 +52,4 @@ class Manifest(BaseModel):
 
     def to_bytes(self) -> bytes:
         """As stored: JSON, one field a line."""
-        absent = {"validation"} if self.validation is None else None  # as manifests were before there was such a choice
-        return (self.model_dump_json(indent=2, exclude=absent) + "\n").encode()
+        return (self.model_dump_json(indent=2) + "\n").encode()

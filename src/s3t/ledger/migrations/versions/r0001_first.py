@@ -1,4 +1,4 @@
-"""The ledger of s3t 0.1, SQLite alone: deletions, slices, tokens, what is to erase, live stages."""
+"""The ledger's tables; what each holds is told in `schema.py`."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -7,52 +7,114 @@ revision = "0001"
 down_revision = None
 
 
+def _table(name: str, *items: sa.schema.SchemaItem) -> None:
+    """A table whose rows have a check, as their last column."""
+    columns = [item for item in items if isinstance(item, sa.Column)]
+    others = [item for item in items if not isinstance(item, sa.Column)]
+    op.create_table(name, *columns, sa.Column("mac", sa.LargeBinary(16)), *others)
+
+
 def upgrade() -> None:
     """Make the tables."""
-    op.create_table(
+    _make_history()
+    _make_records()
+    _make_stages()
+    _table("copies", sa.Column("path", sa.String, primary_key=True), _text("cache"), _text("host"))
+    _table(
+        "notes",
+        sa.Column("name", sa.String, primary_key=True),
+        sa.Column("value", sa.BigInteger, nullable=False),
+    )
+
+
+def _text(name: str, length: int | None = None) -> sa.Column[str]:
+    return sa.Column(name, sa.String(length), nullable=False)
+
+
+def _number(name: str) -> sa.Column[int]:
+    return sa.Column(name, sa.Integer, nullable=False)
+
+
+def _make_history() -> None:
+    _table(
         "generations",
         sa.Column("generation", sa.Integer, primary_key=True),
-        sa.Column("accepted_at", sa.Float, nullable=False),
+        sa.Column("received_at", sa.Float, nullable=False),
+        sa.Column("accepted_at", sa.Float),
+        sa.Column("effective_at", sa.Float),
         sa.Column("erased_at", sa.Float),
-        sa.Column("records", sa.Integer, nullable=False),
+        _number("records"),
+        _text("mark", 16),
+        sa.Column("request", sa.LargeBinary(32)),
     )
-    op.create_table(
+    op.create_index("generations_by_request", "generations", ["request"])
+    op.create_index("generations_by_erasure", "generations", ["erased_at"])
+    _table(
+        "requests",
+        sa.Column("key", sa.LargeBinary(32), primary_key=True),
+        sa.Column("content", sa.LargeBinary(32), nullable=False),
+        _number("names"),
+        _number("deleted"),
+    )
+
+
+def _make_records() -> None:
+    _table(
         "slices",
         sa.Column("shard", sa.Integer, primary_key=True),
         sa.Column("slice", sa.Integer, primary_key=True),
-        sa.Column("records", sa.Integer, nullable=False),
-        sa.Column("losses", sa.Integer, nullable=False),
-        sa.Column("digest", sa.String(64), nullable=False),
+        _number("records"),
+        _number("losses"),
+        _text("digest", 64),
+        sa.Column("next_digest", sa.String(64)),
     )
-    op.create_table(
+    _table(
         "records",
         sa.Column("token", sa.LargeBinary(32), primary_key=True),
         sa.Column("subject", sa.LargeBinary(32)),
-        sa.Column("shard", sa.Integer, nullable=False),
-        sa.Column("slice", sa.Integer, nullable=False),
-        sa.Column("copies", sa.Integer, nullable=False),
+        _number("shard"),
+        _number("slice"),
+        _number("copies"),
         sa.ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     )
     op.create_index("records_by_subject", "records", ["subject"])
-    op.create_table(
-        "deleted",
-        sa.Column("token", sa.LargeBinary(32), primary_key=True),
-        sa.Column("generation", sa.Integer, nullable=False),
-    )
-    op.create_table(
+    _table("deleted", sa.Column("token", sa.LargeBinary(32), primary_key=True), _number("generation"))
+    op.create_index("deleted_by_generation", "deleted", ["generation"])
+    _table(
         "erasing_records",
         sa.Column("token", sa.LargeBinary(32), primary_key=True),
-        sa.Column("shard", sa.Integer, nullable=False),
-        sa.Column("slice", sa.Integer, nullable=False),
+        _number("shard"),
+        _number("slice"),
+        _number("generation"),
     )
-    op.create_table(
+    op.create_index("erasing_records_by_slice", "erasing_records", ["shard", "slice"])
+
+
+def _make_stages() -> None:
+    _table(
         "erasing_artifacts",
         sa.Column("shard", sa.Integer, primary_key=True),
         sa.Column("key", sa.String(64), primary_key=True),
+        _number("generation"),
     )
-    op.create_table(
+    _table(
         "stages",
         sa.Column("shard", sa.Integer, primary_key=True),
         sa.Column("prefix", sa.String, primary_key=True),
-        sa.Column("key", sa.String(64), nullable=False),
+        _text("key", 64),
+        sa.Column("manifest", sa.String(64)),
+    )
+    op.create_table(
+        "sessions",
+        sa.Column("session", sa.String(32), primary_key=True),
+        _text("host"),
+        _number("process"),
+        _number("generation"),
+        sa.Column("seen_at", sa.Float, nullable=False),
+    )
+    op.create_table(
+        "claims",
+        sa.Column("shard", sa.Integer, primary_key=True),
+        sa.Column("prefix", sa.String, primary_key=True),
+        _text("session", 32),
     )
