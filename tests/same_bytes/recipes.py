@@ -1,0 +1,90 @@
+"""Tiny recipes over all tasks, methods, adapters and precisions, with their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet
+import yaml
+
+from tests import tiny
+
+SISA = {"method": "sisa", "sequences": {"budget": 1}}
+PAIR = {"columns": {"text_pair": "other"}}
+REGRESSION = {"task": "text-regression", "labels": None, "columns": {"label": "number"}}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "text": {},
+    "text, of a pair": PAIR,
+    "text, two templates": {"columns": {"text": "{text} {other}", "text_pair": "what {other}"}},
+    "text, labels by number": {"columns": {"label": "code"}, "labels": ["0", "1", "2"]},
+    "text, labels inferred": {"labels": "infer"},
+    "regression": REGRESSION,
+    "regression of a pair": REGRESSION | {"columns": {"label": "number", "text_pair": "other"}},
+    "regression, sisa": REGRESSION | SISA,
+    "image": {"kind": "image"},
+    "image, cropped and mirrored": {"kind": "image", "image": {"crop": 1, "flip": True}},
+    "image, sisa, all parameters": {"kind": "image", "method": {"name": "sisa", "trainable": "all"}}
+    | {"sequences": {"budget": 1}},
+    "sisa": SISA,
+    "sisa of a pair, all parameters": PAIR | SISA | {"method": {"name": "sisa", "trainable": "all"}},
+    "sequential": SISA | {"partition": {"shards": 1}},
+    "protosisa": SISA | {"method": "protosisa", "prediction": {"sisa_weight": 0.3}},
+    "protosisa, image": SISA | {"kind": "image", "method": "protosisa"},
+    "full": {"method": "full", "sequences": {"budget": 1}, "partition": {"shards": 1, "slices": 1}},
+    "full, all parameters": {"method": {"name": "full", "trainable": "all"}, "sequences": {"budget": 1}}
+    | {"partition": {"shards": 1, "slices": 1}},
+    "replay 0.5": {"method": {"name": "s3t", "replay": 0.5}},
+    "bottom-up": {"method": {"name": "s3t", "direction": "bottom-up"}},
+    "bottom-up, replay 0, pair": PAIR | {"method": {"name": "s3t", "direction": "bottom-up", "replay": 0.0}},
+    "ia3": {"adapter": {"kind": "ia3", "target_modules": ["key", "value"], "rank": 16, "alpha": 32}},
+    "dora, rslora, dropout": {"adapter": {"use_dora": True, "use_rslora": True, "dropout": 0.3}},
+    "bfloat16": {"training": {"precision": "bfloat16"}},
+    "bfloat16, regression": REGRESSION | {"training": {"precision": "bfloat16"}},
+    "bfloat16, image": {"kind": "image", "training": {"precision": "bfloat16"}},
+    "rows without packing or cache": {"training": {"bucketing": "none", "trunk_cache": False, "fused": False}},
+    "batches by length": {"training": {"bucketing": "length", "schedule": "cosine", "fused_lora": False}},
+    "all orders vote": {"prediction": {"ensemble": "sequences", "aggregation": "vote"}},
+    "probabilities' mean": {"prediction": {"aggregation": "probabilities"}},
+    "tried on public records": {"prediction": {"select": "validation", "validation": "public.parquet"}},
+}
+"""By name, what differs from `tiny.recipe`."""
+
+
+def write_jobs(folder: Path) -> Mapping[str, Path]:
+    """Models, tables and recipes as files, which both checkouts read. Returns the folder of each job by its name."""
+    models = {
+        "text": tiny.make_text_model(folder / "text-model"),
+        "image": tiny.make_image_model(folder / "image-model"),
+    }
+    jobs = {}
+    for number, (name, changes) in enumerate(RECIPES.items()):
+        job = jobs[name] = folder / f"job-{number:02d}"
+        job.mkdir()
+        differing = dict(changes)
+        kind = differing.pop("kind", "text")
+        recipe = tiny.recipe(models[kind], kind=kind, **differing)
+        recipe["training"] |= {"threads": 1}
+        (job / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        _write(job / "data.parquet", _table(kind, seed=0))
+        _write(job / "probe.parquet", _table(kind, seed=1))
+        if "validation" in recipe.get("prediction", {}):
+            _write(job / "public.parquet", _table(kind, seed=2)[:-1])  # the last record is the same in every table
+    return jobs
+
+
+def _table(kind: str, *, seed: int) -> pd.DataFrame:
+    table = tiny.text_table(30, seed=seed) if kind == "text" else tiny.image_table(30, seed=seed)
+    if kind == "text":
+        table["other"] = table.text.iloc[::-1].to_list()
+        table["number"] = [position / 7 for position in range(len(table))]
+        table["code"] = ["abc".index(label) for label in table.label]
+    return table
+
+
+def _write(path: Path, table: pd.DataFrame) -> None:
+    pa.parquet.write_table(pa.Table.from_pandas(table), path)
