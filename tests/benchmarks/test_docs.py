@@ -7,7 +7,6 @@ from s3t.planning.optimiser_steps import STEPS_A_LABEL
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
-README = " ".join((ROOT / "README.md").read_text().split())
 BOTH = ("float32", "bfloat16")
 
 
@@ -30,9 +29,6 @@ def test_the_whole_against_the_plain_procedure():
     assert row(f"times as fast as {told}", values) in PAGE
     told = f"test accuracy (Trainer {plain['accuracy']:.3f}, without dropout {bare['accuracy']:.3f})"
     assert row(told, [f"{found['variants'][name]['accuracy']:.3f}" for name in ours]) in PAGE
-    assert f"takes {found['variants']['s3t']['seconds']:.0f} s; the same" in README
-    assert f"{plain['seconds']:.0f} s ({fast['s3t over plain']:.2f} times)" in README
-    assert f"{bare['seconds']:.0f} s ({fast['s3t over plain without dropout']:.2f} times)" in README
 
 
 def test_the_cache_against_its_bound():
@@ -67,16 +63,6 @@ def test_the_memory():
 def test_as_many_repetitions_as_told():
     assert "three repetitions each" in PAGE
     assert {results(part)["repetitions"] for part in ("whole", "switches", "cache", "peak", "memory")} == {3}
-
-
-def test_the_accuracies_on_banking77():
-    sliced, whole = (
-        json.loads((ROOT / "benchmarks" / "results" / f"banking77-{part}.json").read_text())
-        for part in ("slice_wise", "one_adapter")
-    )
-    first, second, third = (f"{row['accuracy']:.3f}" for row in sliced["per_depth"])
-    assert f"{first}, {second} and {third} on the {sliced['test_records']:,} test records" in README
-    assert f"trained on everything, {whole['accuracy']:.3f}." in README
 
 
 def test_the_accuracies_by_optimiser_steps():

@@ -1,0 +1,64 @@
+"""README's table of measured numbers holds those of the committed results."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+ROW = r"(?m)^\|[^|]*\|(?P<values>.*)\| \[(?P<benchmark>\w+)\]\(benchmarks/results/"
+VALUES = {row["benchmark"]: row["values"] for row in re.finditer(ROW, (ROOT / "README.md").read_text())}
+
+
+def results(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
+
+
+def of_deletion():
+    times = [results("deletion")[what] for what in ("s3t", "limit", "plain")]
+    return [f"{each[name]:.1f}" for each in times for name in ("median_ms", "p99_ms")]
+
+
+def of_ledger():
+    databases = [results("ledger")["concurrent"][name] for name in ("sqlite", "postgres")]
+    ways = [each[way] for way in ("grouped", "single") for each in databases]
+    return [f"{way[name]:,.0f}" for way in ways for name in ("per_second", "p99_ms")]
+
+
+def of_training():
+    variants = [results("training-whole")["variants"][name] for name in ("s3t", "plain", "plain without dropout")]
+    return [text for each in variants for text in (f"{each['seconds']:.0f}", f"{each['accuracy']:.3f}")]
+
+
+def of_ensemble():
+    return [f"{results('ensemble')[f'float32, {depth} depth']['against_in_order']:.2f}" for depth in ("full", "half")]
+
+
+def of_banking77():
+    depths = [each["accuracy"] for each in results("banking77-slice_wise")["per_depth"]]
+    return [f"{accuracy:.3f}" for accuracy in (*depths, results("banking77-one_adapter")["accuracy"])]
+
+
+def of_sequences():
+    rows = {(row["slices"], row["budget"]): row for row in results("sequences")["survival"]}
+    return [f"{rows[shape]['gain_in_summed_depth']['cyclic-adjacent']:.2f}" for shape in ((16, 4), (32, 8))]
+
+
+NUMBERS = {
+    "deletion": of_deletion,
+    "ledger": of_ledger,
+    "training": of_training,
+    "ensemble": of_ensemble,
+    "banking77": of_banking77,
+    "sequences": of_sequences,
+}
+
+
+@pytest.mark.parametrize("benchmark", NUMBERS)
+def test_a_row_has_the_numbers_of_its_results(benchmark):
+    assert re.findall(r"(?<!\w)\d[\d,]*\.?\d*\b", VALUES[benchmark]) == NUMBERS[benchmark]()
+
+
+def test_every_row_is_compared():
+    assert VALUES.keys() == NUMBERS.keys()
