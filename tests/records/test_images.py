@@ -55,7 +55,9 @@ def test_more_bytes_than_an_image_may_have_are_not_read(tmp_path, monkeypatch):
     ]
 
 
-def test_an_image_of_more_pixels_than_the_bound_is_refused_by_its_size(tmp_path):
+@pytest.mark.parametrize("bound_of_pillow", [images.MAX_PIXELS, None])
+def test_an_image_of_more_pixels_than_the_bound_is_refused_by_its_size(bound_of_pillow, tmp_path, monkeypatch):
+    monkeypatch.setattr("PIL.Image.MAX_IMAGE_PIXELS", bound_of_pillow)  # a program may have raised it
     side = int(images.MAX_PIXELS**0.5)
     assert "pixels" not in problems_of(head_of_png(side, side), tmp_path)[0]
     assert problems_of(head_of_png(side + 1, side + 1), tmp_path) == [

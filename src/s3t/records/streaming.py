@@ -129,15 +129,10 @@ def _json_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]
 
 
 def _parquet_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]:
-    start, left = 0, None
-    for batch in pa.parquet.ParquetFile(file).iter_batches(batch_size=size):
-        table = pa.Table.from_batches([batch])
-        left = table if left is None else pa.concat_tables([left, table])
-        while left.num_rows >= size:  # a batch may end with the file's group of rows, and windows are of one size
-            yield left.slice(0, size), Positions("row", range(start, start + size))
-            start, left = start + size, left.slice(size)
-    if left is not None and left.num_rows:
-        yield left, Positions("row", range(start, start + left.num_rows))
+    start = 0
+    for batch in pa.parquet.ParquetFile(file).iter_batches(batch_size=size):  # across the file's groups of rows
+        yield pa.Table.from_batches([batch]), Positions("row", range(start, start + batch.num_rows))
+        start += batch.num_rows
 
 
 def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
