@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -239,13 +240,22 @@ def test_every_recipe_in_the_docs_loads():
     assert seen >= 2
 
 
-def test_links_in_the_docs_lead_somewhere():
-    import re
+def anchors_of(page):
+    """Names of a page's headings, as links name them, and of its anchors."""
+    text = re.sub(r"(?s)```.*?```", "", page.read_text())
+    headings = re.findall(r"(?m)^#+ (.*)$", text)
+    named = {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    return named | set(re.findall(r'<a id="([^"]+)"', text))
 
-    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
-        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", path.read_text()):
+
+def test_links_in_the_docs_lead_somewhere():
+    pages = [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
+    for page in pages:
+        for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]*))?\)", page.read_text()):
             if "://" not in target:
-                assert (path.parent / target).exists(), f"{path.name}: {target}"
+                other = page.parent / target if target else page
+                assert other.exists(), f"{page.name}: {target}"
+                assert not anchor or anchor in anchors_of(other), f"{page.name}: {target}#{anchor}"
 
 
 def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
