@@ -19,10 +19,9 @@ PATH = FOLDER.parent / "docs" / "results.md"
 
 HEAD = """# The paper's results, beside ours
 
-Written by `python -m experiments.report` from the results in `experiments/`; every number is of a `results.json` there,
-with its commit, seed and machine. What trains does so at a small scale: two cores, MiniLM (6 layers) and a ViT of 2 M
-parameters where the paper has RoBERTa-large and ViT-base; the last ones train nothing, and have the paper's sizes where
-it tells them. A verdict says whether the paper's claim holds *here*: {verdicts}.
+Written by `python -m experiments.report` from each `results.json` in `experiments/`. A verdict says whether the paper's
+claim holds *here*: {verdicts}. Here is a small scale for what trains: two cores, MiniLM (6 layers) and a ViT of 2 M
+parameters where the paper has RoBERTa-large and ViT-base. The last ones train nothing, and have the paper's sizes.
 
 | claim | verdict |
 |---|---|
@@ -50,16 +49,15 @@ def _findings() -> Iterator[tuple[str, Finding]]:
 def _section(name: str, finding: Finding) -> str:
     found = results(name)
     minutes = found["seconds"] / 60
-    took = f"{minutes:.1f} minutes added up over processes" if minutes >= 1 else "less than a minute"
-    took += ", systems that were there from before not counted" if name in KEPT else ""
+    took = f"{minutes:.1f} minutes of processes" if minutes >= 1 else "less than a minute"
+    took += " besides systems kept from before" if name in KEPT else ""
     return (
         f"\n## {finding.claim}\n\n"
-        f"**The paper.** {finding.paper}\n\n"
-        f"**Here.** `python -m experiments {name}`, {took}, commit {found['commit']}, seed {found['seed']}, "
-        f"{found['machine']['cores']} cores of an {found['machine']['processor'].replace('(R)', '')}; "
-        f"[more](../experiments/{name}/README.md).\n\n{finding.ours}\n\n"
-        f"![{finding.claim}](../experiments/{name}/figure.png)\n\n"
-        f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n"
+        f"**Paper.** {finding.paper}\n\n"
+        f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n\n"
+        f"{finding.ours}\n\n"
+        f"[{name}](../experiments/{name}/README.md): {took}, commit {found['commit']}, seed {found['seed']}, "
+        f"{found['machine']['cores']} cores of an {found['machine']['processor'].replace('(R)', '')}.\n"
     )
 
 
