@@ -41,10 +41,10 @@ from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
 from s3t.models.stacked import prepare
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
+from s3t.tasks.aggregate import Scores
 from tests.plain import member_logits, random_chain
 
 MEMBERS, LAYERS, BATCH, LABELS, RANK = 5, 6, 64, 77, 16

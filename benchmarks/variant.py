@@ -229,10 +229,10 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Answers:
         adapter=recipe.adapter.model_dump(),
         training=recipe.training.model_dump(),
         max_length=recipe.text.max_length,
-        images=not recipe.task.is_text,
+        images=not recipe.task.inputs.has_tokens,
         dropout=variant != "plain without dropout",
     )
-    feature, slices = "text" if recipe.task.is_text else "image", []
+    feature, slices = recipe.task.inputs.roles[0], []
     for path in sorted(run.path.glob("slices/shard-000/*.parquet")):
         rows = pyarrow.parquet.read_table(path)
         slices.append(plain.encoded(setting, rows[feature].to_pylist(), rows["label"].to_pylist()))

@@ -10,8 +10,8 @@ import torch
 from s3t.models.blocks import BlockModel, Blocks
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.tensors import StageTensors
-from s3t.prediction.aggregate import Scores
 from s3t.recipe import Training
+from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 
 

@@ -33,6 +33,7 @@ ROOMS = [
     "sequences",
     "planning",
     "drawing",
+    "tasks",
     "recipe",
     "partition",
     "records",
@@ -57,7 +58,7 @@ PURE_FILES = [
     "deletion/plan.py",
     "deletion/places.py",
     "deletion/policy.py",
-    "prediction/aggregate.py",
+    "tasks/aggregate.py",
     "prediction/members.py",
 ]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}

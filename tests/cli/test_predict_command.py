@@ -4,6 +4,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pandas as pd
 import pytest
@@ -11,7 +12,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app
-from s3t.prediction import window_size
+from s3t.tasks import TASKS
 from tests import tiny
 from tests.cli.typed import document, invoke, problems
 
@@ -21,7 +22,9 @@ TABLE = tiny.text_table()
 @pytest.fixture
 def small_windows(monkeypatch):
     """Windows of 8 inputs: two batches of 4. A run of its own is needed: the batch is the recipe's."""
-    monkeypatch.setattr(window_size, "TEXT_BATCHES", 2)
+    task = TASKS["text-classification"]
+    small = replace(task, inputs=replace(task.inputs, window_batches=2))
+    monkeypatch.setattr("s3t.tasks.choice.TASKS", {task.name: small})
 
 
 @pytest.fixture(scope="module")

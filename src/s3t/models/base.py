@@ -13,7 +13,7 @@ import torch
 import transformers
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
-from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
+from transformers import AutoConfig
 
 from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
@@ -39,7 +39,7 @@ class Base:
 
     @property
     def labels(self) -> int:
-        """Columns of its logits; 1 for a regression."""
+        """Columns of its logits."""
         config: Any = self.model.config
         return int(config.num_labels)
 
@@ -50,7 +50,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     Raises:
         RecipeError: with every problem.
     """
-    config = _config(folder, recipe, labels=2)
+    config = _config(folder, labels=2)
     problems: list[str] = []
     with ALONE, torch.device("meta"), _quiet():
         model = _auto_class(recipe).from_config(config)
@@ -69,7 +69,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
     positions = _positions(model)
-    if recipe.task.is_text and positions is not None and recipe.text.max_length > positions:
+    if recipe.task.inputs.has_tokens and positions is not None and recipe.text.max_length > positions:
         problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")
     sides = getattr(config, "image_size", None)
     side = min(sides) if isinstance(sides, list | tuple) else sides
@@ -85,12 +85,12 @@ def check_model(folder: Path, recipe: Recipe) -> None:
 
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
-    """Load the model in float32 with a head for `labels` labels (1 for regression).
+    """Load the model in float32 with a head of `labels` outputs.
 
     Raises:
         RecipeError: the checkpoint lacks tensors of the transformer layers.
     """
-    config = _config(folder, recipe, labels=labels)
+    config = _config(folder, labels=labels)
     with ALONE, _quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
         model, info = _auto_class(recipe).from_pretrained(
@@ -209,17 +209,16 @@ def _attention(recipe: Recipe) -> str | None:
 
 
 def _auto_class(recipe: Recipe) -> Any:
-    return AutoModelForSequenceClassification if recipe.task.is_text else AutoModelForImageClassification
+    return getattr(transformers, recipe.task.model)
 
 
-def _config(folder: Path, recipe: Recipe, *, labels: int) -> Any:
+def _config(folder: Path, *, labels: int) -> Any:
     try:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RecipeError("the recipe", [f"base_model: {folder}/config.json cannot be used: {reason}"]) from error
     config.num_labels = labels
-    config.problem_type = "regression" if recipe.task.is_regression else "single_label_classification"
     return config
 
 

@@ -21,9 +21,14 @@ from transformers import (
 
 from s3t.errors import RecipeError
 from s3t.recipe import Image, Recipe
+from s3t.tasks import Kind
 
 Encoded = Mapping[str, Any]
 """One record as the model takes it, not yet padded."""
+
+
+TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
+"""Of several lengths: in a row with copies of itself, a text would not differ by seeing them."""
 
 
 class Encoder(Protocol):
@@ -43,6 +48,18 @@ class Encoder(Protocol):
 
     def stand_in(self, like: Encoded, count: int) -> dict[str, Tensor] | None:
         """A batch for a pass that starts at a border, in which the records need not be; None if they must."""
+        ...
+
+    def count_cut(self, rows: pa.Table) -> int:
+        """Records of which a part is left out."""
+        ...
+
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Public inputs, of several lengths where records differ in length, to try a model with.
+
+        Args:
+            roles: the features that the recipe has.
+        """
         ...
 
 
@@ -99,6 +116,10 @@ class TextEncoder:
             found += sum(len(ids) > self._max_length for ids in columns["input_ids"])
         return found
 
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Texts of one to ten words."""
+        return pa.table(dict.fromkeys(roles, TRIAL_TEXTS))
+
     def encode_later(self, rows: pa.Table) -> list[Encoded]:
         """Token ids take no more memory than texts."""
         return self.encode(rows)
@@ -154,6 +175,19 @@ class ImageEncoder:
         """One number in the place of all pixels."""
         return {"pixel_values": torch.zeros(()).expand(count, *like["pixel_values"].shape)}
 
+    def count_cut(self, rows: pa.Table) -> int:
+        """None."""
+        return 0
+
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Images of one colour."""
+        images = []
+        for color in ("black", "white", "gray"):
+            content = io.BytesIO()
+            PilImage.new("RGB", (32, 32), color).save(content, format="png")
+            images.append(content.getvalue())
+        return pa.table(dict.fromkeys(roles, pa.array(images, pa.binary())))
+
     def _pixels(self, content: bytes) -> Tensor:
         with PilImage.open(io.BytesIO(content)) as image:
             pixels: Tensor = self._processor(image.convert(self._mode), return_tensors="pt")["pixel_values"][0]
@@ -175,10 +209,14 @@ class _Decoding(Sequence[Encoded]):
 
 
 def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
-    """The encoder of a recipe's task."""
-    if recipe.task.is_text:
-        return TextEncoder(folder, max_length=recipe.text.max_length)
-    return ImageEncoder(folder, recipe.image)
+    """The encoder of what a recipe's task takes."""
+    return _ENCODERS[recipe.task.inputs.kind](folder, recipe)
+
+
+_ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
+    "text": lambda folder, recipe: TextEncoder(folder, max_length=recipe.text.max_length),
+    "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
+}
 
 
 def _per_channel(values: list[float], channels: int, field: str) -> list[float]:

@@ -24,9 +24,9 @@ from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
 from s3t.models.stacked import Link, Stack, deepest
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.windows import Windows
 from s3t.recipe import Training
+from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 
 Member = Sequence[Link]

@@ -14,9 +14,9 @@ import torch
 from s3t.models.blocks import BlockModel
 from s3t.models.features import features
 from s3t.models.tensors import StageTensors
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.windows import Windows
 from s3t.recipe import Training
+from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 from s3t.training.prototypes import COUNTS, SUMS
 

@@ -16,7 +16,7 @@ from s3t.recipe.parts import (
     Text,
     Training,
 )
-from s3t.recipe.schema import Recipe, Task
+from s3t.recipe.schema import Recipe
 
 __all__ = [
     "Adapter",
@@ -31,7 +31,6 @@ __all__ = [
     "Recipe",
     "RepairPolicy",
     "Sequences",
-    "Task",
     "Text",
     "Training",
     "load_recipe",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -13,6 +12,8 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    InstanceOf,
+    PlainSerializer,
     model_validator,
 )
 
@@ -32,26 +33,9 @@ from s3t.recipe.parts import (
 )
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
+from s3t.tasks import TASKS, Task, task_named
 
 DEFAULT_BUDGET = 4
-
-
-class Task(StrEnum):
-    """What the head answers."""
-
-    TEXT_CLASSIFICATION = "text-classification"
-    TEXT_REGRESSION = "text-regression"
-    IMAGE_CLASSIFICATION = "image-classification"
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether the label is a number rather than one of a set."""
-        return self is Task.TEXT_REGRESSION
-
-    @property
-    def is_text(self) -> bool:
-        """Whether the features are text."""
-        return self is not Task.IMAGE_CLASSIFICATION
 
 
 def _declared_labels(value: Any) -> Any:
@@ -92,7 +76,7 @@ def _ledger_url(value: str) -> str:
 class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
-    task: Task
+    task: Annotated[InstanceOf[Task], BeforeValidator(task_named), PlainSerializer(str, return_type=str)]
     """text-classification, text-regression or image-classification."""
     base_model: str = Field(min_length=1)
     """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
@@ -170,15 +154,18 @@ class Recipe(Part):
             problems.append("method full trains on one slice of one shard; leave partition.shards and slices out")
         if self.method.trainable == "all" and self.adapter.layers != "all":
             problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
-        if self.method.has_prototypes and self.task.is_regression:
-            problems.append("method protosisa needs classes, of which it takes the means; a regression has none")
+        if self.method.has_prototypes and not self.task.target.one_label:
+            problems.append(
+                f"method protosisa takes the means of classes, so every record needs one label; in {self.task} it has "
+                "another answer"
+            )
         if not self.method.has_prototypes and self.prediction.prototypes_alone:
             problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")
         if not self.method.blockwise and self.sequences.budget not in (None, 1):
             problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
         if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
-        if not self.task.is_text and self.image.varies and self.training.trunk_cache is True:
+        if self.image.varies and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
         return problems
 
@@ -198,17 +185,14 @@ class Recipe(Part):
         return problems
 
     def _task_problems(self) -> list[str]:
-        columns = self.columns
-        if self.task.is_text:
-            problems = [] if columns.text else [f"task {self.task} needs columns.text, the column of the text"]
-            return problems + ([f"columns.image has no place in task {self.task}"] if columns.image else [])
-        problems = [] if columns.image else [f"task {self.task} needs columns.image, the column of the image"]
-        return problems + ([f"columns.text has no place in task {self.task}"] if columns.text else [])
+        inputs = [role for task in TASKS.values() for role in task.inputs.roles]
+        given = {role for role, column in self.columns.model_dump().items() if column}
+        return self.task.inputs.column_problems(given, inputs, self.task.name)
 
     def _label_problems(self) -> list[str]:
-        if self.task.is_regression:
+        if not self.task.target.has_labels:
             given = self.labels is not None or self.label_names is not None
-            return ["a regression has no labels; leave them out"] if given else []
+            return [f"labels: {self.task} has no labels; leave them out"] if given else []
         if self.label_names is not None and not isinstance(self.labels, list):
             return ["label_names: declare the labels that it names (labels: [a, b])"]
         if self.labels is None:
@@ -243,7 +227,7 @@ class Recipe(Part):
             return []
         problems = group.problems(self.partition.slices)
         for role, columns in self.columns.named().items():
-            if group.column in columns and (role != "label" or self.task.is_regression):
+            if group.column in columns and (role != "label" or not self.task.target.one_label):
                 problems.append(
                     f"partition.group.column: {group.column!r} is columns.{role} already; a group is a column of its "
                     "own, or the label of a classification"

@@ -34,9 +34,9 @@ from s3t.records.names import (
     told,
 )
 from s3t.records.problems import Problems
-from s3t.records.reading import Data, Kind, Table, columns_told, read_data, rows_as_table
+from s3t.records.reading import Data, Table, columns_told, read_data, rows_as_table
 from s3t.records.streaming import format_of, named, windows
-from s3t.records.values import number_of
+from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 
 
@@ -112,9 +112,8 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
             groups.check_one_each("the same record", ids)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
-    label_type = pa.float64() if recipe.task.is_regression else pa.string()
     arrays = {"record": pa.array(ids, pa.string()), "subject": pa.array(subjects, pa.string())}
-    arrays["label"] = pa.array(labels, label_type)
+    arrays["label"] = pa.array(labels, _LABEL_COLUMNS[recipe.task.target.column].kept)
     among = None if groups is None else groups.among()
     return Records(rows=pa.table(arrays | features), labels=names, among=among)
 
@@ -169,9 +168,12 @@ def ingest_windows(
 def _checked_inputs(table: Table, recipe: Recipe) -> IngestedInputs:
     columns = recipe.columns
     problems = Problems(table.positions)
-    features_of = ("text", "text_pair", "image")
-    named = columns.named().items()
-    needed = {name: f"columns.{role}" for role, names in named if role in features_of for name in names}
+    needed = {
+        name: f"columns.{role}"
+        for role, names in columns.named().items()
+        if role in recipe.task.inputs.roles
+        for name in names
+    }
     _check_columns(table, needed, problems, of_a_run=True)
     features = _features(table, recipe, problems)
     ids = _column(table, columns.id, may_be_names, _NAME_IS, problems)
@@ -197,10 +199,9 @@ def _read(data: Data, recipe: Recipe) -> Table:
 
 def _kinds(recipe: Recipe) -> dict[str, Kind]:
     """What each column holds that is looked at."""
-    kinds: dict[str, Kind] = {"id": "name", "subject": "name", "label": "category", "image": "image"}
-    if recipe.task.is_regression:
-        kinds["label"] = "number"
-    columns = {name: kinds.get(role, "text") for role, names in recipe.columns.named().items() for name in names}
+    kinds: dict[str, Kind] = {"id": "name", "subject": "name", "label": recipe.task.target.column}
+    kinds |= dict.fromkeys(recipe.task.inputs.roles, recipe.task.inputs.kind)
+    columns = {name: kinds[role] for role, names in recipe.columns.named().items() for name in names}
     if recipe.partition.group is not None:
         columns.setdefault(recipe.partition.group.column, "category")
     return columns
@@ -293,18 +294,13 @@ def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | 
 
 
 def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
-    name = recipe.columns.label
-    names = LabelNames(recipe)
-    parse: Callable[[Any], Any] = number_of if recipe.task.is_regression else names.label_of
-    kind = "a finite number" if recipe.task.is_regression else "a label"
-    if recipe.task.is_regression:
-        values = _column(table, name, may_be_numbers, "a regression's label is a number", problems)
-    else:
-        values = _column(table, name, may_be_categories, "a label is text, a number, true or false", problems)
-    labels = [parse(value) for value in values or []]
+    name, target, names = recipe.columns.label, recipe.task.target, LabelNames(recipe)
+    column = _LABEL_COLUMNS[target.column]
+    values = _column(table, name, column.fits, column.expected, problems)
+    labels = [target.parsed(value, names.label_of) for value in values or []]
     for row, label in enumerate(labels):
         if label is None:
-            problems.add_row(row, f"column {name!r} does not hold {kind}; correct or drop the row")
+            problems.add_row(row, f"column {name!r} does not hold {target.wanted}; correct or drop the row")
     return labels
 
 
@@ -319,33 +315,36 @@ def _group_cells(table: Table, labels: list[Any], recipe: Recipe, problems: Prob
 
 def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe, problems: Problems) -> tuple[str, ...]:
     """The label set: a run's, which is fixed; or what the recipe declares; or what the data have."""
-    if recipe.task.is_regression:
+    target = recipe.task.target
+    if not target.has_labels:
         return ()
     declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
     if declared is None:
-        found = tuple(sorted({label for label in labels if label is not None}))
+        found = tuple(sorted({name for label in labels if label is not None for name in target.labels_in(label)}))
         if len(found) < 2:
             problems.add(f"labels: infer found {len(found)} labels; a classifier needs at least 2")
         return found
     known = set(declared)
     whose = "the declared labels; declare it" if fixed is None else "the run's labels, fixed at init; drop the row"
     for row, label in enumerate(labels):
-        if label is not None and label not in known:
+        if label is not None and not known.issuperset(target.labels_in(label)):
             problems.add_row(row, f"the label (column {recipe.columns.label!r}) is outside {whose} or correct the row")
     return declared
 
 
 def _features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.Array]:
-    columns = recipe.columns
-    if not recipe.task.is_text:
-        cells = _column(table, columns.image, lambda _: True, "", problems) or []
-        return {"image": image_bytes(cells, columns.image or "", table.folder, problems)}
-    features = {}
-    for role, text in (("text", columns.text), ("text_pair", columns.text_pair)):
-        if text is not None:
-            parts = {name: _texts(table, name, problems) for name in template_columns(text)}
-            features[role] = pa.array(_filled(text, parts), pa.string())
-    return features
+    read, given = _FEATURES[recipe.task.inputs.kind], recipe.columns.model_dump()
+    return {role: read(table, given[role], problems) for role in recipe.task.inputs.roles if given[role] is not None}
+
+
+def _images(table: Table, name: str, problems: Problems) -> pa.Array:
+    cells = _column(table, name, lambda _: True, "", problems) or []
+    return image_bytes(cells, name, table.folder, problems)
+
+
+def _texts(table: Table, text: str, problems: Problems) -> pa.Array:
+    parts = {name: _parts(table, name, problems) for name in template_columns(text)}
+    return pa.array(_filled(text, parts), pa.string())
 
 
 def _filled(text: str, parts: Mapping[str, list[str | None]]) -> list[str | None]:
@@ -357,12 +356,33 @@ def _filled(text: str, parts: Mapping[str, list[str | None]]) -> list[str | None
     return [None if None in row.values() else filled(text, row) for row in rows]
 
 
-def _texts(table: Table, name: str, problems: Problems) -> list[str | None]:
+def _parts(table: Table, name: str, problems: Problems) -> list[str | None]:
     values = _column(table, name, is_text, "a text is text", problems) or []
     for row, value in enumerate(values):
         if value is None or not value.strip():
             problems.add_row(row, f"column {name!r} is empty or blank; every record needs text: fill or drop the row")
     return values
+
+
+_FEATURES: Mapping[Kind, Callable[[Table, str, Problems], pa.Array]] = {"text": _texts, "image": _images}
+"""How a feature's columns are read, by what they hold."""
+
+
+class _LabelColumn(NamedTuple):
+    """How a label's column is read."""
+
+    fits: Callable[[pa.DataType], bool]
+    """Whether a column of that type may be one."""
+    expected: str
+    """What it has to hold, for messages."""
+    kept: pa.DataType
+    """Of the column `label` of the records."""
+
+
+_LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
+    "category": _LabelColumn(may_be_categories, "a label is text, a number, true or false", pa.string()),
+    "number": _LabelColumn(may_be_numbers, "a regression's label is a number", pa.float64()),
+}
 
 
 def _content_ids(subjects: list[str | None], labels: list[Any], features: dict[str, pa.Array]) -> list[str]:

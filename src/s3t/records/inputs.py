@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -17,6 +17,7 @@ from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import is_template
 from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, Data
+from s3t.tasks import Kind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -58,7 +59,7 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
     if not isinstance(items, list):
         return inputs
     if not items:
-        if recipe.task.is_text and not is_template(recipe.columns.text or ""):
+        if recipe.task.inputs.has_tokens and not is_template(recipe.columns.text or ""):
             return _table({name: [] for name in _feature_columns(recipe)})
         raise DataError(_WHERE, ["are an empty list; pass at least one row"])
     if all(isinstance(item, Mapping) for item in items):
@@ -81,9 +82,16 @@ def _items(inputs: Any) -> Any:
 
 def _features(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     """Inputs without column names, under the recipe's."""
+    return _FROM_ITEMS[recipe.task.inputs.kind](items, recipe)
+
+
+def _images(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
+    (name,) = _feature_columns(recipe)
+    return {name: [_as_encoded(item) for item in items]}
+
+
+def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     columns = recipe.columns
-    if not recipe.task.is_text:
-        return {columns.image or "": [_as_encoded(item) for item in items]}
     texts = all(isinstance(item, str | None) for item in items)
     pairs = all(isinstance(item, tuple | list) and len(item) == 2 for item in items)
     needed = _feature_columns(recipe)
@@ -100,9 +108,13 @@ def _features(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     raise DataError(_WHERE, [f"are neither {wanted} nor rows; the recipe's inputs have {', '.join(needed)}"])
 
 
+_FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {"text": _texts, "image": _images}
+"""What inputs without column names are, by what the task takes."""
+
+
 def _feature_columns(recipe: Recipe) -> list[str]:
     named = recipe.columns.named()
-    return [name for role in ("text", "text_pair", "image") for name in named.get(role, ())]
+    return [name for role in recipe.task.inputs.roles for name in named.get(role, ())]
 
 
 def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import pyarrow as pa
 import pyarrow.csv
@@ -26,6 +26,7 @@ from s3t.records.names import is_unicode
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems
 from s3t.records.values import name_of
+from s3t.tasks import Kind
 
 if TYPE_CHECKING:
     import datasets
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """What users may pass as data."""
-
-Kind: TypeAlias = Literal["name", "category", "number", "text", "image"]
-"""What a column holds: ids or subjects; labels or groups; a regression's labels; texts; images."""
 
 SUFFIXES = {".csv": "CSV", ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON lines"}
 PARQUET_SUFFIXES = (".parquet", ".pq")

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from s3t.errors import DataError, InputError
 from s3t.records.names import may_be_names, normal_form, space_problem, text_of, told
-from s3t.records.reading import Data, Kind, columns_told, read_data
+from s3t.records.reading import Data, columns_told, read_data
+from s3t.tasks import Kind
 
 COLUMNS = ("record", "subject")
 _KINDS: dict[str, Kind] = {"record": "name", "subject": "name"}

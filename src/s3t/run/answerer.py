@@ -60,7 +60,7 @@ class Answerer:
 
     @property
     def _answers(self) -> Answers:
-        return Answers.of(self.parts.description.labels, self.parts.recipe.prediction)
+        return Answers.of(self.parts.recipe, self.parts.description.labels)
 
     def _at_one_generation(
         self, prefixes: Prefixes | None, compute: Callable[[Snapshot, Sequence[Stage], Work], Answer]

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from s3t.ledger import Snapshot
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, parts_within
 from s3t.progress import Progress, telling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.answers import Evaluation, Predictions
 from s3t.stages import Stage
+from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.members import Member
+from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 
 if TYPE_CHECKING:

@@ -170,20 +170,13 @@ class Material:
     def _encode(self, place: Place, digest: str, rows: pa.Table) -> EncodedSlice:
         encode = self._encoder.encode_later if self._recipe.training.trunk_cache else self._encoder.encode
         records = encode(rows)
-        lengths = [tokens(record) for record in records] if self._recipe.task.is_text else None
+        lengths = [tokens(record) for record in records] if self._recipe.task.inputs.has_tokens else None
         return EncodedSlice(
             place=place,
             digest=digest,
             records=records,
-            targets=self._targets(rows),
+            targets=self._recipe.task.target.targets(rows, records, self._labels),
             lengths=lengths,
             replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
             tokens=self._tokens(rows["record"].to_pylist()),
         )
-
-    def _targets(self, rows: pa.Table) -> torch.Tensor:
-        labels = rows["label"].to_pylist()
-        if self._recipe.task.is_regression:
-            return torch.tensor(labels, dtype=torch.float32)
-        index = {label: number for number, label in enumerate(self._labels)}
-        return torch.tensor([index[label] for label in labels], dtype=torch.int64)

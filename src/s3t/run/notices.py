@@ -38,12 +38,10 @@ def _repeated(rows: pa.Table) -> Iterator[str]:
 
 
 def _cut(rows: pa.Table, recipe: Recipe, model: Path) -> Iterator[str]:
-    if not recipe.task.is_text:
-        return
-    from s3t.models.encode import TextEncoder  # here: it imports torch, which opening a run does not need
+    from s3t.models.encode import encoder_for  # here: it imports torch, which opening a run does not need
 
     most = recipe.text.max_length
-    if cut := TextEncoder(model, max_length=most).count_cut(rows):
+    if cut := encoder_for(model, recipe).count_cut(rows):
         yield (
             f"{cut:,} of {counted(rows.num_rows, 'record')} have more than {most:,} tokens and are cut there; raise "
             "text.max_length, as far as the model goes, if what is cut matters"

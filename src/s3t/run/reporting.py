@@ -68,5 +68,5 @@ def shape_of(parts: Parts) -> str:
     """What a run is, in a line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
     recipe, description = parts.recipe, parts.description
     shape = f"{counted(len(description.orders), 'shard')}, {counted(len(description.orders[0][0]), 'slice')}"
-    head = counted(len(description.labels), "label") if description.labels else "regression"
+    head = counted(len(description.labels), "label") if description.labels else str(recipe.task)
     return f"{recipe.method.described()}, {shape}, {head}, base model {recipe.base_model}"

@@ -46,7 +46,7 @@ class Status:
     recipe: Recipe = field(repr=False)
     """The run's."""
     labels: int
-    """How many there are; 0 for a regression."""
+    """How many there are; 0 where the task has none."""
 
     @property
     def generation(self) -> int:

@@ -13,7 +13,6 @@ from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Snapshot
 from s3t.planning import Forecast
 from s3t.prediction.members import Prefixes
-from s3t.prediction.window_size import window_size
 from s3t.progress import Progress, Silent
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import Data, Inputs, ingest_inputs, requested_names
@@ -279,7 +278,8 @@ class Run:
         Raises:
             InputError: as `predict`, after the windows before the fault.
         """
-        size = sys.maxsize if whole else window_size(self._recipe)
+        batches = self._recipe.task.inputs.window_batches
+        size = sys.maxsize if whole else batches * self._recipe.prediction.batch_size
         for window in ingest_windows(source, form, self._recipe, size=size):
             yield self._answerer.predict(window, None, Silent())
 

@@ -23,19 +23,18 @@ from s3t.models.source import model_digest, model_folder
 from s3t.models.stacked import prepare
 from s3t.models.tensors import StageTensors, pack, unpack
 from s3t.partition import Place
-from s3t.prediction.aggregate import Scores
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Held, Resident
 from s3t.prediction.whole import WholeEnsemble, WholeLink
-from s3t.prediction.window_size import window_batches
 from s3t.prediction.windows import Windows
 from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
 from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
+from s3t.tasks.aggregate import Scores
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
 
 
@@ -64,7 +63,7 @@ class Workshop:
         self._inputs = inputs
         self._store = store
         self._public = public
-        self._model, self._encoder = assemble(folder, recipe, labels=max(1, len(labels)))
+        self._model, self._encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(labels))
         self._model.base.model.to(resolve_device(recipe.training.device))
         self._turn = threading.Lock()
         self.material = Material(
@@ -80,7 +79,7 @@ class Workshop:
         self._windows = Windows(
             self._encoder,
             batch_size=recipe.prediction.batch_size,
-            window_batches=window_batches(recipe),
+            window_batches=recipe.task.inputs.window_batches,
         )
         kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
         self._ensemble = kind(self._model, self._windows, training=recipe.training)
@@ -143,6 +142,7 @@ class Workshop:
                 frozen=models,
                 start=start,
                 examples=self.material.examples(stage, digests, on_batch=lambda: on_step(0)),
+                target=self._recipe.task.target,
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
                 on_step=on_step,
@@ -154,7 +154,7 @@ class Workshop:
 
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
         """How good a model is on some labelled records."""
-        answers = Answers.of(tuple(self._labels), self._recipe.prediction)
+        answers = Answers.of(self._recipe, tuple(self._labels))
         with exact_numerics(self.device, self._recipe.training):
             chain: list[Any] = [
                 prepare(self._model.base, self._model.adapter, block, tensors) for block, tensors in blocks

@@ -48,16 +48,15 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     training = recipe.training.model_dump(mode="json", exclude={"device", "cache_memory", "cache_disk"})
     if "auto" in training.values():
         raise ValueError("an `auto` of the recipe's training part is not resolved")
-    features = {"text": recipe.text} if recipe.task.is_text else {"image": recipe.image}
     unused = "layers" if recipe.method.blockwise else "layers_per_slice"
     return {
-        "task": recipe.task.value,
+        "task": recipe.task.name,
         "labels": list(labels),
         "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
         "training": training,
         "method": _method(recipe),
         "validation": validation,
-        **{name: part.model_dump(mode="json") for name, part in features.items()},
+        **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
     }
 
 

@@ -28,8 +28,8 @@ class EncodedSlice:
     """Of the slice's file."""
     records: Sequence[Encoded]
     """Each encoded by itself; perhaps as it is asked for."""
-    targets: Tensor
-    """Label indices (int64) or numbers (float32), one a record."""
+    targets: Sequence[Tensor] | Tensor
+    """What each record shall be answered with: under its number, one row for each of its answers."""
     lengths: Sequence[int] | None
     """Tokens of each record; None where all records are of one size."""
     replayed: Sequence[int]
@@ -89,8 +89,6 @@ class Examples:
         if chosen is None:
             chosen = [range(len(part.records)) for part in slices]
         self._at = [(index, record) for index, records in enumerate(chosen) for record in records]
-        self.targets = torch.cat([part.targets[list(records)] for part, records in zip(slices, chosen, strict=True)])
-        """Label indices (int64) or numbers (float32), one a record."""
         self.lengths: list[int] | None = None
         """Tokens of each record; None where all records are of one size."""
         lengths = [part.lengths for part in slices]
@@ -113,6 +111,10 @@ class Examples:
             return self._collated(at, seed), None
         batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at, seed)
         return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
+
+    def targets(self, chosen: Sequence[int]) -> Tensor:
+        """What some records shall be answered with, one row for each of their answers."""
+        return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, chosen)])
 
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
         parts, vary = self._slices, self._vary

@@ -50,6 +50,7 @@ def slice_prototypes(
             batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(chosen)).items()}
             found.append(features(passes, batch).double().cpu())
             on_step(len(chosen))
-        of_class = torch.nn.functional.one_hot(contents.targets[order], labels).double()
+        targets = torch.cat([torch.zeros(0, dtype=torch.int64), *(contents.targets[number] for number in order)])
+        of_class = torch.nn.functional.one_hot(targets, labels).double()
         sums, counts = of_class.t() @ torch.cat(found[1:] or found), of_class.sum(dim=0).long()
     return StageTensors(block={SUMS: sums, COUNTS: counts}, head={})

@@ -22,6 +22,7 @@ from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
+from s3t.tasks import Target
 from s3t.training.batches import epoch_batches
 from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
@@ -43,6 +44,7 @@ def train_stage(
     frozen: Blocks,
     start: StageTensors | None = None,
     examples: Examples,
+    target: Target,
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None] = lambda records: None,
@@ -57,10 +59,11 @@ def train_stage(
         start: the block and the head as an earlier stage left them; without it, the block is drawn, and the head is
             that of the last frozen block's stage, or drawn, too.
         examples: the records of the whole prefix.
+        target: says the loss.
         training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
         on_step: told the number of records of each step.
-        on_epoch: told the mean loss over the records of each epoch. Nothing that is trained or stored depends on it.
+        on_epoch: told the mean loss over the answers of each epoch. Nothing that is trained or stored depends on it.
 
     Raises:
         TrainingError: training diverged.
@@ -81,7 +84,7 @@ def train_stage(
             if training.fused_lora:
                 mount.fuse()
             torch.manual_seed(seed("dropout"))
-            steps = _fit(model.passes, own, examples, training, seed, on_step, on_epoch)
+            steps = _fit(model.passes, own, examples, target, training, seed, on_step, on_epoch)
             if not all(bool(parameter.isfinite().all()) for parameter in own):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -96,6 +99,7 @@ def _fit(
     passes: Passes,
     own: Sequence[nn.Parameter],
     examples: Examples,
+    target: Target,
     training: Training,
     seed: Callable[[str], int],
     on_step: Callable[[int], None],
@@ -124,8 +128,11 @@ def _fit(
         order = epoch_batches(count, batch_size=training.batch_size, seed=seed(f"batches {epoch}"), lengths=lengths)
         vary = seed(f"augment {epoch}")
         summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
-        for batch, states, targets, packing in _on_device(examples, order, passes.device, seed=vary, packed=packed):
-            loss = _loss(passes.logits(batch, border=examples.border, states=states, packing=packing), targets)
+        answers = 0
+        ready = _on_device(examples, order, passes.device, seed=vary, packed=packed)
+        for chosen, (batch, states, targets, packing) in zip(order, ready, strict=True):
+            logits = passes.logits(batch, border=examples.border, states=states, packing=packing)
+            loss = target.loss(logits, targets)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(own, training.max_grad_norm)
@@ -133,10 +140,11 @@ def _fit(
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
             summed += loss.detach() * len(targets)
+            answers += len(targets)
             steps += 1
-            on_step(len(targets))
-        if count:
-            on_epoch(summed.item() / count)
+            on_step(len(chosen))
+        if answers:
+            on_epoch(summed.item() / answers)
     return steps
 
 
@@ -154,7 +162,7 @@ def _on_device(
         ready = (
             {name: _moved(tensor, device) for name, tensor in batch.items()},
             None if states is None else _moved(states, device),
-            _moved(examples.targets[chosen], device),
+            _moved(examples.targets(chosen), device),
             None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
         )
         if device.type != "cuda":
@@ -173,10 +181,3 @@ def _moved(tensor: Tensor, device: torch.device) -> Tensor:
     if 0 in tensor.stride():  # stands in for another; to pin it would fill memory
         return torch.zeros((), dtype=tensor.dtype, device=device).expand(tensor.shape)
     return tensor.pin_memory().to(device, non_blocking=True)
-
-
-def _loss(logits: Tensor, targets: Tensor) -> Tensor:
-    """Cross-entropy, or the squared error of a regression; in float32 whatever the logits are."""
-    if targets.is_floating_point():
-        return nn.functional.mse_loss(logits.float().squeeze(-1), targets)
-    return nn.functional.cross_entropy(logits.float(), targets)

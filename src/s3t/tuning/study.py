@@ -197,7 +197,7 @@ def _score(
         tried = with_values(fields, values | {"partition.salt": SALT})
         with Run.create(place, recipe=tried, data=data, public_data=True) as run:
             run.train()
-            metrics = run.evaluate(validation, per_depth=False).metrics
+            score = run.recipe.task.target.score(run.evaluate(validation, per_depth=False).metrics)
     except (RecipeError, TrainingError) as error:
         trial.set_user_attr("problem", str(error))
         trial.set_user_attr("seconds", time.monotonic() - started)
@@ -208,7 +208,7 @@ def _score(
     finally:
         shutil.rmtree(place, ignore_errors=True)
     trial.set_user_attr("seconds", time.monotonic() - started)
-    return float(metrics["accuracy"] if "accuracy" in metrics else -metrics["rmse"])
+    return score
 
 
 def _done(study: Any) -> list[Any]:

@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from s3t.prediction.aggregate import aggregate, chosen, softmax
 from s3t.prediction.answers import Answers
+from s3t.tasks.aggregate import aggregate, chosen, softmax
+from s3t.tasks.classification import Classification
+from s3t.tasks.regression import Regression
 
 WAYS = ["logits", "probabilities", "vote"]
 LOGITS = arrays.arrays(
@@ -93,14 +95,14 @@ def test_an_unknown_way_is_refused_with_those_there_are():
 
 
 def test_answers_name_labels_in_the_heads_order():
-    answers = Answers(labels=("no", "yes"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("no", "yes"), aggregation="logits")
     label, probabilities = answers.answer(np.array([[[0.0, 1.0], [2.0, 0.0]]]), [0])
     assert label == ("yes", "no")
     assert probabilities.shape == (2, 2)
 
 
 def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
-    answers = Answers(labels=("a", "b"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("a", "b"), aggregation="logits")
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
     assert answers.metrics(logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
     assert answers.metrics(logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
@@ -109,14 +111,14 @@ def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
 
 
 def test_f1_of_many_labels_is_the_mean_of_each_labels():
-    answers = Answers(labels=("a", "b", "c", "d"), aggregation="logits")
+    answers = Answers(target=Classification(), labels=("a", "b", "c", "d"), aggregation="logits")
     logits = [np.eye(4)[[0, 0, 1, 1]]]
     found = answers.metrics(logits, [0], ["a", "b", "b", "c"])
     assert found["f1"] == pytest.approx((2 / 3 + 1 / 2 + 0 + 0) / 4)
 
 
 def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
-    answers = Answers(labels=(), aggregation="logits")
+    answers = Answers(target=Regression(), labels=(), aggregation="logits")
     logits = np.array([[[1.0], [2.0], [3.0]], [[3.0], [4.0], [5.0]]])
     assert answers.answer(logits, [0, 1]) == ((2.0, 3.0, 4.0), None)
     metrics = answers.metrics(list(logits), [0, 1], [20.0, 30.0, 40.0])
@@ -126,24 +128,24 @@ def test_a_regression_answers_with_the_mean_and_is_measured_by_pearson():
 
 
 def test_shards_weigh_alike_however_many_of_their_prefixes_answer():
-    answers = Answers(labels=("a", "b"), aggregation="vote")
+    answers = Answers(target=Classification(), labels=("a", "b"), aggregation="vote")
     votes = np.array([[[1.0, 0.0]], [[1.0, 0.0]], [[1.0, 0.0]], [[0.0, 1.0]], [[0.0, 9.0]]])
     label, probabilities = answers.answer(votes, [0, 0, 0, 1, 2])
     assert label == ("b",)
     assert probabilities.tolist() == [[pytest.approx(1 / 3), pytest.approx(2 / 3)]]
-    numbers = Answers(labels=(), aggregation="logits")
+    numbers = Answers(target=Regression(), labels=(), aggregation="logits")
     assert numbers.answer(np.array([[[0.0]], [[4.0]], [[6.0]]]), [0, 0, 1])[0] == (pytest.approx(4.0),)
 
 
 @pytest.mark.parametrize("how", ["logits", "probabilities", "vote"])
 def test_one_member_a_shard_gives_the_bits_of_the_plain_mean(how):
     logits = np.random.default_rng(0).normal(size=(3, 5, 4))
-    found = Answers(labels=tuple("abcd"), aggregation=how).answer(logits, [4, 1, 2])[1]
+    found = Answers(target=Classification(), labels=tuple("abcd"), aggregation=how).answer(logits, [4, 1, 2])[1]
     assert (found == aggregate(logits, how)).all()
 
 
 def test_members_of_a_shard_weigh_by_their_parts_and_shards_alike():
-    answers = Answers(labels=(), aggregation="logits")
+    answers = Answers(target=Regression(), labels=(), aggregation="logits")
     numbers = np.array([[[0.0]], [[4.0]], [[6.0]]])
     assert answers.answer(numbers, [0, 0, 1], [0.75, 0.25, 0.75])[0] == (pytest.approx(3.5),)
     assert answers.answer(numbers, [0, 0, 1], [1.0, 0.0, 0.0])[0] == (pytest.approx(3.0),)  # who is alone, answers

@@ -1,0 +1,85 @@
+"""Classification: each record has one label of a set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.tasks.aggregate import Scores, aggregate, chosen
+from s3t.tasks.metrics import class_report, classification_metrics
+from s3t.tasks.task import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from torch import Tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Classification:
+    """One label a record: softmax and cross-entropy."""
+
+    column: Kind = "category"
+    wanted: str = "a label"
+    has_labels: bool = True
+    one_label: bool = True
+    answer: str = "label"
+
+    def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> str | None:
+        """The label that the cell means."""
+        return label_of(cell)
+
+    def labels_in(self, label: Any) -> Iterable[str]:
+        """It alone."""
+        return (label,)
+
+    def outputs(self, labels: Sequence[str]) -> int:
+        """One a label."""
+        return len(labels)
+
+    def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
+        """The label's index, int64."""
+        import torch
+
+        return torch.tensor(_indices(rows["label"].to_pylist(), labels), dtype=torch.int64)[:, None]
+
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+        """Cross-entropy."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits_UC.float(), targets_U)
+
+    def answers(
+        self,
+        logits_MUC: Scores,  # noqa: N803
+        weights_M: NDArray[np.float64] | None,  # noqa: N803
+        labels: Sequence[str],
+        *,
+        aggregation: str,
+    ) -> tuple[list[Any], Scores | None]:
+        """The likeliest label."""
+        probabilities = aggregate(logits_MUC, aggregation, weights_M=weights_M)
+        found = chosen(probabilities, logits_MUC, weights_M=weights_M)
+        return [labels[index] for index in found], probabilities
+
+    def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
+        """Accuracy, F1 and Matthews correlation."""
+        return dict(classification_metrics(_indices(answers, labels), _indices(expected, labels), labels=len(labels)))
+
+    def score(self, metrics: Mapping[str, Any]) -> float:
+        """Accuracy."""
+        return float(metrics["accuracy"])
+
+    def report(
+        self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
+    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
+        """Of each label; with the confusion matrix."""
+        return class_report(_indices(answers, labels), _indices(expected, labels), labels=labels)
+
+
+def _indices(names: Sequence[Any], labels: Sequence[str]) -> list[int]:
+    index = {label: number for number, label in enumerate(labels)}
+    return [index[name] for name in names]
