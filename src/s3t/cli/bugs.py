@@ -24,7 +24,7 @@ _OUR_PART = re.compile(r"(?:.*/(?:site-packages|python\d[\d.]*)/|.*/(?=s3t/)|.*/
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
-    """What may be sent to whoever maintains s3t."""
+    """A report for the maintainers of s3t, without text of records but in `whole`."""
 
     kind: str
     """The exception's type."""
@@ -48,7 +48,7 @@ class Bug:
 
     @property
     def sentence(self) -> str:
-        """What happened, and what to do about it."""
+        """A message with the place of the bug and the remedy."""
         if self.kind == "MemoryError":
             return "no memory was left; give the process more, or less to do, then run the same command again"
         where = f" at {self.trace[-1].strip()}" if self.trace[-1].startswith(" ") else ""
@@ -59,7 +59,7 @@ class Bug:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What to send."""
+        """The report, JSON-compatible, without Python's traceback."""
         return {
             "version": __version__,
             "python": platform.python_version(),
@@ -69,7 +69,7 @@ class Bug:
         }
 
     def lines(self) -> list[str]:
-        """What to send, to be read; with the whole traceback if the environment asks for it."""
+        """The report in lines to print; Python's traceback if `S3T_DEBUG` is set."""
         document = self.to_json()
         trace = document.pop("trace")
         told = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]

@@ -102,7 +102,7 @@ def command(
 
 
 def _repaired(run: Run, status: Status) -> tuple[TrainReport | None, S3TError | None]:
-    """What the recipe's policy has repaired, if anything; and what went wrong, for the deletion is to be told of."""
+    """Repairs if the recipe's policy asks for it; returns the report, and the error of a repair that failed."""
     from s3t.deletion.policy import repair_due
     from s3t.errors import S3TError
 
@@ -154,7 +154,7 @@ def unknown_names(report: DeletionReport) -> str:
 
 
 def _print_state(report: DeletionReport, run: Path) -> None:
-    """How far the deletion has come, and when."""
+    """Prints the deletion's state and its times."""
     if report.dry_run and report.slices:
         within = report.erase_within
         when = f"within {duration(within)}" if within else "before the command returns"

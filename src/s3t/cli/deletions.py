@@ -69,7 +69,7 @@ def print_log(title: str, entries: Sequence[LogEntry]) -> None:
 
 
 def print_unfinished(status: Status, run: Any) -> None:
-    """Which deletions are not erased yet, and by when they have to be."""
+    """Prints the deletions that are not erased yet, and their deadlines."""
     within = status.recipe.deletion.erase_within
     for entry in status.unfinished[:MOST_SHOWN]:
         print_line(
@@ -81,10 +81,10 @@ def print_unfinished(status: Status, run: Any) -> None:
 
 
 def remedy(entry: LogEntry, within: float, run: Any) -> str:
-    """What is left to do for a deletion that is not erased.
+    """Advice for a deletion that is not erased: the deadline and the command.
 
     Args:
-        entry: the log's.
+        entry: of the log.
         within: the recipe's `deletion.erase_within`.
         run: the run's folder.
     """
@@ -106,7 +106,7 @@ def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
 
 
 def places_in_words(places: Sequence[Any]) -> str:
-    """Where records are: slice 0 of shard 1, slices 0 2 of shard 2."""
+    """Slices in words: slice 0 of shard 1, slices 0 2 of shard 2."""
     by_shard: dict[int, list[int]] = {}
     for place in places:
         by_shard.setdefault(place.shard, []).append(place.slice)

@@ -63,7 +63,7 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
 
 
 def print_training(report: TrainReport, run: Path) -> None:
-    """What `train`, `repair` or `extend` did, in the same words whichever was typed, and the status after it."""
+    """Prints the report of `train`, `repair` or `extend` in the same words, and the status afterwards."""
     there = counted(len(report.status.inventory.alive), "stage")
     if report.stages:
         print_line(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s; {there} alive")

@@ -64,7 +64,7 @@ def command(
 
 
 def _told(extension: Extension) -> str:
-    """What it costs and what it buys, in one line."""
+    """Costs and gain of an extension, in one line."""
     gain = extension.gain
     lost = f" and {extension.lost} that are missing already" if extension.lost else ""
     changes = ", ".join(

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 STDIN = "-"
-"""In the place of a name: names are on stdin, one a line. What is typed is in `ps`, and in the shell's history."""
+"""Stands for names on stdin, one a line. Arguments are visible in `ps` and in the shell's history."""
 STDIN_HELP = "- reads them from stdin, one a line."
 
 FileOption = Annotated[

@@ -1,4 +1,4 @@
-"""How a command ends: its result on stdout, or what went wrong on stderr with the exit status that fits."""
+"""The end of a command: its result on stdout, or its error on stderr with an exit status."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WRONG_INPUT, FAILED = 2, 1
 
 
 class Result(Protocol):
-    """What `Run`'s methods return."""
+    """A result of a method of `Run`."""
 
     def to_json(self) -> dict[str, Any]:
         """One JSON document."""

@@ -21,7 +21,7 @@ SHOWN = 20
 
 
 class Sampler(StrEnum):
-    """How values are drawn."""
+    """Samplers of a study's values."""
 
     TPE = "tpe"
     GRID = "grid"

@@ -1,4 +1,4 @@
-"""Whether a stage takes enough optimiser steps for its labels.
+"""The warning about stages of too few optimiser steps for their labels.
 
 A rule from measurement, not from theory: on banking77 with 77, 20 and 5 labels (`python -m benchmarks.optimiser_steps`,
 docs/benchmarks.md), stages of fewer than 10 steps a label were up to tens of points worse than the same records with

@@ -55,7 +55,7 @@ class RepairedSimulation:
 
 
 def training_cost(orders: Orders) -> float:
-    """What training all stages costs, in full trainings: each of the m L slices once.
+    """The cost of training all stages, in full trainings: each of the m L slices once.
 
     >>> training_cost([[(0, 1, 2)]])
     2.0

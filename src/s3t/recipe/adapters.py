@@ -1,4 +1,4 @@
-"""Which adapters are exact, and why the others are refused.
+"""The adapters that are exact, and the reasons to refuse others.
 
 An adapter is allowed if its initial tensors depend on a seed (and on public base weights) alone, and if
 training it leaves every base tensor as it was. The list is of what is allowed; a new PEFT option is refused until
@@ -27,7 +27,7 @@ REFUSED_INITS: Final[Mapping[str, str]] = {
 
 
 def init_problem(value: bool | str) -> str | None:
-    """Why `init_lora_weights: value` is refused, or None where it is allowed (`true` or `gaussian`)."""
+    """The reason to refuse `init_lora_weights: value`; None where it is allowed (`true` or `gaussian`)."""
     if value is True or value == "gaussian":
         return None
     name = str(value).lower()
@@ -39,7 +39,7 @@ def init_problem(value: bool | str) -> str | None:
 
 
 def bias_problem(value: str) -> str | None:
-    """Why `bias: value` is refused, or None where it is allowed (`none`)."""
+    """The reason to refuse `bias: value`; None where it is allowed (`none`)."""
     if value == "none":
         return None
     return (
@@ -49,7 +49,7 @@ def bias_problem(value: str) -> str | None:
 
 
 def modules_to_save_problem(value: list[str] | None) -> str | None:
-    """Why `modules_to_save: value` is refused, or None where it is empty."""
+    """The reason to refuse `modules_to_save: value`; None where it is empty."""
     if not value:
         return None
     return (

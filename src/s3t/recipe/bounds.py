@@ -30,13 +30,13 @@ MOST = {
     "training.max_grad_norm": 1_000_000_000,
     "training.weight_decay": 1_000,
 }
-"""What a number, or each of a list, is at most, where the field has no bound of its own."""
+"""Upper bounds of numbers, also in lists, where the field has none of its own."""
 MOST_NUMBERS = 20_000_000
-"""Of all orders of a run together."""
+"""Largest count of numbers in all orders of a run together."""
 
 
 def bound_problems(recipe: Recipe) -> list[str]:
-    """Where a recipe is beyond the bounds, each with its field."""
+    """Problems of a recipe beyond its bounds, each with its field."""
     return [*_too_large(recipe), *_orders_problems(recipe), *_label_problems(recipe)]
 
 

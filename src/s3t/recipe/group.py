@@ -34,7 +34,7 @@ def _by_name(value: Any) -> Any:
 
 
 class Group(BaseModel):
-    """Which slices a record of which group may lie in. Checked by the recipe, which knows slices and columns."""
+    """The slices of each group's records. Checked by the recipe, which knows slices and columns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
 

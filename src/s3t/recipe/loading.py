@@ -1,4 +1,4 @@
-"""From a YAML file, a mapping or a `Recipe` to a `Recipe`, with all problems reported at once."""
+"""Loading of recipes from a YAML file, a mapping or a `Recipe`, with all problems reported at once."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
-    """What a YAML file holds.
+    """The content of a YAML file.
 
     Args:
         path: of the file.
@@ -104,7 +104,7 @@ class _OnceOnly(yaml.SafeLoader):
     """
 
     def get_single_node(self) -> yaml.Node | None:
-        """As the parent, after a look at what the aliases make of it."""
+        """The root node; refused if its aliases expand to too much."""
         node = super().get_single_node()
         if node is not None and _nodes(node, {}) > MOST_NODES:
             raise yaml.constructor.ConstructorError(
@@ -113,7 +113,7 @@ class _OnceOnly(yaml.SafeLoader):
         return node
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """As the parent, after a look at the keys."""
+        """The mapping of a node; refused if a key is given twice."""
         seen = set()
         for key, _ in node.value:
             name = getattr(key, "value", None)
@@ -194,14 +194,14 @@ def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
 
 
 def _field(detail: Any) -> tuple[int | str, ...]:
-    """Which field a problem is of, down to the last mapping: an item of a list is its list's."""
+    """The path of a problem's field, down to the last mapping: an item of a list has its list's."""
     # Unions (labels, target_modules, threads) add the type that was tried to the location.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
     return tuple(itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"]))
 
 
 def _left_out(detail: Any) -> tuple[int | str, ...]:
-    """What is left out so that the rest can be checked."""
+    """The path of the field to leave out, so that the rest can be checked."""
     field = _field(detail)
     return _WHOLE if field[: len(_WHOLE)] == _WHOLE else field
 

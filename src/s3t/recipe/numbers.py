@@ -22,7 +22,7 @@ NumbersAlone = BeforeValidator(_numbers_alone)
 
 
 def only_numbers(annotation: Any) -> bool:
-    """Whether a field can hold a number, or several, and neither true nor false.
+    """True if a field can hold a number, or several, and no boolean.
 
     >>> only_numbers(list[float] | None), only_numbers(int | bool), only_numbers(str)
     (True, False, False)

@@ -37,7 +37,7 @@ def template_columns(text: str) -> tuple[str, ...]:
 
 
 def is_template(text: str) -> bool:
-    """Whether a text is a template rather than the name of a column."""
+    """True if a text is a template rather than the name of a column."""
     return "{" in text or "}" in text
 
 

@@ -1,4 +1,4 @@
-"""Which orders of the slices are trained. Pure: no torch, no data, declared inputs alone."""
+"""The orders in which slices are trained. Pure: no torch, no data, declared inputs alone."""
 
 from s3t.sequences.bms import bms
 from s3t.sequences.choice import (

@@ -18,7 +18,7 @@ from s3t.sequences.score import Floats
 from s3t.sequences.selector import Order
 
 _UNIT = 2.0**40
-"""What a certain, full depth weighs. Leaves 13 bits of a float's 53 for sums to stay exact."""
+"""Weight of a certain, full depth. Leaves 13 bits of a float's 53 for sums to stay exact."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class OrderSearch:
         """Prefixes whose continuations have been judged."""
 
     def worth_of(self, depths: Ints) -> float:
-        """What the deepest prefixes are worth in sum, in integer units: `depths` has N numbers."""
+        """Summed worth of the deepest prefixes, in integer units: `depths` has N numbers."""
         return float(np.rint(self._weights * self._ended[depths, 0]).sum())
 
     def build(self, rest: Ints, *, top: int | None, taken: Collection[Order]) -> Order | None:
@@ -94,8 +94,8 @@ class OrderSearch:
         return list(chosen.values())
 
     def _judge(self, state: _State, depth: int, rest: Ints) -> tuple[Floats, Floats]:
-        """What the prefix is expected to gain in all with each slice, -inf if it is in it already; and what each
-        surviving set of hits gains if the prefix ends here."""
+        """Expected gains of the prefix with each slice added (-inf if it is in it already), and gains of the surviving
+        sets of hits if the prefix ends here."""
         self.evaluations += 1
         sets = state.surviving
         weights, others = self._weights[sets], rest[sets]
@@ -111,7 +111,7 @@ class OrderSearch:
 
 
 def _expected_gains(worth: Floats, most_hits: int) -> Floats:
-    """What an order adds that has survived `depth` slices and goes on in random order, [depth, hits, rest].
+    """Gain by an order that has survived `depth` slices and goes on in random order, [depth, hits, rest].
 
     `hits` of its L - depth remaining slices are hit; the other orders reach `rest`. The chance that the next t are all
     spared is the product of (n - hits - i) / (n - i) over i < t, n = L - depth.

@@ -52,7 +52,7 @@ def bms(setting: Setting) -> tuple[Order, ...]:
 
 
 def bms_problem(setting: Setting) -> str | None:
-    """Why there are no such orders, or None."""
+    """The reason why BMS has no orders for the setting; None if it has."""
     slices, budget = setting.slices, setting.budget
     if budget > slices:
         return (

@@ -1,4 +1,4 @@
-"""From a recipe's declarations to the orders of every shard."""
+"""The orders of every shard, by a recipe's declarations."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_proble
 
 
 def no_selector(name: str) -> str:
-    """What is said of a name that no selector has."""
+    """The message about a name that no selector has."""
     known = ", ".join(SELECTORS)
     return f"no selector is called {name!r}; choose one of {known}{did_you_mean(name, SELECTORS)}"
 
 
 def selector_problem(selector: str, setting: Setting) -> str | None:
-    """Why the selector of that name has no orders for the setting, as far as can be told without looking for them."""
+    """The reason why a selector has no orders for the setting; None if none is known before the search."""
     limit = _LIMITS.get(selector)
     return None if limit is None else limit(setting)
 

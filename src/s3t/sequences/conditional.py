@@ -12,7 +12,7 @@ from s3t.errors import SettingError
 from s3t.sequences.selector import Order, Setting
 
 MIN_TRIES, TRIES_A_SEQUENCE = 1000, 50
-"""As many samples in a row may repeat orders found before: 50 a sequence that is wanted, and at least 1000."""
+"""Samples in a row that may repeat earlier orders: 50 a wanted sequence, and at least 1000."""
 
 
 def conditional(setting: Setting) -> tuple[Order, ...]:

@@ -28,7 +28,7 @@ def full(setting: Setting) -> tuple[Order, ...]:
 
 
 def full_problem(setting: Setting) -> str | None:
-    """Why there are no such orders, or None."""
+    """The reason why the setting is not one of all orders; None if it is."""
     slices = setting.slices
     if slices > MAX_FULL_SLICES:
         return f"full takes at most {MAX_FULL_SLICES} slices, not {slices}; take survival and a smaller budget"

@@ -1,4 +1,4 @@
-"""Which slices of a shard have been hit after r deletions: all ways with their probabilities, or a sample of them.
+"""Sets of slices hit after r deletions in a shard: all sets with their probabilities, or a sample of them.
 
 A deletion falls on slice i with probability p_i, each independently of the others (the data is large against the
 deletions). All numbers that the choice of orders hangs on are made of sums, products and comparisons in a fixed order
@@ -19,7 +19,7 @@ from s3t.sequences.selector import Order
 Ints = npt.NDArray[np.int64]
 
 ENUMERATED_SLICES = 12
-"""Up to so many slices all 2^L sets of hit slices are listed."""
+"""Largest number of slices of which all 2^L sets are listed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class Hits:
     weights: Floats
 
     def depths(self, order: Order) -> Ints:
-        """How many slices of the order are left before the first that was hit, in each set: N numbers, 0..L."""
+        """Slices of the order before the first that was hit, in each set: N numbers, 0..L."""
         positions = np.empty(len(order) + 1, dtype=np.int64)
         positions[list(order)] = np.arange(len(order))
         positions[-1] = len(order)
@@ -45,7 +45,7 @@ class Hits:
 
 
 def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
-    """What has been hit after r deletions, r drawn from the horizon, each as likely as the others.
+    """Sets of slices hit after r deletions, with each r of the horizon equally likely.
 
     Args:
         horizon: numbers of deletions.

@@ -15,7 +15,7 @@ MAX_EVALUATIONS = 160_000
 """Prefixes whose continuations are judged, in all."""
 MAX_SWEEPS = 12
 SHAKING_EVALUATIONS = 4_000
-"""Of them, for building two or three orders anew at once: more than one order at a time cannot reach."""
+"""Share of them for building two or three orders anew at once, which reaches more than one order at a time."""
 _WIDTH = 4
 _SAMPLES = 2**14
 
@@ -88,7 +88,7 @@ class Search:
                 self._orders, self._depths = kept
 
     def _rest(self, index: int) -> Ints:
-        """What the others reach."""
+        """Depths that the other orders reach."""
         return self._best(self._depths[:index] + self._depths[index + 1 :])
 
     def _replace(self, index: int, rest: Ints) -> None:

@@ -1,4 +1,4 @@
-"""What a selector of slice sequences is, and what it is told."""
+"""The protocol of selectors of slice sequences, and their input."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_BUDGET = 50_000
 DEFAULT_DELETIONS = 8
 DEFAULT_HORIZON = (1, 2, 4, 8)
 SUM_TOLERANCE = 1e-6
-"""How far the sum of a prior may be from 1; it is divided by its sum."""
+"""Tolerance of the sum of a prior around 1; a prior is divided by its sum."""
 _LEAST_VALUE = 1e-100
 
 
@@ -47,7 +47,7 @@ class Setting:
     values: tuple[float, ...] | None = None
     """F(1)..F(L), what a live prefix of k slices is worth: not negative, non-decreasing; None: F(k) = k. F(0) is 0."""
     seed: int = 0
-    """Of selectors that draw at random."""
+    """Seed of selectors that draw at random."""
     given: tuple[Order, ...] = ()
     """Orders that are there already, and stay: the choice begins with them."""
 
@@ -135,12 +135,12 @@ def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int)
 
 
 def orders_exist(slices: int, budget: int) -> bool:
-    """Whether 1 <= B <= L!. (21! exceeds any budget that could be asked for.)"""
+    """True if 1 <= B <= L!. (21! exceeds every budget.)"""
     return budget >= 1 and (slices > 20 or budget <= math.factorial(slices))
 
 
 def prior_problems(prior: tuple[float, ...], slices: int) -> list[str]:
-    """What is wrong with one row of a prior: its length, its numbers, or their sum."""
+    """Problems of one row of a prior: its length, its numbers, or their sum."""
     if len(prior) != slices:
         return [f"the prior has {len(prior)} probabilities for {slices} slices; give one a slice"]
     wrong = [value for value in prior if not (math.isfinite(value) and value >= 0)]

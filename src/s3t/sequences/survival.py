@@ -25,7 +25,7 @@ from s3t.sequences.sorted_cyclic import sorted_cyclic
 
 MAX_SURVIVAL_SLICES = 512
 MAX_SAMPLED_DELETIONS = 256
-"""In the horizon, where not all sets of hit slices are listed; 65,536 samples of as many deletions take 0.1 GB."""
+"""Largest number in the horizon where sets of hit slices are sampled; 65,536 samples of it take 0.1 GB."""
 _FINAL_SAMPLES = 2**16
 
 
@@ -53,7 +53,7 @@ def survival(setting: Setting) -> tuple[Order, ...]:
 
 
 def survival_problem(setting: Setting) -> str | None:
-    """Why there are no such orders, or None."""
+    """The reason why `survival` has no orders for the setting; None if it has."""
     if setting.slices > MAX_SURVIVAL_SLICES:
         return f"survival takes at most {MAX_SURVIVAL_SLICES} slices, not {setting.slices}; take cyclic"
     if setting.slices > ENUMERATED_SLICES and max(setting.horizon) > MAX_SAMPLED_DELETIONS:
@@ -65,7 +65,7 @@ def survival_problem(setting: Setting) -> str | None:
 
 
 def expected_worth(orders: tuple[Order, ...], setting: Setting) -> float:
-    """What `survival` maximises: the mean over the horizon of the expected F(depth of the best surviving prefix).
+    """The objective of `survival`: the mean over the horizon of the expected F(depth of the best surviving prefix).
 
     Exact for L <= 12 and for horizons of 1 and 2; else over a sample of 65,536 deletion histories that is the same for
     all orders (standard error below 0.002 L).

@@ -62,10 +62,10 @@ def _problem(name: str, rows: list[int], where: str) -> list[str]:
 
 
 def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
-    """Whether anybody has said what the data must not hold.
+    """Checks that private records are named, or all data declared public.
 
     Raises:
-        InputError: nobody has.
+        InputError: neither.
     """
     if not private and not declared:
         raise InputError(

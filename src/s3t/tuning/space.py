@@ -1,4 +1,4 @@
-"""What may vary: fields of a recipe, each with the values that it may have. Pure."""
+"""The search space: fields of a recipe, each with its possible values. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Choice:
     """A field and its values."""
 
     field: str
-    """With dots: training.learning_rate."""
+    """Path of the field, as training.learning_rate."""
     kind: Literal["one of", "between", "log"]
     values: tuple[Any, ...]
     """All of them; or the lowest and the highest. Whole numbers at both ends: whole numbers between."""
