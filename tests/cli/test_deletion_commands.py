@@ -128,7 +128,7 @@ def test_a_request_that_is_made_again_with_its_key_does_nothing_and_is_told_what
     assert (again["deleted"], again["repeated"], again["stages_lost"]) == (3, True, 0)
     assert (again["generation"], again["log"], again["already"]) == (1, first["log"], [])
     told = text("delete", run, "--record", "r3", "--subject", "p1", "--key", "ticket 1")
-    assert told.startswith("made before with this key; what was done then is not done again 3 records deleted erased:")
+    assert told.startswith("key already used; nothing repeated. The original result: 3 records deleted erased:")
     assert len(document("log", run)["log"]) == 2
 
 

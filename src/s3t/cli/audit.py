@@ -20,7 +20,7 @@ def command(
     ] = 0,
     seed: Annotated[
         int | None,
-        typer.Option(help="Choose which stages to replay by this seed; by default nobody can foresee them."),
+        typer.Option(help="Seed that chooses the stages to replay. By default the choice is unpredictable."),
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

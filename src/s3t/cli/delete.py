@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from s3t.run.results import DeletionReport, Status, TrainReport
 
 MANY_NAMES = 10_000
-"""Above, a request is accepted in parts, and a bar has something to show."""
+"""Size of the parts in which a request is accepted; longer requests show a progress bar."""
 
 RecordOption = Annotated[
     list[str] | None,
@@ -42,7 +42,7 @@ KeyOption = Annotated[
     typer.Option(
         "--key",
         metavar="KEY",
-        help="Your name for this request, such as a ticket's number: asked again with it, nothing is done twice.",
+        help="Idempotency key, such as a ticket's number: repeated with it, the request is carried out once.",
     ),
 ]
 StrictOption = Annotated[
@@ -116,7 +116,7 @@ def _repaired(run: Run, status: Status) -> tuple[TrainReport | None, S3TError | 
 
 def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> None:
     if report.repeated:
-        print_line("made before with this key; what was done then is not done again")
+        print_line("key already used; nothing repeated. The original result:")
     would, records = report.dry_run and not report.repeated, counted(report.deleted, "record")
     print_line(f"{records} would be deleted" if would else f"{records} deleted")
     if report.already:

@@ -12,8 +12,7 @@ from s3t.cli.outcome import failures_reported, show
 
 WARNING = (
     "destroying the run's secret cannot be undone: the run goes on answering, but no record can be deleted, located, "
-    "trained on or audited any more. Whoever then asks for a deletion can be helped in one way alone, by removing the "
-    "whole run. If that is what you want, add --yes"
+    "trained on or audited any more. A later request can be honoured only by removing the whole run. To go on, add --yes"
 )
 OUTLIVES = (
     "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: remove "
@@ -23,7 +22,7 @@ OUTLIVES = (
 
 def command(
     run: RunArgument,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without, the command only says what it would do.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Destroy it. Without this option nothing is changed.")] = False,
     moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from s3t.run.extension import Extension
 
 LEAST_DEPTH = 0.1
-"""Slices; a shard that is shallower in the mean is as good as dead, with these orders or others."""
+"""Mean depth, in slices, below which a shard is as good as dead with any orders."""
 
 
 def command(
@@ -27,11 +27,9 @@ def command(
         typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False),
     ],
     workers: WorkersOption = "1",
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what it would train and what that buys, and do nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show costs and gain, and change nothing.")] = False,
     anyway: Annotated[
-        bool, typer.Option("--anyway", help="Add the orders also where they make no shard survive longer.")
+        bool, typer.Option("--anyway", help="Add orders that make no shard survive longer, too.")
     ] = False,
     moved: MovedOption = False,
     as_json: JsonOption = False,

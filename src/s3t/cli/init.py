@@ -20,7 +20,7 @@ def command(
     ],
     recipe: Annotated[
         Path,
-        typer.Option("--recipe", metavar="YAML", help="What to train; fields in docs/recipe.md.", show_default=False),
+        typer.Option("--recipe", metavar="YAML", help="The recipe; fields in docs/recipe.md.", show_default=False),
     ],
     as_json: JsonOption = False,
 ) -> None:

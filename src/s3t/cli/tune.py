@@ -27,13 +27,15 @@ class Sampler(StrEnum):
     GRID = "grid"
 
 
-RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="What does not vary.", show_default=False)]
+RecipeArgument = Annotated[
+    Path, typer.Argument(metavar="RECIPE", help="The recipe whose other fields stay.", show_default=False)
+]
 SpaceOption = Annotated[
     Path,
     typer.Option(
         "--space",
         metavar="YAML",
-        help="What varies: fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.",
+        help="The search space: fields with a list of values, {between: [LOW, HIGH]} or {log: [LOW, HIGH]}.",
         show_default=False,
     ),
 ]
@@ -45,7 +47,9 @@ ValidationOption = Annotated[
 ]
 StudyOption = Annotated[
     Path,
-    typer.Option("--study", metavar="FOLDER", help="Where trials are noted; stopped, it goes on.", show_default=False),
+    typer.Option(
+        "--study", metavar="FOLDER", help="Folder of noted trials; a stopped study goes on.", show_default=False
+    ),
 ]
 OutOption = Annotated[
     Path | None, typer.Option("--out", metavar="YAML", help="Write the best recipe there.", show_default=False)
@@ -65,11 +69,11 @@ PublicOption = Annotated[
 TrialsOption = Annotated[
     int,
     typer.Option(
-        "--trials", metavar="N", min=1, max=100_000, help="Recipes to try, those that are in the study counted."
+        "--trials", metavar="N", min=1, max=100_000, help="Recipes to try, including those already in the study."
     ),
 ]
-SamplerOption = Annotated[Sampler, typer.Option("--sampler", help="tpe, or grid: every combination.")]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="S", min=0, max=2**32 - 1, help="Of the sampler.")]
+SamplerOption = Annotated[Sampler, typer.Option("--sampler", help="Sampler: tpe, or grid for every combination.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="S", min=0, max=2**32 - 1, help="Seed of the sampler.")]
 
 
 def command(
