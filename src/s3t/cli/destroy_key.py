@@ -12,7 +12,8 @@ from s3t.cli.outcome import failures_reported, show
 
 WARNING = (
     "destroying the run's secret cannot be undone: the run goes on answering, but no record can be deleted, located, "
-    "trained on or audited any more. A later request can be honoured only by removing the whole run. To go on, add --yes"
+    "trained on or audited any more. A later request can be honoured only by removing the whole run. If that is what "
+    "you want, add --yes"
 )
 OUTLIVES = (
     "a salt that a recipe file of yours declares, or that lies in a vault or a backup, still opens the hashes: remove "
