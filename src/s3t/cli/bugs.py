@@ -72,8 +72,8 @@ class Bug:
         """The report in lines to print; Python's traceback if `S3T_DEBUG` is set."""
         document = self.to_json()
         trace = document.pop("trace")
-        told = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]
-        return [*told, *(self.whole.splitlines() if os.environ.get(VARIABLE) else ())]
+        bug_lines = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]
+        return [*bug_lines, *(self.whole.splitlines() if os.environ.get(VARIABLE) else ())]
 
 
 def _trace(error: BaseException) -> Iterator[str]:

@@ -50,8 +50,8 @@ def history(entries: Sequence[LogEntry]) -> str:
         ("effective", [entry.effective_at for entry in entries]),
         ("erased", [entry.erased_at for entry in entries]),
     ):
-        known = [time for time in times if time is not None]
-        parts.append(f"{name} {moment(max(known) if len(known) == len(times) else None)}")
+        reached = [time for time in times if time is not None]
+        parts.append(f"{name} {moment(max(reached) if len(reached) == len(times) else None)}")
     return ", ".join(parts)
 
 

@@ -23,10 +23,10 @@ def command(
     with failures_reported(as_json):
         import s3t
 
-        found = s3t.record_ids(data, s3t.load_recipe(recipe))
+        ids = s3t.record_ids(data, s3t.load_recipe(recipe))
 
         def render() -> None:
-            for record in found:
+            for record in ids:
                 print_line(record)
 
-        show({"ids": found}, as_json, render)
+        show({"ids": ids}, as_json, render)

@@ -43,13 +43,13 @@ def command(
 
         records, subjects = names_in(record, subject, file, verb="look up")
         with s3t.Run.open(run) as opened:
-            found = opened.locate(records=records, subjects=subjects)
+            locations = opened.locate(records=records, subjects=subjects)
 
         def render() -> None:
-            for location in found:
+            for location in locations:
                 print_line(f"{location.kind} {location.name}: {_in_words(location)}")
 
-        show({"located": [location.to_json() for location in found]}, as_json, render)
+        show({"located": [location.to_json() for location in locations]}, as_json, render)
 
 
 def _in_words(location: Location) -> str:

@@ -55,7 +55,7 @@ def _with_stdin(names: list[str]) -> list[str]:
     except UnicodeDecodeError as error:
         raise InputError("stdin", [f"is not UTF-8 text at byte {error.start}; save it as UTF-8"]) from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
-    told = [line for line in lines if line]
-    if not told:
+    ids = [line for line in lines if line]
+    if not ids:
         raise InputError("stdin", ["holds no names; give one a line"])
-    return [*(name for name in names if name != STDIN), *told]
+    return [*(name for name in names if name != STDIN), *ids]

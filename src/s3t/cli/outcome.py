@@ -92,8 +92,8 @@ def _report(error: Exception, content: dict[str, Any], as_json: bool) -> None:
     typer.echo(f"s3t: {error}", err=True)
     if as_json:
         aftermath = getattr(error, "aftermath", None)
-        told = {} if aftermath is None else {"changed": aftermath.changed}
-        _print_json({"error": {"kind": type(error).__name__, **content, **told}})
+        change = {} if aftermath is None else {"changed": aftermath.changed}
+        _print_json({"error": {"kind": type(error).__name__, **content, **change}})
 
 
 def _print_json(document: dict[str, Any]) -> None:

@@ -41,8 +41,8 @@ def left_out(recipe: Recipe) -> list[str]:
 
 
 def _declared(part: Any) -> dict[str, Any]:
-    found: dict[str, Any] = part.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return found
+    content: dict[str, Any] = part.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return content
 
 
 def _flow(value: dict[str, Any]) -> str:

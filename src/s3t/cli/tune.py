@@ -102,7 +102,7 @@ def command(
         from s3t.disk import storage_errors
         from s3t.tuning import read_space, tune
 
-        found = tune(
+        tuning = tune(
             recipe,
             read_space(space),
             data=data,
@@ -117,11 +117,11 @@ def command(
         )
         if out is not None:
             with storage_errors(f"writing {out}"):
-                out.write_text(found.to_yaml(), encoding="utf-8")
-        show(found.to_json(), as_json, lambda: _render(found, out))
+                out.write_text(tuning.to_yaml(), encoding="utf-8")
+        show(tuning.to_json(), as_json, lambda: _render(tuning, out))
 
 
-def _render(found: Tuning, out: Path | None) -> None:
+def _render(tuning: Tuning, out: Path | None) -> None:
     rows = [
         {
             "trial": trial.number,
@@ -129,9 +129,9 @@ def _render(found: Tuning, out: Path | None) -> None:
             "seconds": f"{trial.seconds:.1f}",
             **{name: f"{value:.3g}" if isinstance(value, float) else value for name, value in trial.values.items()},
         }
-        for trial in sorted(found.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0)))
+        for trial in sorted(tuning.trials, key=lambda trial: (trial.score is None, -(trial.score or 0.0)))
     ]
     print_table("trials, the best first", rows[:SHOWN])
-    for problem in sorted({trial.problem for trial in found.trials if trial.problem}):
+    for problem in sorted({trial.problem for trial in tuning.trials if trial.problem}):
         print_line(f"not trained: {problem}")
-    print_line(f"best: trial {found.best.number}, {found.best.score:.4f}{'' if out is None else f', in {out}'}")
+    print_line(f"best: trial {tuning.best.number}, {tuning.best.score:.4f}{'' if out is None else f', in {out}'}")

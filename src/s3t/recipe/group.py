@@ -58,7 +58,7 @@ class Group(BaseModel):
         >>> Group(column="age", slices={"young": [0], "old": [1, 2]}, deletion={"young": 0.3, "old": 0.15}).prior()
         (0.5, 0.25, 0.25)
         """
-        weights = {index: self.deletion[name] for name, chosen in self.slices.items() for index in chosen}
+        weights = {index: self.deletion[name] for name, indices in self.slices.items() for index in indices}
         largest = max(weights.values())  # of several huge weights the sum would not be finite
         scaled = [weights[index] / largest for index in sorted(weights)]
         total = math.fsum(scaled)
@@ -80,8 +80,8 @@ class Group(BaseModel):
 
     def _slice_problems(self, slices: int) -> list[str]:
         where = f"{FIELD}.slices"
-        given = Counter(index for chosen in self.slices.values() for index in chosen)
-        empty = [name for name, chosen in self.slices.items() if not chosen]
+        given = Counter(index for indices in self.slices.values() for index in indices)
+        empty = [name for name, indices in self.slices.items() if not indices]
         problems = [f"{where}: group {name!r} has no slice; give it one, or leave it out" for name in empty]
         outside = {index for index in given if not 0 <= index < slices}
         if outside:

@@ -90,7 +90,7 @@ def _unquoted(problem: str) -> str:
     "found ',' and undefined alias '...'"
     """
     quoted = r"""(['"]).\1|(['"]).*\2"""
-    return re.sub(quoted, lambda found: found[0] if found[1] else f"{found[2]}...{found[2]}", problem)
+    return re.sub(quoted, lambda match: match[0] if match[1] else f"{match[2]}...{match[2]}", problem)
 
 
 class _GivenTwiceError(Exception):
@@ -125,14 +125,14 @@ class _OnceOnly(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
-def _nodes(node: yaml.Node, known: dict[int, float]) -> float:
+def _nodes(node: yaml.Node, sizes: dict[int, float]) -> float:
     """Values that a node stands for, each alias for all that it names; infinite for one that holds itself."""
-    if id(node) not in known:
-        known[id(node)] = math.inf
+    if id(node) not in sizes:
+        sizes[id(node)] = math.inf
         parts = node.value if isinstance(node, yaml.CollectionNode) else ()
         inner = [part for pair in parts for part in pair] if isinstance(node, yaml.MappingNode) else parts
-        known[id(node)] = 1 + sum(_nodes(part, known) for part in inner)
-    return known[id(node)]
+        sizes[id(node)] = 1 + sum(_nodes(part, sizes) for part in inner)
+    return sizes[id(node)]
 
 
 def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str = "recipe") -> Recipe:
@@ -161,11 +161,11 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
     """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
     again."""
     problems = _problems(error)
-    known: set[tuple[int | str, ...]] = set()
+    wrong_fields: set[tuple[int | str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
-        wrong = {_left_out(detail) for detail in error.errors(include_url=False, include_input=False)} - known
-        known |= wrong
+        wrong = {_left_out(detail) for detail in error.errors(include_url=False, include_input=False)} - wrong_fields
+        wrong_fields |= wrong
         left_out = [_leave_out(left, field) for field in wrong]
         if not any(left_out):
             return problems
@@ -173,7 +173,7 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
             Recipe.model_validate(left)
         except ValidationError as next_error:
             error = next_error
-            new = [detail for detail in error.errors(include_url=False) if _left_out(detail) not in known]
+            new = [detail for detail in error.errors(include_url=False) if _left_out(detail) not in wrong_fields]
             problems += [problem for problem in _problems_of(new) if problem not in problems]
         else:
             return problems
@@ -215,8 +215,8 @@ def _problems_of(details: Iterable[Any]) -> list[str]:
     for detail in details:
         field = ".".join(str(part) for part in _field(detail))
         if detail["type"] == "extra_forbidden":
-            meant = _meant(_field(detail)) or "; see docs/recipe.md for the names"
-            problems.append(f"{field}: no such field{meant}")
+            hint = _meant(_field(detail)) or "; see docs/recipe.md for the names"
+            problems.append(f"{field}: no such field{hint}")
             continue
         message = detail["msg"].removeprefix("Value error, ")
         for line in message.splitlines():

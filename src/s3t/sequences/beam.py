@@ -78,20 +78,20 @@ class OrderSearch:
             allowed &= np.arange(len(scores)) % self._slices == top
         ranked = np.flatnonzero(allowed)
         ranked = ranked[np.argsort(-scores[ranked], kind="stable")]
-        chosen: dict[Collection[int], _State] = {}
+        best: dict[Collection[int], _State] = {}
         for number in ranked.tolist():
             index, added = divmod(number, self._slices)
             state, ending = states[index], judged[index][1]
             prefix = (*state.prefix, added)
             # The same slices in another order go on in the same way: the best is kept. Whole orders all have the same.
             key: Collection[int] = frozenset(prefix) if depth < self._slices else prefix
-            if key not in chosen:
+            if key not in best:
                 dies = self._is_hit[state.surviving, added]
                 gained = state.gained + float(ending[dies].sum())
-                chosen[key] = _State(prefix, state.surviving[~dies], gained)
-            if len(chosen) == self._width:
+                best[key] = _State(prefix, state.surviving[~dies], gained)
+            if len(best) == self._width:
                 break
-        return list(chosen.values())
+        return list(best.values())
 
     def _judge(self, state: _State, depth: int, rest: Ints) -> tuple[Floats, Floats]:
         """Expected gains of the prefix with each slice added (-inf if it is in it already), and gains of the surviving

@@ -41,14 +41,14 @@ def bms(setting: Setting) -> tuple[Order, ...]:
         cost = barred[rows] - power(np.maximum(left[rows, None] - prior, 0), setting.deletions)
         cost -= cost.min(axis=1, keepdims=True)
         cost -= cost.min(axis=0)
-        chosen = linear_sum_assignment(cost)[1]
-        orders[rows, position] = chosen
-        left[rows] -= prior[chosen]
-        barred[rows, chosen] = np.inf
+        matched = linear_sum_assignment(cost)[1]
+        orders[rows, position] = matched
+        left[rows] -= prior[matched]
+        barred[rows, matched] = np.inf
     by_top = ranked[orders][np.argsort(ranked)]
-    found: list[Order] = [tuple(order) for order in by_top.tolist()]
-    best = np.argsort(-scores(found, setting.probabilities, setting.deletions), kind="stable")
-    return tuple(found[index] for index in best[: setting.budget])
+    all_orders: list[Order] = [tuple(order) for order in by_top.tolist()]
+    best = np.argsort(-scores(all_orders, setting.probabilities, setting.deletions), kind="stable")
+    return tuple(all_orders[index] for index in best[: setting.budget])
 
 
 def bms_problem(setting: Setting) -> str | None:

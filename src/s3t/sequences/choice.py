@@ -39,8 +39,8 @@ _LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_proble
 
 def no_selector(name: str) -> str:
     """The message about a name that no selector has."""
-    known = ", ".join(SELECTORS)
-    return f"no selector is called {name!r}; choose one of {known}{did_you_mean(name, SELECTORS)}"
+    names = ", ".join(SELECTORS)
+    return f"no selector is called {name!r}; choose one of {names}{did_you_mean(name, SELECTORS)}"
 
 
 def selector_problem(selector: str, setting: Setting) -> str | None:
@@ -57,8 +57,8 @@ def select(selector: str, setting: Setting) -> tuple[Order, ...]:
     """
     if selector not in SELECTORS:
         raise SettingError(no_selector(selector))
-    chosen = SELECTORS[selector](setting)
-    return completed(setting.given, chosen, setting.budget) if setting.given else chosen
+    orders = SELECTORS[selector](setting)
+    return completed(setting.given, orders, setting.budget) if setting.given else orders
 
 
 def prior_rows(
@@ -98,18 +98,18 @@ def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) 
     Raises:
         SettingError: the selector has no such orders.
     """
-    known: dict[Setting, tuple[Order, ...]] = {}
-    chosen = []
+    plain_orders: dict[Setting, tuple[Order, ...]] = {}
+    orders = []
     for shard, setting in enumerate(settings):
         renamed = _renaming(setting, shard) if vary else tuple(range(setting.slices))
         back = tuple(renamed.index(index) for index in range(setting.slices))
         plain = replace(setting, given=_renamed(setting.given, back))
         if vary and len(set(setting.probabilities)) == setting.slices:
             plain = replace(plain, seed=setting.seed + _SEEDS_APART * shard)
-        if plain not in known:
-            known[plain] = select(selector, plain)
-        chosen.append(_renamed(known[plain], renamed))
-    return tuple(chosen)
+        if plain not in plain_orders:
+            plain_orders[plain] = select(selector, plain)
+        orders.append(_renamed(plain_orders[plain], renamed))
+    return tuple(orders)
 
 
 _SEEDS_APART = 1_000_003

@@ -25,18 +25,18 @@ def conditional(setting: Setting) -> tuple[Order, ...]:
     ((1, 0), (0, 1))
     """
     generator = random.Random(setting.seed)  # noqa: S311 - nothing secret
-    found: dict[Order, None] = {}
+    orders: dict[Order, None] = {}
     tries, limit = 0, max(MIN_TRIES, TRIES_A_SEQUENCE * setting.budget)
-    while len(found) < setting.budget:
-        before = len(found)
-        found[_sample(setting.probabilities, generator)] = None
-        tries = 0 if len(found) > before else tries + 1
+    while len(orders) < setting.budget:
+        before = len(orders)
+        orders[_sample(setting.probabilities, generator)] = None
+        tries = 0 if len(orders) > before else tries + 1
         if tries == limit:
             raise SettingError(
-                f"conditional found {len(found)} of {setting.budget} orders and then nothing new in {limit:,} samples; "
-                "the others are too unlikely: lower the budget, or take survival or cyclic"
+                f"conditional found {len(orders)} of {setting.budget} orders and then nothing new in {limit:,} "
+                "samples; the others are too unlikely: lower the budget, or take survival or cyclic"
             )
-    return tuple(found)
+    return tuple(orders)
 
 
 def _sample(probabilities: tuple[float, ...], generator: random.Random) -> Order:

@@ -74,16 +74,16 @@ class Search:
         best = self._beam.worth_of(self._best(self._depths))
         while len(free) > 1 and self._beam.evaluations < end:
             kept = list(self._orders), list(self._depths)
-            chosen = generator.sample(free, min(len(free), generator.choice((2, 3))))
+            indices = generator.sample(free, min(len(free), generator.choice((2, 3))))
             half = uniforms(len(self._hits.counts), generator.getrandbits(32)) < 0.5
-            for index in chosen:
+            for index in indices:
                 self._depths[index] = self._best([])  # as if it were not there
-            self._replace(chosen[0], np.where(half, self._setting.slices, self._rest(chosen[0])))
-            for index in (*chosen[1:], *chosen):
+            self._replace(indices[0], np.where(half, self._setting.slices, self._rest(indices[0])))
+            for index in (*indices[1:], *indices):
                 self._rebuild(index, self._rest(index))
-            found = self._beam.worth_of(self._best(self._depths))
-            if found > best:
-                best = found
+            worth = self._beam.worth_of(self._best(self._depths))
+            if worth > best:
+                best = worth
             else:
                 self._orders, self._depths = kept
 

@@ -119,19 +119,19 @@ def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int)
         candidates: at least B distinct ones, so that enough of them are new.
         budget: B.
     """
-    found = dict.fromkeys(orders)
+    completed_orders = dict.fromkeys(orders)
     waiting: dict[int, list[Order]] = {}
     for candidate in reversed(candidates):
-        if candidate not in found:
+        if candidate not in completed_orders:
             waiting.setdefault(candidate[0], []).append(candidate)
     uses = Counter(order[0] for order in orders)
-    while len(found) < budget:
+    while len(completed_orders) < budget:
         top = min(waiting, key=lambda index: (uses[index], -len(waiting[index]), index))
-        found[waiting[top].pop()] = None
+        completed_orders[waiting[top].pop()] = None
         uses[top] += 1
         if not waiting[top]:
             del waiting[top]
-    return tuple(found)
+    return tuple(completed_orders)
 
 
 def orders_exist(slices: int, budget: int) -> bool:

@@ -44,12 +44,12 @@ def survival(setting: Setting) -> tuple[Order, ...]:
     problem = survival_problem(setting)
     if problem is not None:
         raise SettingError(problem)
-    found = Search(setting).run()
+    searched = Search(setting).run()
     if setting.given:
-        return found
+        return searched
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
     judge = _judging(setting)
-    return max([found, *rivals], key=lambda orders: _worth(orders, setting, judge))  # the first of equals
+    return max([searched, *rivals], key=lambda orders: _worth(orders, setting, judge))  # the first of equals
 
 
 def survival_problem(setting: Setting) -> str | None:

@@ -33,9 +33,11 @@ def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str
         if where.is_dir():
             problems += _known_to(where, public)
         else:
-            known = set(contents(ingest(where, recipe).rows, features_of(public[0][1])))
+            private_rows = set(contents(ingest(where, recipe).rows, features_of(public[0][1])))
             for name, rows in public:
-                shared = [row for row, content in enumerate(contents(rows, features_of(rows))) if content in known]
+                shared = [
+                    row for row, content in enumerate(contents(rows, features_of(rows))) if content in private_rows
+                ]
                 problems += _problem(name, shared, f"are in {where}")
     if problems:
         raise DataError("the public data", problems)
@@ -46,8 +48,8 @@ def _known_to(run: Path, public: Sequence[tuple[str, pa.Table]]) -> list[str]:
     with Run.open(run) as opened:
         for name, rows in public:
             ids = rows["record"].to_pylist()
-            held = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
-            shared = [row for row, record in enumerate(ids) if record in held]
+            private_ids = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
+            shared = [row for row, record in enumerate(ids) if record in private_ids]
             problems += _problem(name, shared, f"are or were in the run {run}")
     return problems
 

@@ -71,14 +71,14 @@ def with_values(fields: Mapping[str, Any], values: Mapping[str, Any]) -> dict[st
     >>> with_values({"training": {"epochs": 2}}, {"training.seed": 1, "method": "sisa"})
     {'training': {'epochs': 2, 'seed': 1}, 'method': 'sisa'}
     """
-    found = dict(fields)
+    content = dict(fields)
     for name, value in values.items():
         first, _, rest = name.partition(".")
-        inner = found.get(first, {})
-        found[first] = (
+        inner = content.get(first, {})
+        content[first] = (
             with_values(inner if isinstance(inner, Mapping) else {"name": inner}, {rest: value}) if rest else value
         )
-    return found
+    return content
 
 
 def _choice(field: str, given: Any) -> Choice:

@@ -130,11 +130,11 @@ def tune(
                 catch=(RecipeError, TrainingError),
                 callbacks=[lambda _study, _trial: heard.advance(1)],
             )
-    found = Tuning(trials=tuple(map(_trial, _done(study))), recipe={})
-    if all(trial.score is None for trial in found.trials):
-        problems = sorted({trial.problem or "" for trial in found.trials}) or ["no trial was asked for"]
+    tuning = Tuning(trials=tuple(map(_trial, _done(study))), recipe={})
+    if all(trial.score is None for trial in tuning.trials):
+        problems = sorted({trial.problem or "" for trial in tuning.trials}) or ["no trial was asked for"]
         raise InputError("the space", [f"no trial could be trained: {problem}" for problem in problems])
-    return Tuning(trials=found.trials, recipe=with_values(fields, found.best.values))
+    return Tuning(trials=tuning.trials, recipe=with_values(fields, tuning.best.values))
 
 
 def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
