@@ -325,7 +325,7 @@ def test_without_its_key_a_run_answers_and_does_nothing_else(made, run, monkeypa
     for command in (("delete", "--record", "r3"), ("locate", "--record", "r3"), ("audit",), ("extend", "--budget", 4)):
         error = document(command[0], run, *command[1:], status=1)["error"]
         assert error["kind"] == "KeyDestroyedError"
-        assert "remove the whole run" in error["problems"][0]
+        assert "removing the whole run" in error["problems"][0]
     assert "goes on answering, and does nothing else" in text("destroy-key", run, "--yes")
     monkeypatch.setenv("S3T_SECRET", "a secret of another run")
     assert "S3T_SECRET still holds a secret" in text("destroy-key", run, "--yes")

@@ -47,7 +47,7 @@ class Secret:
         if self.salt is None:
             raise KeyDestroyedError(
                 "the run's secret was destroyed: the run goes on answering, but no record can be located, deleted, "
-                "trained on or audited. To honour a request, remove the whole run"
+                "trained on or audited. A request can be honoured only by removing the whole run"
             )
         return self.salt
 
