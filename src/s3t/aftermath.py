@@ -1,4 +1,4 @@
-"""What is true of a run after an operation was refused: told once, by the operation, whatever refused.
+"""The state of a run after an operation was refused: stated once, by the operation, whatever refused.
 
 What refuses (a disk, a database, a file) does not know what was done before it. So an error carries its reason and its
 remedy, and the operation that it passes adds the aftermath; `StorageError` makes sentences of the three.
@@ -15,16 +15,16 @@ from s3t.errors import FsyncError, InputError, S3TError
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """What is true now, and what goes on with it."""
+    """The state now, and the consequences."""
 
     now: str
     """A clause."""
     then: str
-    """What the user does once the cause is mended."""
+    """The user's next step once the cause is mended."""
     changed: bool | None
-    """Whether the operation has changed the run; None if nobody can know."""
+    """True if the operation has changed the run; None if that is unknown."""
     certain: bool = True
-    """Whether it stands against what was said nearer to the refusal."""
+    """True if it overrides an aftermath stated nearer to the refusal."""
 
 
 NOTHING_CHANGED = Aftermath(now="nothing was changed", then="run the same command again", changed=False, certain=False)

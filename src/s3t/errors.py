@@ -36,21 +36,21 @@ class S3TError(Exception):
     """Root of all errors that s3t raises on purpose. Each can be pickled, so it may come from another process."""
 
     aftermath: Aftermath | None = None
-    """What is true of the run after it, if the operation that was refused has said so (`aftermath.py`)."""
+    """State of the run after the error, if the refused operation has stated it (`aftermath.py`)."""
 
     def __str__(self) -> str:
-        """What went wrong, and what is true now."""
+        """The problem, and the state of the run now."""
         if self.aftermath is None or self.aftermath.now in self.reason:
             return self.reason
         return f"{self.reason}; {self.aftermath.now}"
 
     @property
     def reason(self) -> str:
-        """What went wrong, alone."""
+        """The problem alone."""
         return super().__str__()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it is: its message is not made again, for which some would need what it was made of."""
+        """Pickles the error as it is, since some messages cannot be made again from their arguments."""
         return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
 
@@ -189,4 +189,4 @@ class MovedError(IntegrityError):
     """The folder is not where the run was: a copy of the run, or the run, moved. Nothing is changed in it."""
 
     certainly_a_copy = False
-    """Whether the run still is where it was, so that this folder cannot be it."""
+    """True if the run is still where it was, so that this folder cannot be it."""

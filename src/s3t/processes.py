@@ -1,4 +1,4 @@
-"""Who is who among processes that share a folder or a database: on which machine, and still running or not."""
+"""Processes that share a folder or a database: their machines, and whether they still run."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 
 _CLOCK_SECONDS = 30.0
-"""How far a clock may have been set, or clocks of two machines differ, before a process is taken for another."""
+"""Tolerated change of a clock, or difference of two machines' clocks: beyond, a process counts as another."""
 
 
 @cache
@@ -30,7 +30,7 @@ def this_machine() -> str:
 
 
 def was_before(machine: str) -> bool:
-    """Whether a machine is this one before it was started anew: nothing of it runs any more.
+    """True if a machine is this one before its last start: none of its processes runs any more.
 
     >>> here = this_machine()
     >>> was_before(here), was_before(here.rpartition("_")[0] + "_1"), was_before("another_1_2")
@@ -42,7 +42,7 @@ def was_before(machine: str) -> bool:
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:
-    """Whether a process of this machine still runs.
+    """True if a process of this machine still runs.
 
     Args:
         process: its number.

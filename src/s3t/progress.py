@@ -1,4 +1,4 @@
-"""How long work tells how far it is. The command line draws bars; the library is silent unless told."""
+"""The protocol of progress reports. The command line draws bars; the library is silent unless told."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Progress(Protocol):
         ...
 
     def note(self, what: str) -> None:
-        """What is being done within it."""
+        """Notes the step that is under way."""
         ...
 
     def advance(self, count: int) -> None:

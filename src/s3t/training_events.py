@@ -1,4 +1,4 @@
-"""What is told of training: values, for whoever shows, draws or logs them.
+"""Events of training: values for callers who show, draw or log them.
 
 A loss is a function of the records it was computed on, private ones: these values go to the caller, and no file of the
 run ever holds one (docs/guarantees.md).
@@ -42,14 +42,14 @@ class EpochEnd:
     epoch: int
     """Counted from 1."""
     epochs: int
-    """Of the stage."""
+    """Epochs of the stage."""
     loss: float
-    """As it was optimised: the mean over the epoch's records, each at the step that it was part of. Cross-entropy, or
+    """Loss as optimised: the mean over the epoch's records, each at the step that it was part of. Cross-entropy, or
     the squared error of a regression."""
     records: int
-    """Gone through in this epoch."""
+    """Number of records passed in the epoch."""
     seconds: float
-    """That the epoch took; the first one's include reading and encoding."""
+    """Duration of the epoch; the first one's includes reading and encoding."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,13 +58,13 @@ class StageEnd:
 
     stage: Stage
     losses: tuple[float, ...]
-    """Of each epoch; none for prototypes, and where the prefix holds no record."""
+    """Loss of each epoch; empty for prototypes, and where the prefix holds no record."""
     steps: int
     """Optimiser steps."""
     seconds: float
     """From its start until it was stored."""
     validation: float | None
-    """How good the prefix is on the declared public records: its accuracy; a regression's error, below zero. None where
+    """Score of the prefix on the declared public records: its accuracy; a regression's error, below zero. None where
     none are declared."""
 
 
@@ -73,7 +73,7 @@ Event: TypeAlias = TrainingStart | StageStart | EpochEnd | StageEnd
 
 @runtime_checkable
 class Observer(Protocol):
-    """What a `Progress` may be besides: it hears of every event in training."""
+    """A `Progress` that also receives every event of training."""
 
     def hear(self, event: Event) -> None:
         """Something has happened."""

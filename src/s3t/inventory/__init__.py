@@ -1,4 +1,4 @@
-"""Which stages are alive, which prefixes serve, which are missing. Pure."""
+"""The inventory: stages that are alive, prefixes that serve, stages that are missing. Pure."""
 
 from s3t.inventory.inventory import Inventory, Serving
 

@@ -24,7 +24,7 @@ def place_of(
     slices: int,
     among: Sequence[int] | None = None,
 ) -> Place:
-    """Where a record lies: the keyed hash of its subject if it has one, else of its id.
+    """The place of a record, by the keyed hash of its subject if it has one, else of its id.
 
     It is a function of this record and the secret alone, so without the record nothing else moves; all records of a
     subject share a place (they are of one group, if there are groups). 128 bits are reduced modulo m and L, so the bias

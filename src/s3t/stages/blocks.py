@@ -1,4 +1,4 @@
-"""Which transformer layers a block is made of."""
+"""The transformer layers of a block."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a stage is, by method: which block it trains, and which stages make up a model.
+"""Stages by method: the block that each trains, and the stages that make up a model.
 
 s3t trains one block after another, so a model is all stages of a prefix. The other methods have one block, the whole
 adapter, which every stage takes over from the stage before and trains on: a model is its last stage alone.

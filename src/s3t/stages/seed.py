@@ -1,4 +1,4 @@
-"""Where a stage's randomness comes from: declared numbers, never data or global state."""
+"""Seeds of stages: from declared numbers, never from data or global state."""
 
 from __future__ import annotations
 

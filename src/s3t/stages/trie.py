@@ -43,7 +43,7 @@ class Stage(NamedTuple):
         return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
 
     def __str__(self) -> str:
-        """As messages name it."""
+        """The stage's name in messages."""
         slices = ", ".join(map(str, self.prefix))
         what = f"stage ({slices})" if self.kind == "model" else f"prototypes of slice {slices}"
         return f"{what} of shard {self.shard}"
