@@ -36,13 +36,13 @@ from rich.console import Console
 from rich.progress import track
 
 from benchmarks.machine import describe
-from s3t.memory import keep_freed_memory
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
 from s3t.models.stacked import prepare
 from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.windows import Windows
+from s3t.program import set_up_process
 from s3t.recipe import recipe_from
 from s3t.tasks.aggregate import Scores
 from tests.plain import member_logits, random_chain
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="alternations")
     parser.add_argument("--peak", nargs=3, metavar=("PRECISION", "DEPTH", "WAY"), help="one way's peak memory alone")
     options = parser.parse_args()
-    keep_freed_memory()  # as `s3t predict` does; for all ways
+    set_up_process()  # as `s3t predict` does; for all ways
     if options.peak:
         precision, depth, way = options.peak
         print(peak(Case(precision, DEPTHS[depth], Path(options.data), options.inputs), way))

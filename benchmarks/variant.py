@@ -21,7 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from s3t.memory import keep_freed_memory
+from s3t.program import set_up_process
 
 PEAK_SIDES = (512, 1024, 2048)
 ROUNDS = 7
@@ -156,7 +156,7 @@ def resident_peak() -> int:
 def main() -> None:
     job = Job(**json.load(sys.stdin))
     if job.variant == "s3t":
-        keep_freed_memory()  # as `s3t train` does
+        set_up_process()  # as `s3t train` does
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         result = measured_here(job, Path(folder))
     print(json.dumps(result))

@@ -179,23 +179,23 @@ def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
 
 
 def test_a_place_that_refused_was_not_gone_through(run):
-    with failing(erasure, "remove_core_dumps"):
+    with failing(LocalStore, "erase"):
         with pytest.raises(s3t.StorageError, match="out of use already"):
             run.delete(records=records_of(run)[:1])
         assert state(run) == "effective"
     gone_through = []
-    with before(erasure, "remove_core_dumps", lambda: gone_through.append(True)):
+    with before(Ledger, "wipe", lambda: gone_through.append(True)):
         run.erase()
     assert gone_through
     assert state(run) == "erased"
 
 
 def test_a_deletion_that_comes_while_places_are_gone_through_has_a_walk_of_its_own(patient):
-    """Its slice may wait; memory, copies and dumps may not."""
+    """Its slice may wait; memory and copies may not."""
     first, second = records_of(patient)[:2]
-    with before(erasure, "remove_core_dumps", lambda: killed_after_acceptance(patient, second)):
+    with before(Ledger, "wipe", lambda: killed_after_acceptance(patient, second)):
         patient.delete(records=[first])
-    with before(erasure, "remove_core_dumps", lambda: None) as walked:
+    with before(Ledger, "wipe", lambda: None) as walked:
         s3t.Run.open(patient.path).close()
     assert walked
 

@@ -54,13 +54,15 @@ def test_it_is_told_to_open_the_run_itself(trained, act):
     assert trained.audit().ok
 
 
-def test_it_may_close_what_it_was_given_and_open_its_own(trained):
+def test_it_opens_its_own_run_if_its_parent_has_closed_every_run(trained):
     def act():
-        trained.close()
         with s3t.Run.open(trained.path) as run:
             assert run.delete(records=["r5"]).deleted == 1
 
     trained.predict(["w1"])
+    assert in_child(act).startswith("ForkedError: this process was forked off while its parent had a run")
+    trained.close()
     assert in_child(act) == "nothing"
-    assert trained.predict(["w1"]).generation == 1
-    assert trained.audit().ok
+    with s3t.Run.open(trained.path) as again:
+        assert again.predict(["w1"]).generation == 1
+        assert again.audit().ok

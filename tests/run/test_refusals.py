@@ -150,9 +150,7 @@ def test_two_places_that_refuse_at_once_tell_one_truth(made, tmp_path, monkeypat
     with s3t.Run.open(tmp_path / "run") as run:
         (run.path / "tmp").rmdir()
         (run.path / "tmp").write_text("no folder, so no temporary file can be written")
-        monkeypatch.setattr(
-            "s3t.deletion.erasure.Eraser._remove_core_dumps", lambda eraser: _refuse_by_database(eraser.ledger)
-        )
+        monkeypatch.setattr("s3t.ledger.ledger.Ledger.wipe", _refuse_by_database)
         with pytest.raises(s3t.StorageError) as caught:
             run.delete(records=["r3"])
     told = str(caught.value)

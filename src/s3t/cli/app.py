@@ -103,11 +103,9 @@ def _stop(_number: int, _frame: object) -> None:
 
 def main() -> None:
     """Run the program; exits."""
-    from s3t.deletion.core_dumps import no_core_dumps
-    from s3t.memory import keep_freed_memory
+    from s3t.program import set_up_process
 
-    keep_freed_memory()
-    no_core_dumps()  # they would hold the records that it had in memory
+    set_up_process()
     signal.signal(signal.SIGTERM, _stop)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # nobody has put another in its place

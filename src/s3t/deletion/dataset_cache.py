@@ -1,8 +1,7 @@
 """Copies of records in the cache of `datasets`, under the user's home.
 
-Who passes a `datasets.Dataset` has records in Arrow files there, which `datasets` wrote before the run began. They are
-found by the dataset, remembered by the run, and go with its first deletion. A cache can be made again: the next
-`load_dataset` does so, from the user's own files.
+`datasets` writes the records of a `datasets.Dataset` there as Arrow files. `init` remembers the files, and the run's
+first deletion removes them. The next `load_dataset` makes them again, from the user's own files.
 """
 
 from __future__ import annotations
@@ -15,36 +14,27 @@ from pathlib import Path
 from s3t.disk import remove_durably
 from s3t.ledger.state import Copy
 
-INFO = "dataset_info.json"
-"""In a folder of the cache, what makes `load_dataset` take it for whole."""
-SAVED = "state.json"
-"""What `save_to_disk` writes beside the data: such a folder is the user's own, wherever it lies."""
+INFO = "dataset_info.json"  # with it, `load_dataset` takes a folder of the cache for whole
+SAVED = "state.json"  # `save_to_disk` writes it: such a folder is the user's own, wherever it lies
 
 
 def cached_copies(data: object) -> tuple[Copy, ...]:
-    """The Arrow files behind a `datasets.Dataset` that lie in the cache of `datasets`: absolute, sorted.
-
-    Empty for other data, and for a dataset that was read into memory: it does not know its files.
-    """
-    # Looked up, not imported: who passes a dataset has imported the package already.
-    datasets = sys.modules.get("datasets")
+    """The Arrow files of a `datasets.Dataset` in the cache, sorted; none for other data, or a dataset in memory."""
+    datasets = sys.modules.get("datasets")  # a caller with a dataset has imported the package
     if datasets is None or not isinstance(data, datasets.Dataset):
         return ()
-    cache = _cache()
+    cache = Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve()
     paths = {Path(file["filename"]).resolve() for file in data.cache_files}
     return tuple(Copy(path=path, cache=cache, host=platform.node()) for path in sorted(paths) if _lies_in(cache, path))
 
 
 def remove_copies(copies: Iterable[Copy]) -> tuple[Copy, ...]:
-    """Remove what `cached_copies` named, durably, and with each all that lies in its folder.
+    """Remove what `cached_copies` named, durably, and what `map`, `filter` and killed processes left in their folders.
 
-    That is: what `map` and `filter` wrote beside it, of the same records; what a killed process left there; other
-    splits; and what tells `load_dataset` that they are there. Files that are gone already are no error; one that the
-    user has saved there since, or has replaced by a link, is the user's own and is left alone. What counts is which
-    cache it was, not which one `datasets` would use now.
+    Files that are gone already are no error. What the user has saved there, or replaced by a link, stays.
 
     Returns:
-        Those that another host has, where alone they can be seen.
+        Copies that only another host can see.
 
     Raises:
         OSError: the disk refused.
@@ -64,14 +54,7 @@ def remove_copies(copies: Iterable[Copy]) -> tuple[Copy, ...]:
     return tuple(copy for copy in known if copy.host != here and not copy.cache.is_dir())
 
 
-def _cache() -> Path:
-    import datasets.config  # here: it takes a second, and most runs have no copies
-
-    return Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve()
-
-
 def _lies_in(cache: Path, path: Path) -> bool:
-    """Whether that very file lies in the cache, through no link, and the user has not saved it there."""
-    return (
-        path.resolve().is_relative_to(cache) and not path.is_symlink() and not (path.resolve().parent / SAVED).exists()
-    )
+    """Whether the file itself, no link to it, lies in the cache, and the user has not saved it there."""
+    resolved = path.resolve()
+    return resolved.is_relative_to(cache) and not path.is_symlink() and not (resolved.parent / SAVED).exists()

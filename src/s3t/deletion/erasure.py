@@ -13,7 +13,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from s3t.deletion.core_dumps import remove_core_dumps
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
 from s3t.disk import storage_errors, sweep_tmp, sync_folder
@@ -68,7 +67,6 @@ class Eraser:
             "unfinished runs": lambda work: None,  # with temporary files
             "slices": self._rewrite_slices,
             "data set caches": lambda work: self._remove_copies(),
-            "core dumps": lambda work: self._remove_core_dumps(),
             "ledger": lambda work: self._wipe(),
         }
         refused: list[StorageError | IntegrityError] = []
@@ -215,10 +213,6 @@ class Eraser:
         """Believe the operator that copies on other hosts are gone."""
         with self.ledger.writing() as transaction:
             transaction.forget_copies(copy for copy in transaction.copies() if not copy.cache.is_dir())
-
-    def _remove_core_dumps(self) -> None:
-        with storage_errors("removing core dumps"):
-            remove_core_dumps(self.run)
 
     def _wipe(self) -> None:
         if not self.ledger.wipe():

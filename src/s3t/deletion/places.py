@@ -92,12 +92,6 @@ PLACES = (
         holds="all records that init read, as Arrow files under the user's home",
         erased="init remembers the files; the first deletion removes them (they are made again from their source)",
     ),
-    _elsewhere(
-        "core dumps",
-        "the folder where the kernel writes core dumps",
-        holds="the memory of a process that crashed",
-        erased="the program s3t makes none; those of other programs that had the run open are found by its path",
-    ),
     _in_run(
         "erasures",
         "erasures",

@@ -20,7 +20,7 @@ from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, fill
-from s3t.ledger.forks import FORKS, refuse_after_fork
+from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import check_revision, create_tables
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
@@ -51,8 +51,8 @@ class Ledger:
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
         """Whether its file is on a file system that is mounted read-only."""
         if isinstance(address, Path):
-            FORKS.enter(self)
-            # Connections do not outlive what a fork asks to let go of them, as those of a cycle would.
+            note_open(self)
+            # Connections do not outlive a ledger that was dropped, as those of a cycle would.
             weakref.finalize(self, engine.dispose).atexit = False
 
     @classmethod
@@ -161,29 +161,18 @@ class Ledger:
         Who uses it afterwards is told so. May be called twice.
         """
         if os.getpid() != self._process:
-            self._engine.dispose(close=False)
             return
         self._closed = True
-        with self._in_use():
-            if self.let_go():
-                self._engine.pool.dispose()  # a thread that was overtaken may still connect; that is closed afterwards
-                FORKS.leave(self)
-
-    def let_go(self) -> bool:
-        """Write SQLite's log back and release connections; they are made again when they are needed.
-
-        Returns:
-            Whether none is left open.
-        """
         if isinstance(self._address, Path) and self._address.is_file() and not self.read_only:
             try:
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
             except FsyncError:
-                return False  # nor may SQLite try it again, as it would when the last connection closes
+                return  # nor may SQLite try it again, as it would when the last connection closes
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
-        return True
+        self._engine.pool.dispose()  # a thread that was overtaken may still connect; that is closed afterwards
+        note_closed(self)
 
     def again(self) -> Ledger:
         """Another handle on it, also if this one is closed.
@@ -309,7 +298,7 @@ class Ledger:
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
-        with self._in_use(), self._turn, self._refusals(), self._engine.connect() as connection:
+        with self._turn, self._refusals(), self._engine.connect() as connection:
             raw = connection.connection.cursor()  # no transaction: a checkpoint within one is refused
             try:
                 raw.execute("PRAGMA busy_timeout=50")
@@ -328,7 +317,7 @@ class Ledger:
         if writing and self.read_only:
             raise read_only_error(str(self._address))
         ending = False
-        with self._steady(), self._in_use(), self._turn if writing else nullcontext():
+        with self._steady(), self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
@@ -348,9 +337,6 @@ class Ledger:
 
     def _steady(self) -> AbstractContextManager[None]:
         return steady(self._address) if self.read_only and isinstance(self._address, Path) else nullcontext()
-
-    def _in_use(self) -> AbstractContextManager[None]:
-        return FORKS.using() if isinstance(self._address, Path) else nullcontext()
 
     def _refuse_if_closed(self) -> None:
         if self._closed:

@@ -77,7 +77,7 @@ class Parts:
             RunFolderError: the folder is no run, or a newer version's.
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
         """
-        layout = Layout(path.absolute())  # so that it is found after a change of folder, also in a core dump
+        layout = Layout(path.absolute())  # so that it is found after a change of folder
         recipe, description = read_layout(layout)
         ledger = Ledger.open(ledger_address(layout, url=description.ledger, run=description.run))
         try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from s3t.engine import EngineReport
 from s3t.engine.worker import serve
-from s3t.memory import keep_freed_memory
+from s3t.program import set_up_process
 from s3t.progress import Progress
 from s3t.run import Run
 
@@ -20,5 +20,5 @@ def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
 
 
 if __name__ == "__main__":
-    keep_freed_memory()
+    set_up_process()
     serve(train)

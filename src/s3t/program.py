@@ -1,0 +1,23 @@
+"""Settings of a process that is s3t's own: the program, and its workers. Nothing here changes a result."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+
+# Options of glibc's mallopt. Larger blocks than 32 MiB are mapped alone: fragments of them would waste too much.
+_MALLOPT = {"M_MMAP_THRESHOLD": (-3, 32 * 2**20), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 * 2**20)}
+
+
+def set_up_process() -> None:
+    """Forbid core dumps, which would hold records; keep freed memory for the next training step, in large pages.
+
+    Call it before torch is imported. Processes that import s3t as a library are left alone.
+    """
+    resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
+    os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent where the C library is not glibc
+    if mallopt is not None:
+        for option, value in _MALLOPT.values():
+            mallopt(option, value)
