@@ -31,7 +31,9 @@ from rich.table import Table
 from scipy.optimize import linear_sum_assignment
 
 from benchmarks.machine import describe
-from s3t.planning import Deletions, deletion_rate, full_budget_depth, retention, simulate
+from experiments.laws import deletion_rate
+from experiments.retained import retained
+from s3t.planning import Deletions, full_budget_depth, simulate
 from s3t.sequences import SELECTORS, Order, Setting, bms, cyclic, scores
 
 SEED = 0
@@ -166,7 +168,7 @@ def compare_survival(slices: int, budget: int) -> dict[str, Any]:
         started = time.perf_counter()
         orders = SELECTORS[name](setting)
         seconds[name] = time.perf_counter() - started
-        kept = retention(orders, AFTER, seed=SEED)
+        kept = retained(orders, AFTER, seed=SEED)
         depths[name], exact = kept.expected_depth, exact and kept.exact
     ours = depths["survival"].sum()
     return {

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from experiments.retained import retained
 from experiments.runner import Row
 from experiments.settings import Settings
-from s3t.planning import retention
 from s3t.sequences import Order, Setting, mean_distance, random_orders, scores, select
 
 Prior = tuple[float, ...]
@@ -55,7 +55,7 @@ class Judge:
         """
         slices = len(orders[0])
         probabilities = (1 / slices,) * slices if prior is None else prior
-        kept = retention(orders, self.horizon, prior=prior, terms=self.terms, trials=self.trials, seed=self.seed)
+        kept = retained(orders, self.horizon, prior=prior, terms=self.terms, trials=self.trials, seed=self.seed)
         return {
             "distance": mean_distance(orders),
             "score": float(scores(orders, probabilities, self.deletions).sum()),

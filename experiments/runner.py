@@ -292,6 +292,8 @@ def _code(name: str) -> list[Path]:
     return [
         FOLDER / "systems.py",
         FOLDER / "quality.py",
+        FOLDER / "laws.py",
+        FOLDER / "retained.py",
         FOLDER / name / "experiment.py",
         *sorted(package.glob("planning/*.py")),
         *sorted(package.glob("sequences/*.py")),

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from experiments.laws import deletion_rate, first_failure
 from experiments.runner import Row
-from s3t.planning import Deletions, deletion_rate, first_failure, simulate
+from s3t.planning import Deletions, simulate
 from s3t.sequences import Order
 
 

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from experiments.laws import sisa_bound
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning import Deletions, paper_bound, sisa_bound
+from s3t.planning import Deletions, paper_bound
 from s3t.sequences import Setting, select
 
 

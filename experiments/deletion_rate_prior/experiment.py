@@ -7,11 +7,12 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from pydantic import Field
 
+from experiments.laws import deletion_rate, first_failure
 from experiments.quality import Prior, dirichlet
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning import Deletions, deletion_rate, first_failure, paper_bound
+from s3t.planning import Deletions, paper_bound
 from s3t.sequences import Order, Setting, select
 
 CURVES = ("bms", "least_likely", "cyclic")

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
+from experiments.laws import sisa_bound
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning import Deletions, sisa_bound
+from s3t.planning import Deletions
 from s3t.sequences import Setting, select
 
 

@@ -11,11 +11,12 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.variant import Stopwatch, steady
+from experiments.laws import deletion_rate
 from experiments.requests import Outcome, replay, requests_of, shard_of
 from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
-from s3t.planning import Deletions, deletion_rate
+from s3t.planning import Deletions
 from s3t.sequences import Order, Setting, select
 
 SECONDS_A_DAY = 86_400

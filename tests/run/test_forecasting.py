@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import s3t
 from s3t.inventory import Inventory
 from s3t.partition import Place
-from s3t.planning import Deletions, deletion_rate, first_failure
+from s3t.planning import forecast
 from s3t.recipe import recipe_from
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Setting, cyclic
@@ -41,16 +41,13 @@ def inventory(records):
 def test_without_a_declared_prior_every_record_left_is_alike_and_goes_once():
     records = [[3, 4, 5], [2, 2, 8]]
     found = forecast_of(inventory(records), recipe())
-    deletions = Deletions.from_records(records, replacement=False)
-    assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
-    assert found.next_shard_dies == pytest.approx(first_failure([{0, 1, 2}] * 2, deletions).mean)
+    assert found == forecast([ORDERS[0]] * 2, np.array(records, dtype=float), np.array(records))
 
 
 def test_a_declared_prior_is_of_slices_whatever_they_hold():
     records = np.array([[3, 4, 5], [2, 2, 8]])
     found = forecast_of(inventory(records), recipe(sequences={"prior": [0.6, 0.2, 0.2]}))
-    deletions = Deletions(probabilities=np.array([[0.3, 0.1, 0.1]] * 2), records=records)
-    assert found.all_shards_die == pytest.approx(deletion_rate([{0, 1, 2}] * 2, deletions).mean)
+    assert found == forecast([ORDERS[0]] * 2, np.array([[0.6, 0.2, 0.2]] * 2), records)
 
 
 def test_a_declared_group_is_of_records():
@@ -80,8 +77,7 @@ def test_no_forecast_exceeds_the_records_left_and_deeper_falls_come_sooner(count
     falls = [found.next_shard_dies, *(value for _, value in sorted(found.depth_falls_below.items()))]
     assert all(value is not None for value in falls)
     assert found.all_shards_die <= sum(counts) + 1e-6
-    slack = 1e-6 if found.exact else 0.2
-    assert all(later <= sooner + slack for sooner, later in itertools.pairwise(falls))
+    assert all(later <= sooner + 1e-6 for sooner, later in itertools.pairwise(falls))
 
 
 def test_a_deletion_is_told_even_if_nothing_can_be_forecast(trained, monkeypatch):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from experiments.retained import retained
 from s3t.errors import SettingError
-from s3t.planning import retention
 from s3t.sequences import (
     Setting,
     beam,
@@ -73,9 +73,7 @@ def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     setting = Setting(slices=slices, budget=budget, prior=prior)
     orders = survival(setting)
     ours = expected_worth(orders, setting)
-    fresh = [
-        retention(found, setting.horizon, prior=prior).expected_depth.mean() for found in (orders, cyclic(setting))
-    ]
+    fresh = [retained(found, setting.horizon, prior=prior).expected_depth.mean() for found in (orders, cyclic(setting))]
     assert fresh[0] >= fresh[1] - 0.02
     assert ours >= expected_worth(cyclic(setting), setting)
     assert ours >= expected_worth(sorted_cyclic(setting), setting)
@@ -185,6 +183,6 @@ def test_it_serves_deeper_than_bms_under_declared_priors():
     for seed in range(3):
         prior = tuple(np.random.default_rng(seed).dirichlet(np.ones(16)))
         setting = Setting(slices=16, budget=16, prior=prior)
-        ours, theirs = (retention(orders, [2, 4, 8], prior=prior) for orders in (survival(setting), bms(setting)))
+        ours, theirs = (retained(orders, [2, 4, 8], prior=prior) for orders in (survival(setting), bms(setting)))
         ratios.append(ours.expected_depth / theirs.expected_depth)
     assert (np.mean(ratios, axis=0) >= 1.10).all()

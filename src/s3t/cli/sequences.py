@@ -91,10 +91,8 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
     with working(f"choosing {what}"):
         orders = select(selector, setting)
     with working("looking how deep they stay"):
-        # Large ones with fewer terms and fewer histories, so that it takes seconds.
-        terms = min(2**20, 2**32 // setting.slices**2)
         trials = min(MOST_TRIALS, MOST_STEPS // (setting.budget * setting.slices))
-        kept = retention(orders, AFTER, prior=prior, terms=terms, trials=trials, seed=setting.seed)
+        kept = retention(orders, AFTER, prior=prior, trials=trials, seed=setting.seed)
     if plot is not None:
         with working(f"drawing {plot}"):
             draw_orders(orders, plot, title=what, prior=prior)
@@ -108,16 +106,14 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
     }
 
     def render() -> None:
-        _print(what, document, each.tolist(), kept, trials, setting)
+        _print(what, document, each.tolist(), kept, setting)
         if plot is not None:
             print_line(f"drawn: {plot}")
 
     show(rounded(document), as_json, render)
 
 
-def _print(
-    what: str, document: dict[str, Any], each: list[float], kept: Retention, trials: int, setting: Setting
-) -> None:
+def _print(what: str, document: dict[str, Any], each: list[float], kept: Retention, setting: Setting) -> None:
     from s3t.planning import full_budget_depth
 
     orders: list[Order] = document["sequences"]
@@ -135,23 +131,13 @@ def _print(
     limits = full_budget_depth(AFTER, slices=setting.slices, prior=setting.probabilities)
     rows = []
     for row, (number, depth) in enumerate(document["expected_depth"].items()):
-        shown = f"{depth:.4f}" if kept.exact else f"{depth:.4f} ± {_half_width(kept, row, trials):.4f}"
+        shown = f"{depth:.4f} ± {kept.half_width[row]:.4f}"
         limit = float(limits[row])
         share = f"{depth / limit:.1%}" if limit > 0 else ""
         rows.append({"deletions": number, "expected depth": shown, "all L! orders": limit, "share": share})
     print_table(f"depth of the shard, of {setting.slices}", rows)
-    how = "exact" if kept.exact else f"from {trials:,} simulated histories, with 95 % intervals"
-    print_line(f"expected depths are {how}; no budget keeps more than all L! orders do")
-
-
-def _half_width(kept: Retention, row: int, trials: int) -> float:
-    """Half of the 95 % interval of a simulated mean depth."""
-    import numpy as np
-
-    # E[depth^2] is the sum of (2k - 1) P[depth >= k].
-    at_least = kept.probabilities[row, 1:]
-    square = float(((2 * np.arange(len(at_least)) + 1) * at_least).sum())
-    return float(1.96 * np.sqrt(max(square - at_least.sum() ** 2, 0) / trials))
+    print_line(f"expected depths: from {kept.trials:,} simulated histories, ± the half of a 95 % interval")
+    print_line("no budget keeps more than all L! orders do")
 
 
 def _order(order: Order) -> str:

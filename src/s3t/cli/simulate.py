@@ -79,8 +79,8 @@ def command(
 
         s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
 
-    The deletion rate is the number of deletions until every shard is dead, first failure that until one is. Their
-    expectation is computed exactly, too. Orders are chosen as s3t sequences shows them.
+    The deletion rate is the number of deletions until every shard is dead, first failure that until one is. Orders are
+    chosen as s3t sequences shows them.
     """
     with failures_reported(as_json):
         from s3t.planning import rounded
@@ -191,8 +191,8 @@ def _picture(found: Endurance, title: str) -> DepthPicture:
         title=title,
         deletions=numbers,
         retained=system.retained(numbers),
-        first_failure=found.first_failure.exact,
-        deletion_rate=found.deletion_rate.exact,
+        first_failure=found.first_failure.mean,
+        deletion_rate=found.deletion_rate.mean,
         all_alive=np.array([(system.first_failure > number).mean() for number in numbers]),
         some_alive=np.array([(system.deletion_rate > number).mean() for number in numbers]),
     )
@@ -201,8 +201,7 @@ def _picture(found: Endurance, title: str) -> DepthPicture:
 def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | None) -> None:
     rows = []
     for name, lasting in (("deletion rate", found.deletion_rate), ("first failure", found.first_failure)):
-        row = {"deletions until": name, "exact": _number(lasting.exact)}
-        row["simulated"] = _number(lasting.mean)
+        row = {"deletions until": name, "simulated": _number(lasting.mean)}
         if lasting.mean is not None and lasting.std is not None:
             row["simulated"] += f" ± {1.96 * lasting.std / trials**0.5:.2g}"
         row["std"] = "" if lasting.std is None else _number(lasting.std)
@@ -212,8 +211,8 @@ def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | No
     print_line("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
     if found.bound is not None:
         print_line(f"the paper's Lemma 1, for uniform deletions: {found.bound:,.1f}")
-    if found.deletion_rate.exact is None:
-        print_line("never: some shard has a top slice that no deletion hits")
+    if found.deletion_rate.mean is None:
+        print_line("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
     depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in found.depth.items()]
     print_table("depth of a shard, without repair", depths)
     if found.repaired is not None:

@@ -1,20 +1,18 @@
-"""How long a system lasts: exact and simulated numbers side by side, and what repairs would cost."""
+"""How long a system lasts, simulated, and what repairs would cost."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from s3t.planning.deletion_rate import deletion_rate, first_failure, paper_bound
+from s3t.planning.bound import paper_bound
 from s3t.planning.deletions import Deletions
 from s3t.planning.first_hits import NEVER, Times, chunk
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs
 from s3t.planning.simulation import Orders, Simulation, simulate
-from s3t.planning.waiting import Waiting
 
 QUANTILES = (0.05, 0.5, 0.95)
 _POWERS = 31
@@ -24,8 +22,6 @@ _POWERS = 31
 class Lasting:
     """A number of deletions until something happens. None: in some system it never does."""
 
-    exact: float | None
-    """Its expectation, computed."""
     mean: float | None
     """The mean of the simulated systems."""
     std: float | None
@@ -35,7 +31,7 @@ class Lasting:
 
     def to_json(self) -> dict[str, Any]:
         """Without the quantiles."""
-        return {"exact": self.exact, "mean": self.mean, "std": self.std}
+        return {"mean": self.mean, "std": self.std}
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,12 +77,12 @@ def endurance(
     policy: Policy | None = None,
     over: int = 1_000,
 ) -> Endurance:
-    """Compute and simulate how long a system lasts; deletions with replacement.
+    """Simulate how long a system lasts; deletions with replacement.
 
     >>> from s3t.sequences import Setting, cyclic
     >>> lasting = endurance([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=2_000)
-    >>> round(lasting.deletion_rate.exact, 1), round(lasting.bound, 1), abs(lasting.deletion_rate.mean - 99.5) < 5
-    (99.5, 99.5, True)
+    >>> round(lasting.bound, 1), abs(lasting.deletion_rate.mean - 99.5) < 5
+    (99.5, True)
 
     Args:
         orders: for each shard, its orders of L slices.
@@ -103,13 +99,12 @@ def endurance(
     repaired = None
     if policy is not None:
         repaired = simulate_repairs(orders, deletions, over=over, policy=policy, trials=trials, seed=seed)
-    tops = [{order[0] for order in chosen} for chosen in orders]
     uniform = bool((deletions.probabilities == deletions.probabilities[0, 0]).all())
     most = max(_quantile(system.settled, 0.95) or 0, 1)
     numbers = [2**power for power in range(min(most.bit_length(), _POWERS))]
     return Endurance(
-        deletion_rate=_lasting(deletion_rate(tops, deletions), system.deletion_rate),
-        first_failure=_lasting(first_failure(tops, deletions), system.first_failure),
+        deletion_rate=_lasting(system.deletion_rate),
+        first_failure=_lasting(system.first_failure),
         bound=paper_bound(len(orders), deletions.slices, max(map(len, orders))) if uniform else None,
         depth=dict(zip(numbers, system.retained(numbers)[:, 1:].sum(axis=1).tolist(), strict=True)),
         simulation=system,
@@ -127,10 +122,9 @@ def bytes_needed(*, shards: int, slices: int, budget: int, trials: int, repaired
     return needed
 
 
-def _lasting(waiting: Waiting, times: Times) -> Lasting:
+def _lasting(times: Times) -> Lasting:
     never = bool((times == NEVER).any())
     return Lasting(
-        exact=waiting.mean if math.isfinite(waiting.mean) else None,
         mean=None if never else float(times.mean()),
         std=None if never else float(times.std()),
         quantiles={share: _quantile(times, share) for share in QUANTILES},

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
-from s3t.planning.deletion_rate import deletion_rate, first_failure
+from s3t.planning.bound import paper_bound
 from s3t.planning.deletions import Deletions
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, stage_count
 from s3t.sequences import Order, Setting, select
@@ -272,8 +272,7 @@ def _candidate(
     slices = len(orders[0])
     depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS
     moments = np.unique(np.linspace(1, demand.deletions, _MOMENTS).astype(np.int64))
-    system = Deletions.uniform(shards, slices)
-    tops = [{order[0] for order in orders}] * shards
+    tops = len({order[0] for order in orders})
     return Candidate(
         shards=shards,
         slices=slices,
@@ -286,9 +285,22 @@ def _candidate(
         repair_cost=_expected(life.cost_after, demand.deletions, shards),
         mean_depth=float(np.mean([_expected(depth_after, int(moment), shards, grows=False) for moment in moments])),
         stages=shards * stage_count(orders),
-        deletion_rate=deletion_rate(tops, system).mean,
-        first_failure=first_failure(tops, system).mean,
+        deletion_rate=paper_bound(shards, slices, tops),
+        first_failure=_first_failure(shards, slices, tops),
     )
+
+
+def _first_failure(shards: int, slices: int, tops: int) -> float:
+    """Expected deletions, uniform, until some shard has lost all its top slices.
+
+    If deletions come at rate 1, slices are hit independently: the chance that no shard has is (1 - x^tops)^shards,
+    with x the chance that one slice is.
+    """
+    from scipy.integrate import quad
+
+    powers = np.arange(tops)
+    value, _ = quad(lambda x: (1 - x**tops) ** (shards - 1) * (x**powers).sum(), 0, 1)
+    return float(shards * slices * value)
 
 
 def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:

@@ -48,10 +48,6 @@ class Simulation:
             np.maximum(last, np.where(falls == NEVER, 0, falls).max(axis=1), out=last)
         return last
 
-    def first_below(self, depth: int) -> Times:
-        """N numbers of deletions until the first shard was less than `depth` slices deep."""
-        return np.asarray(self.falls[:, :, depth - 1].min(axis=1))
-
     def depths(self, deletions: int) -> NDArray[np.int64]:
         """N x m, the depth of every shard after so many deletions in the system, 0..L."""
         return np.asarray((self.falls > deletions).sum(axis=2))
@@ -110,8 +106,6 @@ def check_system(orders: Orders, deletions: Deletions, *, trials: int) -> None:
     """
     shards, slices = deletions.probabilities.shape
     problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
-    if deletions.records is not None:
-        problems.append("deletions without replacement are not simulated; see deletion_rate for exact numbers")
     if len(orders) != shards:
         problems.append(f"orders are given for {len(orders)} shards, deletions for {shards}")
     expected = list(range(slices))

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
-from s3t.planning import Deletions, Forecast, forecast
+from s3t.planning import Forecast, forecast
 from s3t.recipe import Recipe
 from s3t.sequences import Order
 
@@ -27,9 +27,7 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     weights = _weights(records, recipe)
     weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
-    if not weights.any():
-        return forecast([[] for _ in live], Deletions.uniform(shards, slices))
-    return forecast(live, Deletions(probabilities=weights / weights.sum(), records=records))
+    return forecast(live if weights.any() else [], weights, records)
 
 
 def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:
