@@ -28,7 +28,7 @@ ROOMS = [
     "progress",
     "training_events",
     "processes",
-    "memory",
+    "program",
     "disk",
     "sequences",
     "planning",

@@ -59,48 +59,21 @@ if TYPE_CHECKING:
     )
     from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
-_HOMES = {
-    "s3t.errors": (
-        "ClosedError",
-        "DataError",
-        "ForkedError",
-        "FsyncError",
-        "InputError",
-        "IntegrityError",
-        "IsolationError",
-        "KeyDestroyedError",
-        "MovedError",
-        "NoLiveShardError",
-        "PlanningError",
-        "RecipeError",
-        "RestoredError",
-        "RunFolderError",
-        "S3TError",
-        "SettingError",
-        "StorageError",
-        "TrainingError",
-        "UnknownNamesError",
-        "WorkerError",
-    ),
-    "s3t.ledger": ("LogEntry",),
-    "s3t.planning": ("Forecast",),
-    "s3t.progress": ("Progress",),
-    "s3t.progress_bar": ("ProgressBar",),
-    "s3t.recipe": ("Recipe", "load_recipe"),
-    "s3t.records": ("record_ids",),
-    "s3t.run": ("Run",),
-    "s3t.run.locating": ("Location",),
-    "s3t.run.answers": ("Evaluation", "Predictions"),
-    "s3t.run.results": (
-        "AuditReport",
-        "DeletionReport",
-        "Reconciliation",
-        "Status",
-        "TrainReport",
-    ),
-    "s3t.training_events": ("EpochEnd", "StageEnd", "StageStart", "TrainingStart"),
-}
-_HOME = {name: home for home, names in _HOMES.items() for name in names}
+_HOMES = (
+    "s3t.errors",
+    "s3t.progress",
+    "s3t.training_events",
+    "s3t.recipe",
+    "s3t.planning",
+    "s3t.ledger",
+    "s3t.records",
+    "s3t.run.locating",
+    "s3t.run.answers",
+    "s3t.run.results",
+    "s3t.run",
+    "s3t.progress_bar",
+)
+"""Where public names are, in the order in which they are looked for: light modules first."""
 
 __all__ = [
     "AuditReport",
@@ -148,11 +121,12 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME:
-        raise AttributeError(f"module 's3t' has no attribute {name!r}")
-    value = getattr(import_module(_HOME[name]), name)
-    globals()[name] = value
-    return value
+    for home in _HOMES if name in __all__ else ():
+        module = import_module(home)
+        if hasattr(module, name):
+            globals()[name] = getattr(module, name)
+            return globals()[name]
+    raise AttributeError(f"module 's3t' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Pictures of orders: the tree where it can be read, cells beyond; whole files in three formats."""
+"""Pictures of orders: whole files in three formats."""
 
 import subprocess
 import sys
@@ -7,11 +7,9 @@ from collections import Counter
 import pytest
 from PIL import Image
 
-from s3t.drawing import check_picture, draw_orders, orders
-from s3t.drawing.cells import draw_cells
-from s3t.drawing.figure import GREEN, PALE
+from s3t.drawing import check_picture, draw_orders
 from s3t.errors import InputError, StorageError
-from s3t.sequences import Setting, bms, cyclic, full, random_orders
+from s3t.sequences import Setting, bms, cyclic, full
 from tests.drawing.pictures import assert_is_picture, texts
 
 
@@ -29,50 +27,10 @@ def test_a_picture_is_written_in_every_format(tmp_path, suffix, slices):
     assert [file.name for file in tmp_path.iterdir()] == [path.name]
 
 
-def test_small_systems_have_the_whole_tree_with_the_chosen_paths_marked(tmp_path):
-    path = tmp_path / "orders.svg"
-    draw_orders(cyclic(Setting(slices=3, budget=3)), path, title="three")
-    found = labels(path)
-    # 15 prefixes, of which each slice ends 5; and the numbers of three positions.
-    assert found == {"0": 5, "1": 6, "2": 6, "3": 1}
-    content = path.read_text()
-    assert GREEN in content
-    assert PALE in content
-    assert "three" in texts(path)
-
-
-def test_shared_prefixes_are_one_node_of_the_trie(tmp_path):
-    path = tmp_path / "orders.svg"
-    draw_orders([(0, 1, 2, 3, 4, 5), (0, 1, 2, 3, 5, 4)], path, title="")
-    # A chain of four, then two of two; and the positions.
-    assert labels(path) == Counter("0123") + Counter("4554") + Counter("123456")
-    assert PALE not in path.read_text()
-
-
 def test_cells_of_a_shared_prefix_are_one(tmp_path):
     path = tmp_path / "orders.svg"
-    draw_cells([(0, 1, 2, 3), (0, 1, 3, 2)], path, title="", prior=(0.4, 0.3, 0.2, 0.1))
+    draw_orders([(0, 1, 2, 3), (0, 1, 3, 2)], path, title="", prior=(0.4, 0.3, 0.2, 0.1))
     assert labels(path) == Counter("01") + Counter("2332") + Counter("1234")
-
-
-@pytest.mark.parametrize(
-    ("made", "cells"),
-    [
-        (full(Setting(slices=5, budget=120)), False),
-        (cyclic(Setting(slices=24, budget=40)), False),
-        (cyclic(Setting(slices=25, budget=3)), True),
-        (random_orders(Setting(slices=6, budget=41)), True),
-        (cyclic(Setting(slices=64, budget=64)), True),
-        (cyclic(Setting(slices=300, budget=300)), True),
-    ],
-    ids=lambda value: f"{len(value)}x{len(value[0])}" if isinstance(value, tuple) else None,
-)
-def test_trees_are_drawn_as_long_as_they_can_be_read(tmp_path, monkeypatch, made, cells):
-    drawn = []
-    for name in ("draw_tree", "draw_cells"):
-        monkeypatch.setattr(orders, name, lambda *_, name=name, **__: drawn.append(name))
-    draw_orders(made, tmp_path / "orders.png", title="")
-    assert drawn == ["draw_cells" if cells else "draw_tree"]
 
 
 def test_a_picture_of_64_orders_of_64_slices_is_square_enough_and_has_all_labels(tmp_path):

@@ -2,8 +2,8 @@
 
 import sys
 
-from s3t.engine import Seat, run_in_workers
+from s3t.engine import Placement, run_in_pool
 from s3t.progress import Silent
 
 if __name__ == "__main__":
-    run_in_workers("tests.engine.small_worker", sys.argv[1:], [Seat()] * 2, progress=Silent())
+    run_in_pool("tests.engine.small_worker", sys.argv[1:], [Placement()] * 2, progress=Silent())

@@ -6,17 +6,10 @@ import random
 import numpy as np
 import pytest
 
+from experiments.laws import deletion_rate, first_failure
+from experiments.retained import retained
 from s3t.errors import PlanningError
-from s3t.planning import (
-    Deletions,
-    Policy,
-    deletion_rate,
-    first_failure,
-    retention,
-    simulate,
-    simulate_repairs,
-    training_cost,
-)
+from s3t.planning import Deletions, Policy, simulate, simulate_repairs, training_cost
 from s3t.planning.first_hits import NEVER, fall_times, first_hits
 from s3t.sequences import Setting, cyclic, random_orders, survival
 
@@ -66,23 +59,13 @@ def test_simulated_rates_are_within_2_percent_of_exact_ones(budget):
     assert found.first_failure.mean() == pytest.approx(first_failure(tops(orders), deletions).mean, rel=0.02)
 
 
-def test_spread_and_quantiles_are_those_of_the_exact_distribution():
-    orders = [cyclic(Setting(slices=4, budget=3))] * 2
-    deletions = Deletions.from_prior(PRIOR, shards=2)
-    found, exact = simulate(orders, deletions, trials=20_000), deletion_rate(tops(orders), deletions)
-    assert found.deletion_rate.std() == pytest.approx(exact.std, rel=0.05)
-    counts = np.arange(1, 40, 4)
-    empirical = (found.deletion_rate[:, None] <= counts).mean(axis=0)
-    assert empirical == pytest.approx(exact.distribution(counts), abs=0.02)
-
-
-def test_depths_are_those_of_retention():
+def test_depths_are_those_of_the_exact_sum():
     orders = random_orders(Setting(slices=4, budget=5, seed=2))
     found = simulate([orders], Deletions.from_prior(PRIOR, shards=1), trials=20_000)
-    exact = retention(orders, [0, 1, 3], prior=PRIOR)
+    exact = retained(orders, [0, 1, 3], prior=PRIOR)
     for row, count in enumerate((0, 1, 3)):
         assert found.depths(count).mean() == pytest.approx(exact.expected_depth[row], abs=0.05)
-    assert (found.first_below(4) <= found.first_below(1)).all()
+    assert (found.falls[:, :, 3] <= found.falls[:, :, 0]).all()
 
 
 def test_shards_may_have_different_orders_and_priors():
@@ -96,7 +79,7 @@ def test_shards_may_have_different_orders_and_priors():
 def test_what_cannot_be_hit_never_falls():
     found = simulate([((0, 1), (1, 0))], Deletions.from_prior([0.0, 1.0], shards=1), trials=50)
     assert (found.deletion_rate == NEVER).all()
-    assert (found.first_below(2) == 1).all()
+    assert (found.falls[:, :, 1] == 1).all()
     assert (found.depths(10**6) == 1).all()
 
 
@@ -153,8 +136,6 @@ def test_systems_that_do_not_fit_are_refused_with_all_that_is_wrong():
     with pytest.raises(PlanningError) as caught:
         simulate([((0, 1),), ((0, 0),)], Deletions.uniform(3, 2), trials=0)
     assert len(caught.value.problems) == 3
-    with pytest.raises(PlanningError, match="without replacement"):
-        simulate([((0,),)], Deletions.from_records([[3]], replacement=False))
     with pytest.raises(PlanningError) as caught:
         simulate_repairs([((0,),)], Deletions.uniform(1, 1), over=-1, policy=Policy(below=2, every=0))
     assert len(caught.value.problems) == 3

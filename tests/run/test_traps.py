@@ -5,7 +5,6 @@ the leak in the real code with `monkeypatch` and sees the oracle fail, or the st
 """
 
 import dataclasses
-import inspect
 import random
 
 import numpy as np
@@ -23,10 +22,9 @@ from s3t.models.tensors import StageTensors, pack, unpack
 from s3t.records import slice_path
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
-from s3t.sequences import SELECTORS, Setting
+from s3t.sequences import SELECTORS
 from s3t.stages import Stage, stage_seed
 from s3t.store import LocalStore, Manifest
-from s3t.training import stage as stage_module
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -187,9 +185,6 @@ def test_changed_bytes_under_an_honest_manifest_are_caught(trained):
 
 
 def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_path, monkeypatch):
-    assert all(set(inspect.signature(selector).parameters) == {"setting"} for selector in SELECTORS.values())
-    declared = {"slices", "budget", "prior", "deletions", "horizon", "values", "seed", "given"}
-    assert {field.name for field in dataclasses.fields(Setting)} == declared
     few = s3t.Run.create(tmp_path / "few", recipe=tiny.recipe(text_model), data=tiny.text_table(8))
     many = s3t.Run.create(tmp_path / "many", recipe=tiny.recipe(text_model), data=tiny.text_table(30))
     assert few.status().inventory.orders == many.status().inventory.orders
@@ -472,7 +467,6 @@ def test_seeds_depend_on_declared_numbers_alone():
         for purpose in ("block", "head")
     }
     assert len(seeds) == 32
-    assert set(inspect.signature(stage_seed).parameters) == {"run_seed", "stage", "purpose"}
 
 
 def test_training_leaves_the_global_generators_alone(text_model, tmp_path):
@@ -484,4 +478,3 @@ def test_training_leaves_the_global_generators_alone(text_model, tmp_path):
     before = torch.get_rng_state()
     run.train()
     assert torch.equal(torch.get_rng_state(), before)
-    assert inspect.getmodule(stage_module.train_stage) is stage_module

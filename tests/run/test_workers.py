@@ -13,7 +13,7 @@ import pytest
 
 import s3t
 from s3t.run import training
-from s3t.run.workers import seats_for
+from s3t.run.placement import placements
 from tests import tiny
 from tests.run.worlds import records_by_slice
 
@@ -56,7 +56,7 @@ def events_of(listener, stage):
 def workers_of(parent=None):
     """Worker processes of a process, of this one without."""
     children = psutil.Process(parent).children(recursive=True)
-    return [child for child in children if "s3t.run.worker" in child.cmdline()]
+    return [child for child in children if "s3t.run.train_worker" in child.cmdline()]
 
 
 @pytest.fixture
@@ -157,7 +157,7 @@ def test_what_is_no_number_of_workers_is_refused_before_anything_changes(made, w
 
 
 def test_where_only_one_can_be_busy_none_is_started(trained, monkeypatch):
-    monkeypatch.setattr(training, "run_in_workers", lambda *args, **how: pytest.fail("a worker was started"))
+    monkeypatch.setattr(training, "run_in_pool", lambda *args, **how: pytest.fail("a worker was started"))
     assert trained.train(workers=8).stages == ()
     next(trained.path.glob("artifacts/**/*.safetensors")).unlink()
     assert len(trained.repair(workers=8).stages) == 1
@@ -168,30 +168,30 @@ class TestSeats:
 
     @pytest.fixture(autouse=True)
     def machine(self, monkeypatch):
-        monkeypatch.setattr("s3t.run.workers.usable_cores", lambda: (2, 3, 5, 7, 8, 9))
-        monkeypatch.setattr("s3t.run.workers.cores_worth", lambda: 5)
+        monkeypatch.setattr("s3t.run.placement.usable_cores", lambda: (2, 3, 5, 7, 8, 9))
+        monkeypatch.setattr("s3t.run.placement.cores_worth", lambda: 5)
 
-    def seats(self, workers, made, *, missing=None, **training):
+    def places(self, workers, made, *, missing=None, **training):
         run = made(training=training)
         found = run.status().inventory.missing() if missing is None else missing
-        return seats_for(workers, found, run.recipe.training)
+        return placements(workers, found, run.recipe.training)
 
     def test_auto_is_what_the_cores_have_room_for(self, made):
-        assert [seat.cores for seat in self.seats("auto", made, threads=2)] == [(2, 3), (5, 7)]
+        assert [place.cores for place in self.places("auto", made, threads=2)] == [(2, 3), (5, 7)]
 
     def test_auto_is_one_where_a_stage_takes_all_cores(self, made):
-        assert len(self.seats("auto", made, threads=8)) == 1
+        assert len(self.places("auto", made, threads=8)) == 1
 
     def test_who_asks_for_more_than_the_cores_have_room_for_gets_them_without_cores_of_their_own(self, made):
-        assert [seat.cores for seat in self.seats(4, made, threads=2)] == [(), (), (), ()]
+        assert [place.cores for place in self.places(4, made, threads=2)] == [(), (), (), ()]
 
     def test_no_more_than_stages_that_no_other_stage_waits_for(self, made):
-        assert len(self.seats(100, made)) == 6
+        assert len(self.places(100, made)) == 6
         run = made("other")
         missing = [stage for stage in run.status().inventory.missing() if stage.shard == 0]
-        assert len(seats_for(100, missing, run.recipe.training)) == 3
-        assert seats_for(100, missing[:1], run.recipe.training) == []
-        assert seats_for("auto", [], run.recipe.training) == []
+        assert len(placements(100, missing, run.recipe.training)) == 3
+        assert placements(100, missing[:1], run.recipe.training) == []
+        assert placements("auto", [], run.recipe.training) == []
 
     @pytest.mark.parametrize(
         ("visible", "devices"), [(None, ["0", "1"]), ("3,GPU-a7,5", ["3", "GPU-a7"])], ids=["all", "given"]
@@ -208,7 +208,7 @@ class TestSeats:
         missing, auto = run.status().inventory.missing(), run.recipe.training.model_copy(update={"device": "auto"})
 
         def given(workers, training):
-            return [seat.environment.get("CUDA_VISIBLE_DEVICES") for seat in seats_for(workers, missing, training)]
+            return [place.environment.get("CUDA_VISIBLE_DEVICES") for place in placements(workers, missing, training)]
 
         assert given("auto", auto) == devices
         assert given(3, auto) == [*devices, devices[0]]

@@ -6,6 +6,7 @@ import pytest
 
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
+from s3t.sequences import SELECTORS
 from s3t.stages import KeyInputs, Stage, stage_key, training_part
 
 DIGESTS = ("d0", "d1")
@@ -117,6 +118,11 @@ def test_the_training_part_names_what_decides_tensors_and_nothing_else():
     part = training_part(made_with(**RESOLVED), labels=("a", "b"))
     assert set(part) == {"task", "labels", "adapter", "training", "method", "validation", "text"}
     assert "device" not in part["training"]
+
+
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_a_stage_is_shared_by_runs_of_every_selector(selector):
+    assert key(sequences={"budget": 2 if selector != "full" else 6, "selector": selector}) == key()
 
 
 @pytest.mark.parametrize("auto", RESOLVED)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from s3t.run.workers import Workers
+    from s3t.run.placement import WorkerCount
 
 RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="The run's folder.", show_default=False)]
 JsonOption = Annotated[
@@ -40,6 +40,6 @@ def seed_problems(seed: int) -> Iterator[str]:
         yield f"the seed is above 2^63-1, {MOST_SEED}; give a smaller one"
 
 
-def number_of(workers: str) -> Workers:
+def number_of(workers: str) -> WorkerCount:
     """The option's value as `Run.train` takes it, which says what is wrong with it."""
     return int(workers) if workers.isdecimal() and len(workers) < 20 else workers  # type: ignore[return-value]

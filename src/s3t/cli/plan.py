@@ -96,10 +96,6 @@ SizeOption = Annotated[
         show_default=False,
     ),
 ]
-PictureOption = Annotated[
-    Path | None,
-    typer.Option("--plot", metavar="FILE", help="Draw cost against repairs, into a .png, .svg or .pdf file."),
-]
 SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the simulations.")]
 
 
@@ -118,7 +114,6 @@ def command(
     training_hours: HoursOption = None,
     stage_megabytes: SizeOption = None,
     seed: SeedOption = 0,
-    plot: PictureOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Propose shards, slices and sequences for the deletions that you expect and the training that you can pay.
@@ -128,13 +123,9 @@ def command(
     s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
     """
     with failures_reported(as_json):
-        from s3t.drawing import check_picture, draw_plan
         from s3t.planning import ASSUMED_LAYERS, Demand, plan, rounded
 
         problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
-        if plot is not None:
-            with noted(problems):
-                check_picture(plot)
         given, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
         with noted(problems):
             demand = Demand(
@@ -154,13 +145,10 @@ def command(
             found = plan(demand, seed=seed)
         lines = _lines(found, given)
 
-        if plot is not None:
-            draw_plan(found, plot)
-
         def render() -> None:
             _print_demand(found, persons=persons_per_month is not None, assumed=layers is None, recipe=given)
             _print_proposal(found, lines, training_hours)
-            _print_table(found, stage_megabytes, drawn=plot)
+            _print_table(found, stage_megabytes)
 
         show(rounded(found.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
 
@@ -254,15 +242,13 @@ def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> s
     return f"Until it is repaired, such a shard is silent: it answers with nothing, {rest}; {expected}."
 
 
-def _print_table(found: Plan, stage_megabytes: float | None, *, drawn: Path | None) -> None:
+def _print_table(found: Plan, stage_megabytes: float | None) -> None:
     rows = [_row(candidate, stage_megabytes) for candidate in _shown(found)]
     print_table("systems by cost; none is both cheaper and repaired less", rows)
     print_line(
         "m shards, L slices, B sequences a shard. A shard with fewer slices than `below` is repaired. Costs are in\n"
         "full trainings. Share: of all records, what a shard's model has learnt from in the mean."
     )
-    if drawn is not None:
-        print_line(f"drawn: {drawn}")
 
 
 def _shown(found: Plan) -> list[Candidate]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from s3t.deletion.lookup import refuse_if_lost
-from s3t.deletion.plan import Plan, after_deletion, plan_deletion
+from s3t.deletion.plan import Impact, after_deletion, plan_deletion
 from s3t.deletion.request import Batch
 from s3t.errors import InputError
 from s3t.inventory import Inventory
@@ -26,7 +26,7 @@ class Accepted:
 
     before: Inventory
     after: Inventory
-    plan: Plan
+    plan: Impact
     rows: tuple[RecordRow, ...]
     gone: Mapping[bytes, int]
     """Requested tokens that were deleted before, and by which generation."""
@@ -104,7 +104,7 @@ class _Group:
                 "the idempotency key", ["was used for a request with other names; use a new key for a new request"]
             )
         if earlier is not None and batch.end <= earlier.names:
-            nothing = Plan(losses={}, tainted=())
+            nothing = Impact(losses={}, tainted=())
             return Accepted(
                 before=before,
                 after=before,

@@ -11,7 +11,7 @@ from s3t.stages import Stage
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class Impact:
     """The slices that lose records and the stages above them."""
 
     losses: Mapping[Place, int]
@@ -20,7 +20,7 @@ class Plan:
     """Live stages trained on any of those slices; their artifacts are erased."""
 
 
-def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Plan:
+def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
     """Every live stage whose prefix holds a slice that loses a record is tainted (paper, Algorithm 3).
 
     >>> from s3t.sequences import Setting, cyclic
@@ -32,10 +32,10 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Plan:
     {0: Serving(order=(1, 2, 0), depth=2)}
     """
     tainted = (stage for stage in inventory.alive if any(Place(stage.shard, index) in losses for index in stage.prefix))
-    return Plan(losses=dict(losses), tainted=tuple(sorted(tainted)))
+    return Impact(losses=dict(losses), tainted=tuple(sorted(tainted)))
 
 
-def after_deletion(inventory: Inventory, plan: Plan) -> Inventory:
+def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:
     """The inventory as the plan will leave it."""
     gone = set(plan.tainted)
     return replace(

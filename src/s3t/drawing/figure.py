@@ -16,7 +16,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 
 # Okabe and Ito's colours, which people with any colour vision tell apart.
 GREEN, BLUE, ORANGE = "#009e73", "#0072b2", "#d55e00"
-INK, GREY, PALE = "#222222", "#9a9a9a", "#d0d0d0"
+INK, GREY = "#222222", "#9a9a9a"
 SCALE = "YlGnBu"
 """From light to dark: the same order for every eye, and in grey."""
 

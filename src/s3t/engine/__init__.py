@@ -2,6 +2,6 @@
 
 from s3t.engine.cores import cores_worth, usable_cores
 from s3t.engine.local import EngineReport, run_stages
-from s3t.engine.workers import Seat, run_in_workers
+from s3t.engine.pool import Placement, run_in_pool
 
-__all__ = ["EngineReport", "Seat", "cores_worth", "run_in_workers", "run_stages", "usable_cores"]
+__all__ = ["EngineReport", "Placement", "cores_worth", "run_in_pool", "run_stages", "usable_cores"]

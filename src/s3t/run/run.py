@@ -28,10 +28,10 @@ from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.locating import Location, locate
 from s3t.run.parts import Parts
+from s3t.run.placement import WorkerCount
 from s3t.run.reporting import shape_of, status_of
 from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
 from s3t.run.training import Trainer
-from s3t.run.workers import Workers
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
@@ -202,7 +202,7 @@ class Run:
         """How many more deletions the run is expected to take, without repair; None if it cannot be computed."""
         return self.status().forecast
 
-    def train(self, *, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
+    def train(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
         """Train every missing stage. May be killed and run again: what is stored is not trained twice.
 
         Args:
@@ -219,14 +219,14 @@ class Run:
         """
         return self._trainer.train_missing(progress or Silent(), workers=workers)
 
-    def repair(self, *, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
+    def repair(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
         """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
         """
         return self.train(workers=workers, progress=progress)
 
-    def extend(self, *, budget: int, workers: Workers = 1, progress: Progress | None = None) -> TrainReport:
+    def extend(self, *, budget: int, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
         """Add orders to every shard, behind the old ones, and train every stage that is missing.
 
         Args:

@@ -15,16 +15,16 @@ from typing import Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
-from s3t.engine import EngineReport, run_in_workers, run_stages
+from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import IntegrityError, S3TError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
 from s3t.ledger.presence import Overtaken, Work
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
+from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.results import Status, TrainReport
 from s3t.run.stage_report import StageReport, Summarised
-from s3t.run.workers import Workers, check_workers, seats_for
 from s3t.stages import Stage
 from s3t.store import Manifest
 from s3t.training_events import TrainingStart, tell
@@ -59,7 +59,7 @@ class Trainer:
     status: Callable[[], Status]
     """Of the run, for the report."""
 
-    def train_missing(self, progress: Progress, *, workers: Workers) -> TrainReport:
+    def train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
 
         What is trained is kept, whatever is refused later.
@@ -76,18 +76,18 @@ class Trainer:
         with after_refusal(STAGES_KEPT):
             return self._train_missing(progress, workers=workers)
 
-    def _train_missing(self, progress: Progress, *, workers: Workers) -> TrainReport:
+    def _train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
         started = time.monotonic()
         inventory = self.parts.inventory(self.snapshot())
         missing = inventory.missing()
-        seats = seats_for(workers, missing, self.parts.recipe.training)
+        places = placements(workers, missing, self.parts.recipe.training)
         heard = Summarised(progress)
         with telling(heard, self.work(inventory, missing), self.cost(inventory, missing)):
             tell(heard, TrainingStart(stages=len(missing)))
-            if len(seats) > 1:
+            if len(places) > 1:
                 run = str(self.parts.layout.root)
                 meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                report = run_in_workers("s3t.run.worker", [run], seats, progress=heard, meanwhile=meanwhile)
+                report = run_in_pool("s3t.run.train_worker", [run], places, progress=heard, meanwhile=meanwhile)
             else:
                 report = self._train_here(heard)
         return TrainReport(
@@ -98,7 +98,7 @@ class Trainer:
             status=self.status(),
         )
 
-    def extend(self, budget: int, progress: Progress, *, workers: Workers) -> TrainReport:
+    def extend(self, budget: int, progress: Progress, *, workers: WorkerCount) -> TrainReport:
         """Add orders to every shard until it has `budget`, and train what is missing."""
         check_workers(workers)
         self.parts.check_changeable()

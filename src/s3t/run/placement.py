@@ -9,17 +9,17 @@ import os
 from collections.abc import Collection
 from typing import Literal, TypeAlias
 
-from s3t.engine import Seat, cores_worth, usable_cores
+from s3t.engine import Placement, cores_worth, usable_cores
 from s3t.errors import InputError
 from s3t.recipe import Training
 from s3t.stages import Stage
 
-Workers: TypeAlias = int | Literal["auto"]
+WorkerCount: TypeAlias = int | Literal["auto"]
 """How many; auto: one a GPU, or as many as the cores have room for."""
 MOST_WORKERS = 10_000
 
 
-def check_workers(workers: Workers) -> None:
+def check_workers(workers: WorkerCount) -> None:
     """Raises InputError if it is no number of workers."""
     whole = isinstance(workers, int) and not isinstance(workers, bool)
     if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
@@ -27,8 +27,8 @@ def check_workers(workers: Workers) -> None:
         raise InputError("workers", [f"{told} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto"])
 
 
-def seats_for(workers: Workers, missing: Collection[Stage], training: Training) -> list[Seat]:
-    """A seat for each worker, no more than can ever be busy; one or none: this process does the work alone.
+def placements(workers: WorkerCount, missing: Collection[Stage], training: Training) -> list[Placement]:
+    """Where each worker runs, no more than can ever be busy; one or none: this process does the work alone.
 
     Args:
         workers: how many at most.
@@ -41,13 +41,15 @@ def seats_for(workers: Workers, missing: Collection[Stage], training: Training) 
     devices = _cuda_devices(training)
     if devices:
         count = min(most, len(devices) if workers == "auto" else workers)
-        return [Seat(environment={"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]}) for number in range(count)]
+        return [
+            Placement(environment={"CUDA_VISIBLE_DEVICES": devices[number % len(devices)]}) for number in range(count)
+        ]
     threads = 1 if training.threads == "auto" else training.threads
     count = min(most, max(1, cores_worth() // threads) if workers == "auto" else workers)
     cores = usable_cores()
     if not hasattr(os, "sched_setaffinity") or count * threads > len(cores):
-        return [Seat()] * count
-    return [Seat(cores=cores[number * threads : (number + 1) * threads]) for number in range(count)]
+        return [Placement()] * count
+    return [Placement(cores=cores[number * threads : (number + 1) * threads]) for number in range(count)]
 
 
 def trainable_at_once(missing: Collection[Stage]) -> int:

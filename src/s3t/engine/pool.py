@@ -29,7 +29,7 @@ LOOK_SECONDS = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
-class Seat:
+class Placement:
     """Where one worker works."""
 
     cores: tuple[int, ...] = ()
@@ -38,15 +38,15 @@ class Seat:
     """Environment variables of its own, beside those of this process."""
 
 
-def run_in_workers(
+def run_in_pool(
     module: str,
     arguments: Sequence[str],
-    seats: Sequence[Seat],
+    placements: Sequence[Placement],
     *,
     progress: Progress,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> EngineReport:
-    """Start a worker a seat, and listen until each has found that nothing is missing.
+    """Start a worker for each placement, and listen until each has found that nothing is missing.
 
     If one fails, the others are stopped at once, and so they are if this process is interrupted: what is stored is
     kept, and each loses no more than the stage that it is at. To let them end that stage could take hours, and what
@@ -55,7 +55,7 @@ def run_in_workers(
     Args:
         module: what a worker runs; it calls `s3t.engine.worker.serve`.
         arguments: told to each.
-        seats: of the workers.
+        placements: of the workers.
         progress: hears of all of them, in this thread.
         meanwhile: called now and then; if it raises, the workers are stopped.
 
@@ -65,8 +65,8 @@ def run_in_workers(
     """
     workers: list[_Worker] = []
     try:
-        for number, seat in enumerate(seats, start=1):
-            workers.append(_Worker(f"worker {number} of {len(seats)}", module, arguments, seat))
+        for number, placement in enumerate(placements, start=1):
+            workers.append(_Worker(f"worker {number} of {len(placements)}", module, arguments, placement))
         reports = _listen(workers, progress, meanwhile)
     except FsyncError:
         note_failed_fsync("by a worker process")  # as if it were our own: nobody knows what is on the disk
@@ -83,7 +83,7 @@ def run_in_workers(
 class _Worker:
     """One process, and the end of the pipe at which it is heard."""
 
-    def __init__(self, name: str, module: str, arguments: Sequence[str], seat: Seat) -> None:
+    def __init__(self, name: str, module: str, arguments: Sequence[str], placement: Placement) -> None:
         self.name = name
         self.done = False
         self.channel, theirs = Pipe(duplex=False)
@@ -94,7 +94,7 @@ class _Worker:
             with theirs, _no_interrupts():
                 self.process = subprocess.Popen(  # noqa: S603
                     command,
-                    env={**os.environ, **path, **seat.environment},
+                    env={**os.environ, **path, **placement.environment},
                     pass_fds=[theirs.fileno()],
                     stdin=subprocess.DEVNULL,
                     stdout=2,  # our stdout may be one JSON document
@@ -105,9 +105,9 @@ class _Worker:
                 f"{name} could not be started: {error.strerror or error}; use fewer workers, then run the same "
                 "command again"
             ) from error
-        if seat.cores:
+        if placement.cores:
             with suppress(OSError):  # it has ended, which will be heard; or a core was taken from us
-                os.sched_setaffinity(self.process.pid, seat.cores)
+                os.sched_setaffinity(self.process.pid, placement.cores)
 
     def hear(self) -> tuple[str, Any]:
         """The next message.

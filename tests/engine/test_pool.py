@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from s3t import disk, errors
-from s3t.engine import Seat, run_in_workers, workers
+from s3t.engine import Placement, pool, run_in_pool
 from s3t.processes import is_running
 from s3t.progress import Silent
 from tests.engine.small_worker import STAGES
@@ -38,10 +38,10 @@ class Heard:
         self.action()
 
 
-def run(what, folder, *more, seats=None, progress=None, **how):
+def run(what, folder, *more, placements=None, progress=None, **how):
     arguments = [what, str(folder), *more]
-    return run_in_workers(
-        "tests.engine.small_worker", arguments, seats or [Seat()] * 2, progress=progress or Silent(), **how
+    return run_in_pool(
+        "tests.engine.small_worker", arguments, placements or [Placement()] * 2, progress=progress or Silent(), **how
     )
 
 
@@ -63,7 +63,7 @@ def wait_until(true, seconds=30):
 
 def test_they_share_what_is_missing_and_one_report_and_one_listener_has_it_all(tmp_path):
     heard = Heard()
-    report = run("share", tmp_path, seats=[Seat()] * 3, progress=heard)
+    report = run("share", tmp_path, placements=[Placement()] * 3, progress=heard)
     assert report.trained == STAGES
     assert report.discarded == 0
     assert sorted(heard.notes) == sorted(map(str, STAGES))
@@ -161,7 +161,7 @@ def test_whatever_stops_the_parent_stops_them(tmp_path, error):
 
 
 def test_one_that_does_not_stop_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(workers, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(pool, "GRACE_SECONDS", 0.5)
 
     def stop():
         if len(list(tmp_path.glob("*.begun"))) == 2:
@@ -175,8 +175,11 @@ def test_one_that_does_not_stop_is_killed(tmp_path, monkeypatch):
 def test_each_has_its_seat_hears_no_keyboard_and_writes_to_stderr(tmp_path, capfd):
     first, *_, last = sorted(os.sched_getaffinity(0))
     heard = Heard()
-    seats = [Seat(cores=(first,), environment={"OWN": "a"}), Seat(cores=(last,), environment={"OWN": "b"})]
-    run("tell", tmp_path, seats=seats, progress=heard)
+    placements = [
+        Placement(cores=(first,), environment={"OWN": "a"}),
+        Placement(cores=(last,), environment={"OWN": "b"}),
+    ]
+    run("tell", tmp_path, placements=placements, progress=heard)
     assert sorted(heard.notes) == [repr(([first], "a", True)), repr(([last], "b", True))]
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
     written = capfd.readouterr()
@@ -209,7 +212,7 @@ def test_an_interrupt_from_the_keyboard_ends_all_at_once_with_one_word_about_it(
     os.killpg(parent.pid, signal.SIGINT)
     begun = time.monotonic()
     said = parent.communicate(timeout=30)[1]
-    assert time.monotonic() - begun < workers.GRACE_SECONDS
+    assert time.monotonic() - begun < pool.GRACE_SECONDS
     assert said.count("KeyboardInterrupt") == 1
     assert left(tmp_path) == []
     assert len(list(tmp_path.glob("*.tidy"))) == 2

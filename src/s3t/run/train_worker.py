@@ -1,4 +1,4 @@
-"""What a worker process does: `python -m s3t.run.worker`, as `run_in_workers` starts it. It opens the run itself."""
+"""What a worker process does: `python -m s3t.run.train_worker`, as `run_in_pool` starts it. It opens the run itself."""
 
 from __future__ import annotations
 
