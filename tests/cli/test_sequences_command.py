@@ -70,12 +70,7 @@ def test_horizon_and_values_reach_survival():
     [
         "[0.5, 0.25, 0.25]",
         "[[0.5, 0.25, 0.25]]",
-        "0.5,0.25,0.25",
-        "0.5, 0.25, 0.25,\n",
-        "0.5 0.25\t0.25",
-        "0.5\n0.25\n\n0.25\n",
-        "0.5,0.25\n0.25",
-        "\ufeff0.5,0.25,0.25",
+        "\ufeff[0.5, 0.25, 0.25]",
         " [1, 0, 0] ",
     ],
 )
@@ -130,23 +125,20 @@ def test_wrong_input_is_one_clear_error(arguments, said):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("", "holds no numbers"),
-        ("\n \n", "holds no numbers"),
-        ("0.5 0.5\nx 0", "line 2: number 1 is 'x', not a number"),
-        ("[0.5, 0.5", "begins like JSON, but is none"),
+        ("", "expected a JSON list of numbers"),
+        ("0.5 0.5\nx 0", "expected a JSON list of numbers"),
+        ("[0.5, 0.5", "expected a JSON list of numbers"),
         ('{"prior": [1]}', "expected a JSON list of numbers"),
-        ("[]", "expected a JSON list of numbers"),
+        ("[]", "0 probabilities"),
         ("[true, false, false, false]", "expected a JSON list of numbers"),
         ('["0.5", 0.5, 0, 0]', "expected a JSON list of numbers"),
         ("[[0.5, 0.5, 0, 0], 3]", "expected a JSON list of numbers"),
-        (f"[{10**400}, 0, 0, 0]", "holds a number that is too large"),
-        ("[" * 100_000, "begins like JSON, but is none"),
+        (f"[{10**400}, 0, 0, 0]", "the prior holds inf"),
+        ("[" * 100_000, "expected a JSON list of numbers"),
         ("[0.5, 0.6, 0, 0]", "the prior sums to 1.1"),
         ("[[1, 0, 0, 0], [1, 0, 0, 0]]", "the prior has 2 rows for 1 shard;"),
-        ("1 0 0 0\n1 0 0 0", "the prior has 2 rows for 1 shard;"),
-        ("NaN 0 0 1", "the prior holds nan"),
         ("[NaN, 0, 0, 1]", "the prior holds nan"),
-        ("1 0 0", "the prior has 3 probabilities for 4 slices"),
+        ("[1, 0, 0]", "the prior has 3 probabilities for 4 slices"),
     ],
 )
 def test_a_wrong_prior_file_is_one_clear_error(tmp_path, content, said):
@@ -158,7 +150,7 @@ def test_a_wrong_prior_file_is_one_clear_error(tmp_path, content, said):
 
 def test_a_prior_file_that_cannot_be_read_is_named(tmp_path):
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
-    for name, said in (("missing", "is not a file"), ("", "is a folder"), ("binary", "is not text")):
+    for name, said in (("missing", "is not a file"), ("", "is a folder"), ("binary", "expected a JSON list")):
         (problem,) = problems(*SMALL, "--prior-file", tmp_path / name)
         assert said in problem
         assert problem.startswith(str(tmp_path / name))
@@ -178,7 +170,7 @@ def test_a_file_that_is_too_long_is_no_prior(tmp_path):
 
 def test_a_prior_is_given_once(tmp_path):
     path = tmp_path / "prior"
-    path.write_text("1 0 0 0")
+    path.write_text("[1, 0, 0, 0]")
     (problem,) = problems(*SMALL, "--prior", "1,0,0,0", "--prior-file", path)
     assert "leave one of them out" in problem
 

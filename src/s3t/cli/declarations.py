@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -41,7 +40,7 @@ PriorOption = Annotated[
 PriorFileOption = Annotated[
     Path | None,
     typer.Option(
-        "--prior-file", metavar="FILE", help="The same from a file: a JSON list, or numbers with commas or blanks."
+        "--prior-file", metavar="FILE", help="The same from a file: a JSON list of numbers, or of a row a shard."
     ),
 ]
 SelectorOption = Annotated[
@@ -103,7 +102,7 @@ def settings_of(
         found.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
         shards = 1
     with noted(found):
-        rows = prior_rows(_given_prior(prior, prior_file, slices), shards=shards)
+        rows = prior_rows(_given_prior(prior, prior_file), shards=shards)
     numbers: dict[str, Any] = {}
     with noted(found):
         numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
@@ -165,7 +164,7 @@ def _whole(number: float) -> int:
     return int(number)
 
 
-def _given_prior(text: str | None, path: Path | None, slices: int) -> list[Any] | None:
+def _given_prior(text: str | None, path: Path | None) -> list[Any] | None:
     """What was given as a prior: None, L numbers, or rows of numbers.
 
     Raises:
@@ -175,54 +174,27 @@ def _given_prior(text: str | None, path: Path | None, slices: int) -> list[Any] 
         raise DataError("--prior", ["is given, and --prior-file as well; leave one of them out"])
     if text is not None:
         return list(numbers_in(text, where="--prior"))
-    return None if path is None else _prior_in(path, slices)
+    return None if path is None else _prior_in(path)
 
 
-def _prior_in(path: Path, slices: int) -> list[Any]:
-    problem = reading_problem(path)
-    if problem is not None:
+def _prior_in(path: Path) -> list[Any]:
+    from pydantic import TypeAdapter, ValidationError
+
+    if (problem := reading_problem(path)) is not None:
         raise DataError(str(path), [problem])
     try:
         with path.open("rb") as file:
-            found = file.read(MOST_BYTES + 1)
-        content = found.decode("utf-8-sig")
+            content = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise DataError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from None
-    except UnicodeDecodeError:
-        raise DataError(str(path), ["is not text; give a JSON list, or numbers with commas or blanks"]) from None
-    if len(found) > MOST_BYTES:
+    if len(content) > MOST_BYTES:
         raise DataError(str(path), [f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior"])
-    if content.lstrip().startswith(("[", "{")):
-        return _prior_in_json(content, path)
-    lines = [
-        numbers_in(line, where=f"{path}, line {number}")
-        for number, line in enumerate(content.splitlines(), start=1)
-        if line.strip()
-    ]
-    if len(lines) > 1 and all(len(line) == slices for line in lines):
-        return [*lines]
-    return [number for line in lines for number in line] or list(numbers_in("", where=str(path)))
-
-
-def _prior_in_json(content: str, path: Path) -> list[Any]:
     try:
-        found = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise DataError(str(path), [f"begins like JSON, but is none: {error}"]) from None
-    rows = found if isinstance(found, list) and found and isinstance(found[0], list) else [found]
-    if not isinstance(found, list) or not found or not all(_is_row(row) for row in rows):
-        raise DataError(str(path), ["expected a JSON list of numbers, or of rows that are lists of numbers"])
-    try:
-        floats = [[float(value) for value in row] for row in rows]
-    except OverflowError:
-        raise DataError(str(path), ["holds a number that is too large"]) from None
-    return [*floats] if isinstance(found[0], list) else list(floats[0])
-
-
-def _is_row(row: Any) -> bool:
-    return isinstance(row, list) and all(
-        isinstance(value, int | float) and not isinstance(value, bool) for value in row
-    )
+        rows = TypeAdapter(list[float] | list[list[float]])
+        return rows.validate_json(content.removeprefix(b"\xef\xbb\xbf"), strict=True)
+    except ValidationError:
+        problem = "expected a JSON list of numbers, or of rows that are lists of numbers"
+        raise DataError(str(path), [problem]) from None
 
 
 @contextmanager
