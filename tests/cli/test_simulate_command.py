@@ -186,7 +186,7 @@ def test_a_picture_is_drawn_beside_the_document(tmp_path, suffix, repair):
 
 def test_people_read_numbers_and_their_intervals():
     shown = invoke(*SMALL).stdout
-    assert "3 shards of 4 slices, 2 orders each (cyclic): 2000 systems" in shown
+    assert "3 shards of 4 slices, 2 orders each (cyclic): 2000 systems" in " ".join(shown.split())
     assert "±" in shown
     assert "Lemma 1" in shown
     assert "full trainings" not in shown

@@ -133,7 +133,7 @@ def _print(what: str, document: dict[str, Any], each: list[float], kept: Retenti
     for row, (number, depth) in enumerate(document["expected_depth"].items()):
         shown = f"{depth:.4f} ± {kept.half_width[row]:.4f}"
         limit = float(limits[row])
-        share = f"{depth / limit:.1%}" if limit > 0 else ""
+        share = f"{min(depth / limit, 1):.1%}" if limit > 0 else ""  # simulated: may be above by chance
         rows.append({"deletions": number, "expected depth": shown, "all L! orders": limit, "share": share})
     print_table(f"depth of the shard, of {setting.slices}", rows)
     print_line(f"expected depths: from {kept.trials:,} simulated histories, ± the half of a 95 % interval")
