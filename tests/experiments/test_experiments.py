@@ -147,7 +147,7 @@ def test_rows_of_other_code_are_not_used_and_that_is_told(tmp_path, monkeypatch,
 
 def test_without_the_records_one_line_says_where_they_are_looked_for(tmp_path):
     environment = os.environ | {"PYTHONPATH": str(FOLDER.parent), "S3T_DATA": str(tmp_path / "none")}
-    command = [sys.executable, "-m", "experiments", "sequential", "--jobs", "2"]
+    command = [sys.executable, "-m", "experiments", "sequential", "--jobs", "1"]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     (line,) = [line for line in done.stderr.splitlines() if not line.startswith("sequential: ")]
