@@ -27,7 +27,6 @@ from s3t.wording import counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from s3t.drawing import DepthPicture
     from s3t.planning import Endurance, Policy
     from s3t.sequences import Setting
 
@@ -101,10 +100,8 @@ def command(
         title = _title(selector, settings)
         document = rounded(found.to_json())
         if plot is not None:
-            from s3t.drawing import draw_depths
-
             with working(f"drawing {plot}"):
-                draw_depths(_picture(found, title), plot)
+                _draw(found, title, plot)
         show(document, as_json, lambda: _print(found, title, trials, over or OVER, plot))
 
 
@@ -170,32 +167,21 @@ def _title(selector: str, settings: tuple[Setting, ...]) -> str:
     return f"{shards} of {slices}, {orders} each ({selector})"
 
 
-def _picture(found: Endurance, title: str) -> DepthPicture:
+def _draw(found: Endurance, title: str, path: Path) -> None:
     import numpy as np
 
-    from s3t.drawing import DepthPicture
+    from s3t.drawing import draw_depths
 
     system = found.simulation
-    if found.repaired is not None:
-        counts = found.repaired.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
-        numbers = list(range(len(counts)))
-        return DepthPicture(
-            title=title,
-            deletions=numbers,
-            retained=counts / counts[:, :1],
-            unrepaired=system.retained(numbers)[:, 1:].sum(axis=1),
-        )
-    end = max(int(np.quantile(system.settled, 0.99)), 2)
-    numbers = np.unique(np.geomspace(1, end, 400).astype(np.int64)).tolist()
-    return DepthPicture(
-        title=title,
-        deletions=numbers,
-        retained=system.retained(numbers),
-        first_failure=found.first_failure.mean,
-        deletion_rate=found.deletion_rate.mean,
-        all_alive=np.array([(system.first_failure > number).mean() for number in numbers]),
-        some_alive=np.array([(system.deletion_rate > number).mean() for number in numbers]),
-    )
+    if found.repaired is None:
+        end = max(int(np.quantile(system.settled, 0.99)), 2)
+        numbers = np.unique(np.geomspace(1, end, 400).astype(np.int64)).tolist()
+        draw_depths(numbers, system.retained(numbers), path, title=title)
+        return
+    counts = found.repaired.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    numbers = list(range(len(counts)))
+    unrepaired = system.retained(numbers)[:, 1:].sum(axis=1)
+    draw_depths(numbers, counts / counts[:, :1], path, title=title, unrepaired=unrepaired)
 
 
 def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | None) -> None:
