@@ -30,7 +30,7 @@ CALLS = {
     "ids": ("DATA", "--recipe", "RECIPE"),
     "sequences": ("--slices", "3", "--budget", "2", "--plot", "plot.png"),
     "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--prior-file", "PRIOR", "--plot", "plot.png"),
-    "plan": ("--deletions-per-month", "5", "--budget", "9", "--recipe", "RECIPE", "--plot", "plot.png"),
+    "plan": ("--deletions-per-month", "5", "--budget", "9", "--recipe", "RECIPE"),
     "clone": ("RUN", "NEW"),
     "tune": (
         "RECIPE",
@@ -63,7 +63,7 @@ def paths():
 def test_every_option_that_takes_a_path_is_tried():
     found = {(name, parameter.name) for name, parameter in paths()}
     assert {name for name, _ in found} == set(CALLS)
-    assert {("init", "run"), ("init", "data"), ("predict", "output"), ("plan", "plot"), ("tune", "out")} <= found
+    assert {("init", "run"), ("init", "data"), ("predict", "output"), ("sequences", "plot"), ("tune", "out")} <= found
     for name, parameter in paths():
         assert parameter.param_type_name == "argument" or parameter.opts[0] in CALLS[name], (name, parameter.name)
 
