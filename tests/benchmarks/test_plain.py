@@ -7,7 +7,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 import s3t
 from benchmarks import plain
 from benchmarks.flops import step_flops
-from s3t.models.tensors import unpack
+from s3t.models.tensors import deserialize
 from tests import tiny
 
 ADAPTER = {"rank": 2, "alpha": 4, "target_modules": ["query", "dense"], "layers_per_slice": 1}
@@ -30,7 +30,7 @@ def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
     with s3t.Run.create(tmp_path / "run", recipe=recipe | {"training": {"epochs": 0}}, data=tiny.text_table()) as run:
         run.train()
         stored = {
-            len(manifest.prefix): unpack((run.path / "artifacts/shard-000" / f"{key}.safetensors").read_bytes())
+            len(manifest.prefix): deserialize((run.path / "artifacts/shard-000" / f"{key}.safetensors").read_bytes())
             for key, manifest in manifests(run)
         }
     model, head = plain.load(setting)
@@ -100,7 +100,7 @@ def stages_by_s3t(setting, path, training):
     with s3t.Run.create(path, recipe=recipe, data=tiny.text_table()) as run:
         run.train()
         (file,) = run.path.glob("artifacts/shard-000/*.safetensors")
-        return unpack(file.read_bytes())
+        return deserialize(file.read_bytes())
 
 
 def named_as_in_plain(stage):

@@ -8,7 +8,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import base_digest, load_base, reset_head
 from s3t.models.blocks import BlockModel
-from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.recipe import recipe_from
 from tests import tiny
 
@@ -125,12 +125,12 @@ def test_a_model_is_not_mounted_twice(text_model):
 
 def test_tensors_survive_the_file_and_give_the_same_bytes(text_model):
     (stage,) = chain_of(loaded(text_model), 1).values()
-    again = unpack(pack(stage))
+    again = deserialize(serialize(stage))
     assert again.block.keys() == stage.block.keys()
     assert all(torch.equal(again.head[name], value) for name, value in stage.head.items())
-    assert pack(again) == pack(stage)
+    assert serialize(again) == serialize(stage)
     with pytest.raises(IntegrityError, match="safetensors"):
-        unpack(b"not a safetensors file")
+        deserialize(b"not a safetensors file")
 
 
 @pytest.mark.parametrize("adapter", [{"alpha": 3}, {"use_rslora": True}], ids=str)

@@ -10,7 +10,7 @@ from s3t.errors import IntegrityError
 from s3t.models.assembly import assemble
 from s3t.models.sharing import tiled
 from s3t.models.stacked import Stack, prepare
-from s3t.models.tensors import pack, unpack
+from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from tests import tiny
@@ -91,7 +91,7 @@ def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_mod
 def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     """As read it lies anywhere in the file's buffer, and would keep all of that in memory."""
     model, _ = made("text", adapter, text_model)
-    stage = unpack(pack(random_chain(model, 1, seed=0)[1]))
+    stage = deserialize(serialize(random_chain(model, 1, seed=0)[1]))
     link = prepare(model.base, model.adapter, 1, stage)
     tensors = [tensor for update in link.updates.values() for tensor in update.tensors().values()]
     read = {tensor.untyped_storage().data_ptr() for tensor in (*stage.block.values(), *stage.head.values())}

@@ -17,7 +17,7 @@ from s3t.partition import Place
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
-from s3t.training import EncodedSlice, Examples, TrunkCache, fill, stage, train_stage
+from s3t.training import EncodedSlice, Examples, TrunkCache, fill_cache, stage, train_stage
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -152,7 +152,7 @@ def gradients(model, kind, precision, *, fast, depth):
     if fast:
         cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
         with stage.exact_numerics(torch.device("cpu"), training):
-            states = fill(
+            states = fill_cache(
                 cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), on_batch=list
             )
         examples = Examples([part], encoder, border=border, states=[states[border]])

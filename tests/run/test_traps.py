@@ -18,7 +18,7 @@ from s3t.ledger import Transaction
 from s3t.ledger.presence import Work
 from s3t.models import blocks, encode
 from s3t.models.blocks import MountedModel
-from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.records import slice_path
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
@@ -163,8 +163,8 @@ def test_the_right_key_with_other_bytes_is_caught(trained):
     parent, child = Stage(0, (0,)), Stage(0, (0, 1))
     store: LocalStore = trained._store
     artifact = store.get(0, snapshot.stages[parent])
-    tensors = unpack(artifact.content)
-    other = pack(StageTensors(block=tensors.block, head={n: t + 1 for n, t in tensors.head.items()}))
+    tensors = deserialize(artifact.content)
+    other = serialize(StageTensors(block=tensors.block, head={n: t + 1 for n, t in tensors.head.items()}))
     import hashlib
 
     forged = Manifest.model_validate(artifact.manifest.model_dump() | {"sha256": hashlib.sha256(other).hexdigest()})

@@ -15,7 +15,7 @@ from s3t.ledger.statements import chunks, now
 from s3t.partition import Place
 
 
-def fill(
+def write_first_rows(
     rows: Rows,
     slices: Mapping[Place, SliceState],
     records: Iterable[RecordRow],

@@ -19,7 +19,7 @@ from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
 from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
-from s3t.ledger.filling import copy_rows, fill
+from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
 from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
 from s3t.ledger.migrating import check_revision, create_tables
@@ -85,7 +85,7 @@ class Ledger:
             with ledger._transaction(writing=True) as connection:
                 create_tables(connection, address)
                 made = True
-                fill(Rows(connection, key), slices, records, copies)
+                write_first_rows(Rows(connection, key), slices, records, copies)
         except BaseException:
             with suppress(StorageError):
                 if made:  # a lost connection does not tell whether the end was reached

@@ -24,7 +24,7 @@ class StageTensors:
     """Head tensors by full name."""
 
 
-def pack(tensors: StageTensors) -> bytes:
+def serialize(tensors: StageTensors) -> bytes:
     """A stage's tensors as a safetensors file. The same tensors give the same bytes."""
     flat: Mapping[str, Tensor] = {
         **{BLOCK + name: tensor for name, tensor in tensors.block.items()},
@@ -33,8 +33,8 @@ def pack(tensors: StageTensors) -> bytes:
     return safetensors.torch.save(dict(flat))
 
 
-def unpack(content: bytes) -> StageTensors:
-    """The tensors of a safetensors file that `pack` wrote.
+def deserialize(content: bytes) -> StageTensors:
+    """The tensors of a safetensors file that `serialize` wrote.
 
     Raises:
         IntegrityError: it is not such a file.

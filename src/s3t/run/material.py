@@ -22,7 +22,7 @@ from s3t.recipe import Recipe
 from s3t.records import read_slice
 from s3t.records.replay import replayed
 from s3t.stages import Stage, trained_block
-from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill
+from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics
 from s3t.training.examples import SliceStates
 
 EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
@@ -122,7 +122,7 @@ class Material:
         deeper = (self._model.border(other) for other in range(block + 1, self._recipe.blocks + 1))
         wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]
         with exact_numerics(self._model.passes.device, self._recipe.training):
-            return fill(
+            return fill_cache(
                 self._trunk,
                 self._model.passes,
                 part,

@@ -21,7 +21,7 @@ from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
 from s3t.models.source import model_digest, model_folder
 from s3t.models.stacked import prepare
-from s3t.models.tensors import StageTensors, pack, unpack
+from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble
@@ -131,7 +131,7 @@ class Workshop:
             return self._stored(stage, key, digests, self._prototypes(stage, digests, on_step), steps=0, above=None)
         block = trained_block(self._recipe, stage.depth)
         models = {
-            trained_block(self._recipe, len(artifact.manifest.prefix)): unpack(artifact.content)
+            trained_block(self._recipe, len(artifact.manifest.prefix)): deserialize(artifact.content)
             for artifact in (self._of_model(stage.parent, parents) if stage.parent else ())
         }
         start = models.pop(block, None)
@@ -183,7 +183,7 @@ class Workshop:
         above: Manifest | None,
         validation: float | None = None,
     ) -> tuple[str, bytes, Manifest]:
-        content = pack(tensors)
+        content = serialize(tensors)
         manifest = Manifest(
             key=key,
             shard=stage.shard,
@@ -210,9 +210,9 @@ class Workshop:
 
         def prepared(artifact: Artifact) -> Held:
             if self._recipe.method.trainable == "all":
-                return WholeLink(tensors=unpack(artifact.content))
+                return WholeLink(tensors=deserialize(artifact.content))
             block = trained_block(self._recipe, len(artifact.manifest.prefix))
-            return prepare(self._model.base, self._model.adapter, block, unpack(artifact.content))
+            return prepare(self._model.base, self._model.adapter, block, deserialize(artifact.content))
 
         with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
             return self._resident.chain(
@@ -250,7 +250,7 @@ class Workshop:
 
     def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:
         """A slice's prototypes. Not kept in memory: they are small, and read again for every answer."""
-        return unpack(self._artifacts(stage, snapshot)[-1].content)
+        return deserialize(self._artifacts(stage, snapshot)[-1].content)
 
     def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
         """Those of its chain's artifacts that together are the model of a stage."""

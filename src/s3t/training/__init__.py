@@ -4,7 +4,7 @@ from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
 from s3t.training.prototypes import slice_prototypes
 from s3t.training.stage import Trained, train_stage
-from s3t.training.trunk import TrunkCache, fill
+from s3t.training.trunk import TrunkCache, fill_cache
 
 __all__ = [
     "EncodedSlice",
@@ -13,7 +13,7 @@ __all__ = [
     "TrunkCache",
     "environment",
     "exact_numerics",
-    "fill",
+    "fill_cache",
     "resolve_device",
     "resolved",
     "slice_prototypes",

@@ -152,7 +152,7 @@ class TrunkCache:
         return torch.frombuffer(mapped, dtype=like.dtype).reshape(shape)
 
 
-def fill(
+def fill_cache(
     cache: TrunkCache,
     passes: Passes,
     contents: EncodedSlice,
