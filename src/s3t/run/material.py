@@ -22,7 +22,7 @@ from s3t.recipe import Recipe
 from s3t.records import read_slice
 from s3t.records.replay import replayed
 from s3t.stages import Stage, trained_block
-from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics
+from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
 from s3t.training.examples import SliceStates
 
 EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
