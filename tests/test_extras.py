@@ -6,11 +6,16 @@ from pathlib import Path
 import pytest
 
 from s3t.errors import RecipeError
+from s3t.extras import EXTRAS as KNOWN
 from s3t.extras import how_to_install
 from s3t.models.source import model_folder
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_the_extras_are_those_of_the_project():
+    assert {extra: EXTRAS[extra] for extra in EXTRAS.keys() - {"test"}} == KNOWN
 
 
 @pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - {"test"}))

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from s3t.planning.optimiser_steps import STEPS_A_LABEL
+from s3t.run.advice import STEPS_A_LABEL
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())

@@ -5,7 +5,6 @@ from s3t.planning.deletions import Deletions
 from s3t.planning.endurance import Endurance, Lasting, bytes_needed, endurance
 from s3t.planning.forecast import Forecast, forecast
 from s3t.planning.gain import Gain, gain
-from s3t.planning.optimiser_steps import optimiser_steps, steps_wanted
 from s3t.planning.plan import ASSUMED_LAYERS, Candidate, Demand, Plan, plan
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
 from s3t.planning.retention import Retention, full_budget_depth, retention
@@ -31,13 +30,11 @@ __all__ = [
     "forecast",
     "full_budget_depth",
     "gain",
-    "optimiser_steps",
     "paper_bound",
     "plan",
     "retention",
     "rounded",
     "simulate",
     "simulate_repairs",
-    "steps_wanted",
     "training_cost",
 ]

@@ -15,8 +15,7 @@ from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning import Forecast
 from s3t.recipe import Recipe
-from s3t.run.empty_slices import empty_slices
-from s3t.run.few_steps import few_steps
+from s3t.run.advice import empty_slices, few_steps
 from s3t.run.forecasting import forecast_of
 from s3t.stages import Stage
 from s3t.store import ArtifactStore

@@ -1,31 +1,43 @@
-"""A warning where stages take few optimiser steps for their labels.
-
-Computed when it is asked for and never kept: it follows from how many records the slices hold.
-"""
+"""Warnings of how a recipe fits the records that are present. Computed on demand, never stored."""
 
 from __future__ import annotations
 
+import math
+
 from s3t.inventory import Inventory
-from s3t.planning import optimiser_steps, steps_wanted
 from s3t.recipe import Recipe
 from s3t.stages import stages_of
 from s3t.wording import counted
 
+STEPS_A_LABEL = 10
+"""Optimiser steps of a stage; fewer are warned of. Measured (`python -m benchmarks.optimiser_steps`), not derived."""
+
+
+def empty_slices(inventory: Inventory) -> tuple[str, ...]:
+    """A warning of slices without a record, or none."""
+    empty = sum(count == 0 for count in inventory.records.values())
+    if not empty:
+        return ()
+    return (
+        f"{empty:,} of {counted(len(inventory.records), 'slice')} hold no record: use fewer shards or slices, or more "
+        "records, in a new run",
+    )
+
 
 def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str, ...]:
-    """The warning, or none.
+    """A warning where stages take few optimiser steps for their labels, or none.
 
     Args:
         inventory: the orders, and the records of the slices.
         recipe: epochs, batch size, and how much of earlier slices a stage sees again.
         labels: how many there are; 0 where the task has none.
     """
-    training, wanted = recipe.training, steps_wanted(labels)
+    training, wanted = recipe.training, STEPS_A_LABEL * labels
     steps = {}
     for stage in stages_of(inventory.orders):
         before = round(recipe.method.replay * inventory.records_in(stage.shard, stage.prefix[:-1]))
         if records := before + inventory.records_in(stage.shard, stage.prefix[-1:]):
-            steps[stage] = optimiser_steps(records, epochs=training.epochs, batch_size=training.batch_size)
+            steps[stage] = training.epochs * math.ceil(records / training.batch_size)
     few = [stage for stage, count in steps.items() if count < wanted]
     if not few:
         return ()
