@@ -81,9 +81,17 @@ def postgres() -> Iterator[PostgresServer]:
     server.stop()
 
 
-@pytest.fixture
-def trained(tmp_path: Path, text_model: Path) -> Iterator[s3t.Run]:
-    """A small trained text run of 24 records, in tmp_path / "run"."""
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
+@pytest.fixture(scope="session")
+def trained_once(state_of_all: None, tmp_path_factory: pytest.TempPathFactory, text_model: Path) -> Path:
+    """The folder of a small trained text run of 24 records, to be copied."""
+    folder = tmp_path_factory.mktemp("trained") / "run"
+    with s3t.Run.create(folder, recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
         run.train()
+    return folder
+
+
+@pytest.fixture
+def trained(tmp_path: Path, trained_once: Path) -> Iterator[s3t.Run]:
+    """A small trained text run of 24 records, in tmp_path / "run"."""
+    with s3t.Run.open(tiny.copy_run(trained_once, tmp_path / "run")) as run:
         yield run
