@@ -254,6 +254,8 @@ def test_a_slice_file_changed_by_hand_is_not_blessed_by_the_next_erasure(trained
 
 
 def test_another_handle_forgets_what_it_had_in_memory(trained):
+    trained.delete(records=["r5"])
+    trained.repair()
     with s3t.Run.open(trained.path) as other:
         place = other.delete(records=["r3"]).slices[0]
     assert trained._workshop().material.held  # it trained
