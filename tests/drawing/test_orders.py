@@ -33,6 +33,7 @@ def test_cells_of_a_shared_prefix_are_one(tmp_path):
     assert labels(path) == Counter("01") + Counter("2332") + Counter("1234")
 
 
+@pytest.mark.integration  # four thousand labels take seconds to lay out
 def test_a_picture_of_64_orders_of_64_slices_is_square_enough_and_has_all_labels(tmp_path):
     path = tmp_path / "orders.svg"
     draw_orders(cyclic(Setting(slices=64, budget=64)), path, title="")
