@@ -204,19 +204,21 @@ def test_docs_name_every_field_of_the_recipe():
         assert field.description, name
 
 
-def test_docs_name_every_command_and_option():
+def test_docs_list_every_command_and_tell_its_options_in_its_section():
     import typer
 
     from s3t.cli.app import app
 
-    text = (ROOT / "docs" / "cli.md").read_text()
-    group = typer.main.get_command(app)
-    for name, command in group.commands.items():
-        assert f"s3t {name}" in text
+    table, *sections = (ROOT / "docs" / "cli.md").read_text().split("\n## ")
+    common, sections = sections[0], {section.split()[1]: section for section in sections[1:]}
+    commands = typer.main.get_command(app).commands
+    assert sections.keys() == commands.keys()
+    for name, command in commands.items():
+        assert f"| [`s3t {name}`](#" in table
         for parameter in command.params:
             for option in parameter.opts:
                 if option.startswith("--"):
-                    assert option in text, f"{name} {option}"
+                    assert option in sections[name] + common, f"{name} {option}"
                     assert parameter.help, f"{name} {option}"
 
 
