@@ -1,4 +1,4 @@
-"""What `sequences` and `simulate` are told: sizes, where deletions fall, a selector; with all problems at once."""
+"""Declarations of `sequences` and `simulate`: sizes, a prior, a selector; all problems at once."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from s3t.sequences import Setting
 
 MOST_NUMBERS = 20_000_000
-"""Of all orders together."""
+"""Largest count of numbers in all orders together."""
 MOST_SHARDS = 100_000
 MOST_DELETIONS = 10_000
 """After which a score or a depth is looked at; as in a recipe."""
 MOST_BYTES = 64 * 10**6
-"""Of a file with a prior."""
+"""Largest file with a prior."""
 
 SlicesOption = Annotated[int, typer.Option("--slices", metavar="L", help="Slices in a shard.", show_default=False)]
 BudgetOption = Annotated[
@@ -44,7 +44,7 @@ PriorFileOption = Annotated[
     ),
 ]
 SelectorOption = Annotated[
-    str, typer.Option("--selector", metavar="NAME", help="How the orders are chosen; names in docs/recipe.md.")
+    str, typer.Option("--selector", metavar="NAME", help="Selector of the orders; names in docs/recipe.md.")
 ]
 DeletionsOption = Annotated[
     int, typer.Option("--deletions", metavar="T", help="The t of the paper's score, which bms maximises.")
@@ -58,7 +58,7 @@ ValuesOption = Annotated[
     typer.Option("--values", metavar="F1,F2,...", help="survival: what 1 to L live slices are worth; without, 1 to L."),
 ]
 SeedOption = Annotated[
-    int, typer.Option("--seed", metavar="S", help="Of what is drawn at random; the same seed, the same result.")
+    int, typer.Option("--seed", metavar="S", help="Seed of random draws; the same seed, the same result.")
 ]
 PlotOption = Annotated[
     Path | None, typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file.")
@@ -165,7 +165,7 @@ def _whole(number: float) -> int:
 
 
 def _given_prior(text: str | None, path: Path | None) -> list[Any] | None:
-    """What was given as a prior: None, L numbers, or rows of numbers.
+    """The prior of the options: None, L numbers, or rows of numbers.
 
     Raises:
         InputError: both are given, or what is given holds no numbers.

@@ -33,7 +33,7 @@ MOST_SEED = 2**63 - 1
 
 
 def seed_problems(seed: int) -> Iterator[str]:
-    """What is wrong with the seed of a simulation."""
+    """Problems of the seed of a simulation."""
     if seed < 0:
         yield f"seed {seed} is negative"
     if seed > MOST_SEED:

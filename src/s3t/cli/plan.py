@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MOST_SIZE = 1_000_000_000
 """Megabytes of a stage, or hours of a training."""
 
-LookOption = Annotated[float, typer.Option("--months", metavar="N", help="How far to look ahead.")]
+LookOption = Annotated[float, typer.Option("--months", metavar="N", help="Months to plan for.")]
 ArrivalOption = Annotated[
     float | None,
     typer.Option("--deletions-per-month", metavar="N", help="Records to be deleted, each asked for by itself."),
@@ -31,7 +31,7 @@ PersonsOption = Annotated[
     typer.Option(
         "--persons-per-month",
         metavar="N",
-        help="In its place: persons who ask. All records of a person lie in one slice, so each hits one slice once.",
+        help="Persons who ask, instead. All records of a person lie in one slice, so each hits one slice once.",
     ),
 ]
 LayersOption = Annotated[
@@ -67,7 +67,7 @@ BillOption = Annotated[
     typer.Option(
         "--budget",
         metavar="X",
-        help="What the first training and all repairs may cost, in full trainings.",
+        help="Largest cost of the first training and all repairs, in full trainings.",
         show_default=False,
     ),
 ]
@@ -96,7 +96,7 @@ SizeOption = Annotated[
         show_default=False,
     ),
 ]
-SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Of the simulations.")]
+SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of the simulations.")]
 
 
 def command(
@@ -228,7 +228,7 @@ def _print_proposal(found: Plan, lines: list[str], training_hours: float | None)
 
 
 def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> str:
-    """What a shard that waits for its repair answers, how often that is, and how long."""
+    """A sentence about shards that wait for repair: their answers, how often, and for how long."""
     each = f"{best.cost_of_a_repair:.2g} full trainings"
     if training_hours is not None:
         hours = best.cost_of_a_repair * training_hours

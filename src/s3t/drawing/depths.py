@@ -1,4 +1,4 @@
-"""How deep the shards of a simulated system still are, against deletions."""
+"""Depth of the shards of a simulated system, against deletions."""
 
 from __future__ import annotations
 

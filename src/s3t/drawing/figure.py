@@ -1,4 +1,4 @@
-"""What all pictures share: where they may be written, their colours, and how they are saved."""
+"""Parts of all pictures: the check of their path, colours, saving."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 def check_picture(path: Path) -> None:
-    """Whether a picture can be drawn and written there; asked before any work is done.
+    """Checks that a picture can be drawn and written, before any work is done.
 
     Raises:
         InputError: matplotlib is not installed, the suffix is unknown, or the folder is missing.

@@ -17,7 +17,7 @@ MOST_CELLS = 500_000
 SMALLEST_LABEL = 3.9
 """Points; 5 pixels where the picture is 800 wide: 64 labels side by side."""
 THINNEST = 2.5
-"""Of a cell with a line above it, points."""
+"""Height of a cell with a line above it, in points."""
 _EACH = 24
 """Up to so many positions, each has its number."""
 

@@ -1,4 +1,4 @@
-"""Where stages run: one after another in this process, or shared among worker processes of this machine."""
+"""Execution of stages: one after another in this process, or shared among worker processes of this machine."""
 
 from s3t.engine.cores import cores_worth, usable_cores
 from s3t.engine.local import EngineReport, run_stages

@@ -17,7 +17,7 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def cores_worth() -> int:
-    """How many cores' time this process may take, at least 1: a container may be given less than it sees."""
+    """Cores whose time this process may take, at least 1: a container may be given less than it sees."""
     try:
         quota, period = CGROUP_LIMIT.read_text().split()
         return max(1, min(len(usable_cores()), int(quota) // int(period)))

@@ -11,7 +11,7 @@ from s3t.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class EngineReport:
-    """What was done."""
+    """Stages trained and discarded."""
 
     trained: tuple[Stage, ...]
     discarded: int

@@ -30,7 +30,7 @@ LOOK_SECONDS = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """Where one worker works."""
+    """Cores and environment of one worker."""
 
     cores: tuple[int, ...] = ()
     """Numbers of the processor cores that it keeps to; none: the system decides."""
@@ -147,8 +147,7 @@ def _signal_name(number: int) -> str:
 
 @contextmanager
 def _no_interrupts() -> Iterator[None]:
-    """What is started within hears no interrupt from the keyboard: the terminal sends it to all of us, and one is
-    enough."""
+    """Starts processes that ignore keyboard interrupts: the terminal sends them to all, and the parent handles them."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield

@@ -1,4 +1,4 @@
-"""What a worker process is to the process that started it: it tells of its progress, and ends when that does.
+"""A worker process: it reports its progress to the process that started it, and ends when that does.
 
 Its stdout and stderr are the parent's stderr, and an interrupt from the keyboard is the parent's alone to hear.
 """
@@ -21,9 +21,9 @@ from s3t.progress import Progress
 from s3t.training_events import Event, TrainingStart
 
 LOOK_SECONDS = 0.5
-"""Between two looks whether the parent still lives."""
+"""Seconds between two checks that the parent still lives."""
 GRACE_SECONDS = 5.0
-"""What a worker has to end by itself once it is told to; then it is killed, which is no worse than a power cut."""
+"""Seconds for a worker to end by itself once asked; then it is killed, which is no worse than a power cut."""
 
 
 def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:

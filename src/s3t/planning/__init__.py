@@ -1,4 +1,4 @@
-"""What a system survives: theory and simulation. Pure: numbers alone, no data."""
+"""Deletions that a system survives: theory and simulation. Pure: numbers alone, no data."""
 
 from s3t.planning.bound import paper_bound
 from s3t.planning.deletions import Deletions

@@ -1,4 +1,4 @@
-"""Where deletion requests fall: how likely the next one is to hit each slice of each shard."""
+"""The distribution of deletion requests: probabilities of the next one to hit each slice of each shard."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from s3t.sequences.selector import SUM_TOLERANCE
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Deletions:
-    """Where deletion requests fall in a system of m shards of L slices.
+    """The distribution of deletion requests over a system of m shards of L slices.
 
     A slice can be hit any number of times (sampling with replacement: far more records than deletions).
 

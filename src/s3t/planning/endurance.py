@@ -1,4 +1,4 @@
-"""How long a system lasts, simulated, and what repairs would cost."""
+"""Deletions until a system is dead, simulated, and the cost of repairs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Lasting:
     std: float | None
     """Their standard deviation."""
     quantiles: Mapping[float, int | None]
-    """Of the simulated systems: the smallest number that a share of them does not exceed."""
+    """Quantile of the simulated systems: the smallest number that a share of them does not exceed."""
 
     def to_json(self) -> dict[str, Any]:
         """Without the quantiles."""
@@ -36,7 +36,7 @@ class Lasting:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Endurance:
-    """How long a system lasts. But for `repaired`, it is never repaired."""
+    """Endurance of a simulated system. But for `repaired`, it is never repaired."""
 
     deletion_rate: Lasting
     """Until every shard is dead."""
@@ -52,7 +52,7 @@ class Endurance:
     """The same with repairs, if a policy was given."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `s3t simulate --json` shows it."""
+        """The document of `s3t simulate --json`."""
         both = {"deletion_rate": self.deletion_rate, "first_failure": self.first_failure}
         document: dict[str, Any] = {name: lasting.to_json() for name, lasting in both.items()}
         document["bound"] = self.bound

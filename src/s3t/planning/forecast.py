@@ -1,4 +1,4 @@
-"""What a system that has lost slices still survives, from its present state: simulated."""
+"""Deletions that a system survives from its present state, simulated."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Forecast:
     """Shards that have a live prefix now."""
 
     def to_json(self) -> dict[str, Any]:
-        """As `s3t status --json` shows it."""
+        """The forecast in the document of `s3t status --json`."""
         document = vars(self) | {"depth_falls_below": {str(k): value for k, value in self.depth_falls_below.items()}}
         return dict(rounded(document, digits=4))  # simulated to no more
 
@@ -42,7 +42,7 @@ class Forecast:
 def forecast(
     live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64], *, seed: int = 0
 ) -> Forecast:
-    """What a system survives whose orders are alive as far as given. Every record is deleted once.
+    """Forecast for a system whose orders are alive as far as given. Every record is deleted once.
 
     >>> ahead = forecast([[(0, 1), (1,)]], np.array([[1, 1]]), np.array([[1, 1]]))
     >>> ahead.next_shard_dies, ahead.depth_falls_below

@@ -1,4 +1,4 @@
-"""What orders that are added to a run buy: how much deeper its shards stay after deletions."""
+"""Gain by orders added to a run: the depth that its shards keep after deletions, before and after."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Gain:
 
     @property
     def is_none(self) -> bool:
-        """Whether the new orders add no survival at all."""
+        """True if the new orders add no survival at all."""
         return all(new - old < _NO_GAIN for old, new in zip(self.before, self.after, strict=True))
 
     def to_json(self) -> dict[str, Any]:
-        """As `s3t extend --json` shows it."""
+        """The gain in the document of `s3t extend --json`."""
         return {
             "deletions": list(self.deletions),
             "expected_depth_before": list(self.before),

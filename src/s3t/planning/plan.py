@@ -33,7 +33,7 @@ BUDGETS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)
 _MAX_SHARDS, _MAX_SLICES, _MAX_DELETIONS = 100, 32, 1_000_000_000
 _MAX_BUDGET, _MAX_LAYERS = 1_000_000_000, 10_000
 ASSUMED_LAYERS = 12
-"""Of a model of which nothing is said, such as BERT's and ViT's base size."""
+"""Layers of an undeclared model, such as BERT's and ViT's base size."""
 _TRIALS = 400
 _MOMENTS = 24
 
@@ -42,7 +42,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """What a system has to live with.
+    """Demands on a system.
 
     Raises:
         PlanningError: with everything that is out of range.
@@ -51,11 +51,11 @@ class Demand:
     deletions_per_month: float
     """Requests that each hit one slice once: for a record, or for a person, whose records all lie in one slice."""
     months: float
-    """How far to look ahead."""
+    """Months to plan for."""
     share: float
     """Smallest acceptable depth, as the share of all records that a member has learnt from, above 0 and up to 1."""
     budget: float
-    """What training and repairs over those months may cost, in full trainings."""
+    """Largest cost of training and repairs over those months, in full trainings."""
     max_shards: int = 20
     """M, at most; up to 100."""
     max_slices: int = 12
@@ -63,7 +63,7 @@ class Demand:
     max_sequences: int = 12
     """B, at most; up to L."""
     layers: int = ASSUMED_LAYERS
-    """Of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many."""
+    """Layers of the model. Every slice has layers of its own, so L times the layers of a slice are at most as many."""
     layers_per_slice: int | None = None
     """Layers that a slice's block trains; None: as many as there is room for, at least one."""
 
@@ -125,7 +125,7 @@ class Candidate:
     repairs: float
     """Expected repairs of a shard, all shards and months together."""
     repair_cost: float
-    """What they cost, in full trainings."""
+    """Cost of the repairs, in full trainings."""
     mean_depth: float
     """Slices that serve, averaged over shards and months."""
     stages: int
@@ -147,7 +147,7 @@ class Candidate:
 
     @property
     def data_share(self) -> float:
-        """Of all records, how much a member has learnt from in the mean."""
+        """Share of all records that a member has learnt from, in the mean."""
         return self.mean_depth / (self.shards * self.slices)
 
     @property
@@ -157,7 +157,7 @@ class Candidate:
 
     @property
     def is_silent_below(self) -> bool:
-        """Whether a shard answers with nothing from the deletion until its repair ends, each time it is repaired."""
+        """True if a shard does not answer from the deletion until its repair ends."""
         return self.depth == 1
 
     def to_json(self) -> dict[str, Any]:
@@ -172,11 +172,11 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to do."""
+    """A proposed system, and its alternatives."""
 
     demand: Demand
     proposal: Candidate | None
-    """Of the systems whose cost is within the budget the one with the fewest repairs; None if there are none."""
+    """The system within the budget with the fewest repairs; None if no system is."""
     cheapest: Candidate
     """The one that costs least."""
     frontier: tuple[Candidate, ...]
@@ -189,7 +189,7 @@ class Plan:
         return tuple(found for found in self.frontier if best is None or found.shape != best.shape)
 
     def to_json(self) -> dict[str, Any]:
-        """As `s3t plan --json` shows it."""
+        """The document of `s3t plan --json`."""
         return {
             "demand": dict(vars(self.demand)) | {"deletions": self.demand.deletions},
             "proposal": None if self.proposal is None else self.proposal.to_json(),

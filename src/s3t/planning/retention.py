@@ -1,4 +1,4 @@
-"""How deep a shard still is after r deletions in it, simulated: P[depth >= k], for given orders."""
+"""Depth of a shard after r deletions in it, simulated: P[depth >= k], for given orders."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def retention(
     trials: int = 100_000,
     seed: int = 0,
 ) -> Retention:
-    """How likely a shard with these orders is still k slices deep after r deletions in it.
+    """Probabilities that a shard with these orders is still k slices deep after r deletions in it.
 
     >>> from s3t.sequences import Setting, cyclic
     >>> retention(cyclic(Setting(slices=4, budget=4)), [0, 1]).expected_depth.tolist()

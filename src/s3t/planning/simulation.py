@@ -99,7 +99,7 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
 
 
 def check_system(orders: Orders, deletions: Deletions, *, trials: int) -> None:
-    """Whether orders and deletions are of one system, and can be simulated.
+    """Checks that orders and deletions are of one system, and can be simulated.
 
     Raises:
         PlanningError: with everything that is wrong.
