@@ -29,6 +29,7 @@ from s3t.run.secret import read_secret
 SALT = "a salt for tests"
 WORDS = [f"w{number}" for number in range(40)]
 SIDE = 4
+TAGS = ["O", "B-a", "I-a", "B-b"]
 
 PLAIN = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
 """Training settings without anything that makes it fast."""
@@ -108,6 +109,30 @@ def image_table(count: int = 24, *, seed: int = 0) -> pd.DataFrame:
     rows[0]["image"] = png([[255] * SIDE] * SIDE)
     rows[-1] |= {"image": png([[0] * SIDE] * SIDE), "label": "c"}
     return pd.DataFrame(rows)
+
+
+def with_several_labels(table: pd.DataFrame) -> pd.DataFrame:
+    """The same records, each with a list of labels: every fifth with none, every third with two."""
+    lists = []
+    for number, label in enumerate(table.label):
+        both = ["a", "b"] if number % 3 == 0 else [label]
+        lists.append([] if number % 5 == 0 else both if label in "ab" else ["a", label])
+    return table.assign(label=lists)
+
+
+def tagged_table(count: int = 24, *, seed: int = 0) -> pd.DataFrame:
+    """The texts of `text_table` as words with tags; the last record is the longest, and has the only entity b."""
+    table = text_table(count, seed=seed)
+    table["text"] = [text.split() for text in table.text]
+    tags = {word: ("O", "B-a", "I-a", "O")[number % 4] for number, word in enumerate(WORDS)}
+    labels = [[tags[word] for word in words] for words in table.text]
+    labels[-1][0] = "B-b"
+    return table.assign(label=labels)
+
+
+def tagging_recipe(model: Path | str, **changes: Any) -> dict[str, Any]:
+    """The recipe of such a table."""
+    return recipe(Path(model), task="token-classification", **{"labels": TAGS} | changes)
 
 
 def png(pixels: list[list[int]]) -> bytes:

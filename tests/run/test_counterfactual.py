@@ -123,6 +123,59 @@ def test_a_text_regression_on_pairs_is_exact(text_model, tmp_path):
     worlds.close()
 
 
+SEVERAL = {"text": "text-multi-label-classification", "image": "image-multi-label-classification"}
+
+
+@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.integration)])
+def test_hard_deletions_of_records_with_several_labels_are_exact(kind, text_model, image_model, tmp_path):
+    model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
+    recipe, table = tiny.recipe(model, kind=kind, task=SEVERAL[kind]), tiny.with_several_labels(table)
+    for name, requests in hard_requests(recipe, table).items():
+        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
+        worlds.assert_exact()
+        worlds.close()
+
+
+def test_hard_deletions_of_words_with_tags_are_exact(text_model, tmp_path):
+    """Of the longest record, words are cut."""
+    recipe, table = tiny.tagging_recipe(text_model, text={"max_length": 12}), tiny.tagged_table()
+    for name, requests in hard_requests(recipe, table).items():
+        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
+        worlds.assert_exact()
+        worlds.close()
+
+
+@pytest.mark.integration
+@SLOW_OK
+@given(data=st.data())
+def test_any_schedule_of_deletions_is_exact_for_words_with_tags(text_model, data):
+    table = tiny.tagged_table(data.draw(st.integers(8, 26), label="records"))
+    requests = data.draw(
+        st.lists(st.lists(st.sampled_from(list(table.id)), min_size=1, max_size=3, unique=True), max_size=4),
+        label="requests",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        worlds = make_worlds(Path(folder), tiny.tagging_recipe(text_model), table, requests)
+        worlds.assert_exact()
+        worlds.close()
+
+
+@pytest.mark.integration
+@SLOW_OK
+@given(data=st.data())
+def test_any_schedule_of_deletions_is_exact_for_several_labels(text_model, data):
+    table = tiny.with_several_labels(tiny.text_table(data.draw(st.integers(8, 26), label="records")))
+    requests = data.draw(
+        st.lists(st.lists(st.sampled_from(list(table.id)), min_size=1, max_size=3, unique=True), max_size=4),
+        label="requests",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        recipe = tiny.recipe(text_model, task=SEVERAL["text"], prediction={"threshold": 0.3})
+        worlds = make_worlds(Path(folder), recipe, table, requests)
+        worlds.assert_exact()
+        worlds.close()
+
+
 @pytest.mark.integration
 def test_more_orders_than_slices_and_a_bigger_budget_share_stages(text_model, tmp_path):
     table = tiny.text_table()

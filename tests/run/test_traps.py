@@ -25,6 +25,8 @@ from s3t.run.workshop import Workshop
 from s3t.sequences import SELECTORS
 from s3t.stages import Stage, stage_seed
 from s3t.store import LocalStore, Manifest
+from s3t.tasks.multi_label import MultiLabel
+from s3t.tasks.token_classification import TokenClassification
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -304,6 +306,48 @@ def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monk
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
 
+def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(text_model, tmp_path, monkeypatch):
+    """As tutorials of several labels do it: rare labels weigh more, and how rare they are is counted at first."""
+    weights = [torch.ones(3)]
+    checked = creation.ingest
+
+    def fitted(data, recipe):
+        records = checked(data, recipe)
+        counts = [sum(label in labels for labels in records.rows["label"].to_pylist()) for label in "abc"]
+        weights[0] = records.rows.num_rows / torch.tensor(counts).clamp(min=1)
+        return records
+
+    def weighed(_target, logits, targets):
+        return nn.functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights[0])
+
+    recipe = tiny.recipe(text_model, task="text-multi-label-classification")
+    table = tiny.with_several_labels(tiny.text_table())
+    make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
+    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(MultiLabel, "loss", weighed)
+    assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
+
+
+def test_a_loss_that_is_divided_by_the_words_of_all_records_is_caught(text_model, tmp_path, monkeypatch):
+    """A mean over words that is no batch's own: it is counted at first, and the longest record counts most."""
+    words = [1.0]
+    checked = creation.ingest
+
+    def fitted(data, recipe):
+        records = checked(data, recipe)
+        words[0] = float(np.mean([len(each) for each in records.rows["text"].to_pylist()]))
+        return records
+
+    def divided(_target, logits, targets):
+        return nn.functional.cross_entropy(logits, targets, reduction="sum") / words[0]
+
+    recipe, table = tiny.tagging_recipe(text_model), tiny.tagged_table()
+    make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
+    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(TokenClassification, "loss", divided)
+    assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
+
+
 def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp_path, monkeypatch):
     """r23 has the longest text; a width that it set would outlive it in stages that never held it.
 
@@ -429,13 +473,17 @@ def test_a_record_put_back_into_its_slice_is_caught(trained):
         trained.repair()
 
 
-def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(text_model, tmp_path):
-    table = tiny.text_table()
-    canary, person = "w1 w2 canaryword", "canary-person"
-    table.loc[3, ["id", "text"]] = ["canary-id", canary]
+@pytest.mark.parametrize("words_have_tags", [False, True])
+def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(words_have_tags, text_model, tmp_path):
+    table, canary, person = tiny.text_table(), "w1 w2 canaryword", "canary-person"
+    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    if words_have_tags:
+        table, canary = tiny.tagged_table(), canary.split()
+        table.at[3, "label"] = ["O", "B-a", "I-a"]
+        recipe = tiny.tagging_recipe(text_model, columns={"subject": "person"})
+    table.at[3, "id"], table.at[3, "text"] = "canary-id", canary
     table["person"] = [f"p{number}" for number in range(len(table))]
     table.loc[3, "person"] = person
-    recipe = tiny.recipe(text_model, columns={"subject": "person"})
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
     run.train()
     words = (b"canaryword", b"canary-id", b"canary-person")

@@ -35,7 +35,7 @@ class Worlds:
         except s3t.NoLiveShardError:
             return True
         there = self.never_knew.predict(self.probe, prefixes=here.members)
-        return np.array_equal(here.logits, there.logits) and here.predicted == there.predicted
+        return np.array_equal(here.logits, there.logits, equal_nan=True) and here.predicted == there.predicted
 
     def identical(self) -> bool:
         """Whether the two folders of artifacts are the same, file for file and byte for byte."""

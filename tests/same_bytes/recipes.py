@@ -17,6 +17,8 @@ SISA = {"method": "sisa", "sequences": {"budget": 1}}
 PAIR = {"columns": {"text_pair": "other"}}
 REGRESSION = {"task": "text-regression", "labels": None, "columns": {"label": "number"}}
 
+TAGS = {"task": "token-classification", "labels": tiny.TAGS, "columns": {"text": "words", "label": "tags"}}
+
 RECIPES: dict[str, dict[str, Any]] = {
     "text": {},
     "text, of a pair": PAIR,
@@ -26,6 +28,12 @@ RECIPES: dict[str, dict[str, Any]] = {
     "regression": REGRESSION,
     "regression of a pair": REGRESSION | {"columns": {"label": "number", "text_pair": "other"}},
     "regression, sisa": REGRESSION | SISA,
+    "several labels": {"task": "text-multi-label-classification", "columns": {"label": "several"}},
+    "several labels, sisa, vote": SISA
+    | {"task": "text-multi-label-classification", "columns": {"label": "several"}}
+    | {"prediction": {"aggregation": "vote", "threshold": 0.3}},
+    "words with tags": TAGS,
+    "words with tags, bottom-up": TAGS | {"method": {"name": "s3t", "direction": "bottom-up"}},
     "image": {"kind": "image"},
     "image, cropped and mirrored": {"kind": "image", "image": {"crop": 1, "flip": True}},
     "image, sisa, all parameters": {"kind": "image", "method": {"name": "sisa", "trainable": "all"}}
@@ -82,6 +90,8 @@ def _table(kind: str, *, seed: int) -> pd.DataFrame:
     if kind == "text":
         table["other"] = table.text.iloc[::-1].to_list()
         table["number"] = [position / 7 for position in range(len(table))]
+        table["several"] = tiny.with_several_labels(table).label
+        table["words"], table["tags"] = (tiny.tagged_table(30, seed=seed)[name] for name in ("text", "label"))
         table["code"] = ["abc".index(label) for label in table.label]
     return table
 

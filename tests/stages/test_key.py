@@ -5,7 +5,7 @@ import re
 import pytest
 
 from s3t.partition import Secret
-from s3t.recipe import recipe_from
+from s3t.recipe import Prediction, recipe_from
 from s3t.sequences import SELECTORS
 from s3t.stages import KeyInputs, Stage, stage_key, training_part
 
@@ -139,6 +139,13 @@ def test_image_recipes_hold_the_pixels_part_and_not_the_text_part():
     fields = {"task": "image-classification", "columns": {"image": "i"}}
     assert key(**fields) == key(**fields, text={"max_length": 5})
     assert key(**fields) != key(**fields, image={"mean": [0.1]})
+
+
+def test_the_threshold_is_in_the_key_where_public_records_choose():
+    recipes = [made_with(**RESOLVED).model_copy(update={"prediction": Prediction(threshold=at)}) for at in (0.4, 0.5)]
+    alone, beside = ([training_part(made, labels=(), validation=told) for made in recipes] for told in (None, "digest"))
+    assert alone[0] == alone[1]
+    assert beside[0] != beside[1]
 
 
 PLAIN = {"training": {"trunk_cache": False}}

@@ -36,7 +36,8 @@ def command(
 ) -> None:
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.
 
-    Classification: accuracy, F1 and Matthews correlation. Regression: Pearson correlation and root mean squared error.
+    Classification: accuracy, F1 and Matthews correlation. Several labels: micro and macro F1, and the share of records
+    that are right in all. Regression: Pearson correlation and root mean squared error.
     """
     with failures_reported(as_json):
         import s3t
@@ -47,6 +48,9 @@ def command(
         with s3t.Run.open(run) as opened:
             if (report or confusion is not None) and not opened.labels:
                 problem = f"{opened.recipe.task} has no labels; leave out --report and --confusion"
+                raise s3t.InputError("the command", [problem])
+            if confusion is not None and not opened.recipe.task.target.one_label:
+                problem = f"in {opened.recipe.task} no label stands for another; leave out --confusion"
                 raise s3t.InputError("the command", [problem])
             result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
         if confusion is not None and result.confusion is not None:

@@ -168,6 +168,8 @@ def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
     generation = row.pop("generation")
     if likely is None:
         return row | {"generation": generation}
-    if top is None:
-        return row | {"probability": likely[row["label"]], "generation": generation}
+    if isinstance(likely, list):  # one mapping a word: too much for a table
+        return row | {"generation": generation}
+    if top is None:  # of several labels, each has its own
+        return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}
     return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}

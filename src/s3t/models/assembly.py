@@ -13,7 +13,8 @@ from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
 from s3t.models.base import check_model, load_base
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder, TextEncoder, encoder_for
+from s3t.models.encode import Encoded, Encoder
+from s3t.models.encoders import encoder_for
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
@@ -37,7 +38,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, 
     encoder = encoder_for(folder, recipe)
     base = load_base(folder, recipe, labels=labels)
     config: Any = base.model.config
-    if isinstance(encoder, TextEncoder) and getattr(config, "pad_token_id", None) is None:
+    if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
     kind = WholeModel if recipe.method.trainable == "all" else BlockModel
     return kind(base, recipe.block_adapter(base.layers.count)), encoder
@@ -89,7 +90,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     with ALONE, model.mounted({}) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for block in range(1, recipe.blocks + 1):
             mount.add_block(block)
-        mount.base.model(**encoder.collate(records))
+        model.passes.logits(encoder.collate(records))
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
         varied = recipe.image.varies or recipe.method.direction == "bottom-up"
         fixed = frozen and not varied and max(borders) > 0

@@ -20,8 +20,7 @@ from transformers import (
 )
 
 from s3t.errors import RecipeError
-from s3t.recipe import Image, Recipe
-from s3t.tasks import Kind
+from s3t.recipe import Image
 
 Encoded = Mapping[str, Any]
 """One record as the model takes it, not yet padded."""
@@ -42,6 +41,10 @@ class Encoder(Protocol):
         """The same, but what would take much memory is encoded whenever it is asked for."""
         ...
 
+    def answers(self, rows: pa.Table) -> list[int]:
+        """How many answers a model gives to each row."""
+        ...
+
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """A batch, padded to its longest record."""
         ...
@@ -52,6 +55,11 @@ class Encoder(Protocol):
 
     def count_cut(self, rows: pa.Table) -> int:
         """Records of which a part is left out."""
+        ...
+
+    @property
+    def pad_token_id(self) -> int | None:
+        """Of the token that fills batches; None without tokens."""
         ...
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
@@ -69,11 +77,17 @@ def tokens(record: Encoded) -> int:
 
 
 class TextEncoder:
-    """Tokenises texts or pairs of texts."""
+    """Tokenises texts or pairs of texts.
 
-    def __init__(self, folder: Path, *, max_length: int) -> None:
+    Args:
+        folder: of the base model.
+        max_length: tokens of a record; what is longer is cut.
+        options: of the tokenizer, other than its own.
+    """
+
+    def __init__(self, folder: Path, *, max_length: int, **options: Any) -> None:
         try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
@@ -89,6 +103,11 @@ class TextEncoder:
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
 
     @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers."""
+        return self._tokenizer
+
+    @property
     def pad_token_id(self) -> int:
         """Of the token that fills batches."""
         return int(self._tokenizer.pad_token_id)
@@ -100,12 +119,19 @@ class TextEncoder:
         names = [name for name in ("text", "text_pair") if name in rows.column_names]
         texts = [rows[name].to_pylist() for name in names]
         columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
+        return self.tensors(columns, rows.num_rows)
+
+    def tensors(self, columns: Mapping[str, Any], count: int) -> list[Encoded]:
+        """What the tokenizer makes of some records, each as tensors."""
         # An empty text, of which some tokenizers make no token, is one of padding.
         empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
         return [
-            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
-            for row in range(rows.num_rows)
+            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns} for row in range(count)
         ]
+
+    def answers(self, rows: pa.Table) -> list[int]:
+        """One a text."""
+        return [1] * rows.num_rows
 
     def count_cut(self, rows: pa.Table) -> int:
         """Records with more tokens than the recipe's length. Not all are encoded at a time, for this is told once."""
@@ -163,6 +189,10 @@ class ImageEncoder:
         """Float pixels, channels x height x width."""
         return [{"pixel_values": self._pixels(content)} for content in rows["image"].to_pylist()]
 
+    def answers(self, rows: pa.Table) -> list[int]:
+        """One an image."""
+        return [1] * rows.num_rows
+
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """Float tensors, batch x channels x height x width."""
         return {"pixel_values": torch.stack([record["pixel_values"] for record in records])}
@@ -178,6 +208,11 @@ class ImageEncoder:
     def count_cut(self, rows: pa.Table) -> int:
         """None."""
         return 0
+
+    @property
+    def pad_token_id(self) -> None:
+        """There are no tokens."""
+        return
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
         """Images of one colour."""
@@ -206,17 +241,6 @@ class _Decoding(Sequence[Encoded]):
 
     def __getitem__(self, number: Any) -> Any:
         return {"pixel_values": self._decode(self._contents[number])}
-
-
-def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
-    """The encoder of what a recipe's task takes."""
-    return _ENCODERS[recipe.task.inputs.kind](folder, recipe)
-
-
-_ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
-    "text": lambda folder, recipe: TextEncoder(folder, max_length=recipe.text.max_length),
-    "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
-}
 
 
 def _per_channel(values: list[float], channels: int, field: str) -> list[float]:

@@ -19,6 +19,14 @@ from s3t.models.packing import Packing, packed_layers
 
 Batch = Mapping[str, Tensor]
 
+ANSWERED = "answered"
+"""Of a batch: at which tokens the model answers, batch x tokens, bool. Without it, each record has one answer."""
+
+
+def run_model(model: nn.Module, batch: Batch) -> Any:
+    """What a model gives for a batch."""
+    return model(**{name: tensor for name, tensor in batch.items() if name != ANSWERED})
+
 
 class Passes:
     """Passes through one base model, whatever blocks are on it.
@@ -50,7 +58,7 @@ class Passes:
     def logits(
         self, batch: Batch, *, border: int = 0, states: Tensor | None = None, packing: Packing | None = None
     ) -> Tensor:
-        """The model's logits.
+        """The model's logits: one row an answer, record after record.
 
         Args:
             batch: as the encoder collates it; of it, what lies below the border is not looked at.
@@ -64,8 +72,8 @@ class Passes:
             ValueError: nor may they.
         """
         with self._starting(border, states), self._packed(0 if states is None else border, packing):
-            logits: Tensor = self._model(**batch).logits
-        return logits
+            logits: Tensor = run_model(self._model, batch).logits
+        return logits[batch[ANSWERED]] if ANSWERED in batch else logits
 
     def states(
         self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None
@@ -87,7 +95,7 @@ class Passes:
                 stack.enter_context(self._learning())
             stack.enter_context(self._starting(border, states))
             with suppress(_Stop):
-                self._model(**batch)
+                run_model(self._model, batch)
         return found
 
     def _packed(self, border: int, packing: Packing | None) -> AbstractContextManager[None]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from s3t.models.base import Base
-from s3t.models.passes import Batch
+from s3t.models.passes import Batch, run_model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +70,7 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     handles.append(layers[-1].register_forward_hook(end))
     try:
         with torch.no_grad():
-            base.model(**batch)
+            run_model(base.model, batch)
     finally:
         for handle in handles:
             handle.remove()

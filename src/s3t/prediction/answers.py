@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.recipe import Recipe
+from s3t.recipe.parts import DEFAULT_THRESHOLD
 from s3t.tasks import Target
 from s3t.tasks.aggregate import Scores, shares
 
@@ -22,6 +24,7 @@ class Answers:
         target: says what logits mean.
         labels: the label set in the head's order; empty where the target has none.
         aggregation: logits, probabilities or vote.
+        threshold: the probability from which on a label is given, where an input may have several.
         sisa_weight: of a shard's model, where prototypes answer beside it.
         with_probabilities: whether answers tell them.
     """
@@ -29,6 +32,7 @@ class Answers:
     target: Target
     labels: tuple[str, ...]
     aggregation: str
+    threshold: float = DEFAULT_THRESHOLD
     sisa_weight: float = 0.5
     with_probabilities: bool = True
 
@@ -39,6 +43,7 @@ class Answers:
             target=recipe.task.target,
             labels=labels,
             aggregation=recipe.prediction.aggregation,
+            threshold=recipe.prediction.threshold,
             sisa_weight=recipe.prediction.sisa_weight,
             with_probabilities=recipe.prediction.answers == "probabilities",
         )
@@ -48,24 +53,37 @@ class Answers:
         logits_MNC: Scores,  # noqa: N803
         shards: Sequence[int],
         parts: Sequence[float] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> tuple[tuple[Any, ...], Scores | None]:
-        """The answer to every input, and its probabilities, N x C.
+        """The answer to every input, and its probabilities, N x C; N is words where each is answered.
 
-        None in their place where the target has none, and where answers do not tell them.
+        None in the place of probabilities where the target has none, and where answers do not tell them.
 
         Args:
             logits_MNC: of the members.
             shards: of every member, its shard.
             parts: of every member, what it weighs beside the others of its shard; None: they weigh alike.
+            counts: of every input, how many answers it has; they are one tuple then. None: one each.
         """
         answers, probabilities = self.target.answers(
-            logits_MNC, _weights(shards, parts), self.labels, aggregation=self.aggregation
+            logits_MNC,
+            _weights(shards, parts),
+            self.labels,
+            aggregation=self.aggregation,
+            threshold=self.threshold,
         )
-        return tuple(answers), probabilities if self.with_probabilities else None
+        each = iter(answers)
+        grouped = answers if counts is None else [tuple(itertools.islice(each, count)) for count in counts]
+        return tuple(grouped), probabilities if self.with_probabilities else None
 
-    def score(self, logits_NC: Scores, expected: Sequence[Any]) -> float:  # noqa: N803
-        """How good one member is, the more the better."""
-        return self.target.score(self.metrics([logits_NC], [0], expected))
+    def score(
+        self,
+        logits_NC: Scores,  # noqa: N803
+        expected: Sequence[Any],
+        counts: Sequence[int] | None = None,
+    ) -> float:
+        """How good one member is, the more the better. Arguments as `metrics`."""
+        return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
 
     def metrics(
         self,
@@ -73,16 +91,18 @@ class Answers:
         shards: Sequence[int],
         expected: Sequence[Any],
         parts: Sequence[float] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> dict[str, Any]:
         """The target's measures.
 
         Args:
             logits: of every member, N x C.
             shards: of every member, its shard.
-            expected: the right answers, N.
+            expected: the right answers.
             parts: as for `answer`.
+            counts: as for `answer`.
         """
-        return self.target.metrics(self.answer(np.stack(logits), shards, parts)[0], expected, self.labels)
+        return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 
     def report(
         self,
@@ -90,9 +110,10 @@ class Answers:
         shards: Sequence[int],
         expected: Sequence[Any],
         parts: Sequence[float] | None = None,
+        counts: Sequence[int] | None = None,
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
         """What the target says of each label. Arguments as `metrics`."""
-        return self.target.report(self.answer(np.stack(logits), shards, parts)[0], expected, self.labels)
+        return self.target.report(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 
 
 def _weights(shards: Sequence[int], parts: Sequence[float] | None) -> NDArray[np.float64] | None:

@@ -52,7 +52,8 @@ class Ensemble:
     def logits(
         self, members: Sequence[Member], inputs: pa.Table, *, on_batch: Callable[[int], None] = lambda count: None
     ) -> Scores:
-        """Logits of every member on every input, M x N x C (one column for a regression).
+        """Logits of every member on every input, M x N x C; N is words where each is answered, and no number stands
+        where a model does not see the word.
 
         Args:
             members: their chains, made for this model.
@@ -60,7 +61,7 @@ class Ensemble:
             on_batch: told after each pass how many answers of members it gave; in all M x N.
         """
         device = self._model.passes.device
-        found: Scores = np.zeros((len(members), inputs.num_rows, self._model.base.labels))
+        found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]

@@ -60,7 +60,7 @@ class WholeEnsemble:
             inputs: the feature columns, N rows.
             on_batch: told after each pass how many answers it gave.
         """
-        found: Scores = np.zeros((len(members), inputs.num_rows, self._model.base.labels))
+        found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         device = self._model.passes.device
         with exact_numerics(device, self._training), torch.inference_mode():
             for window in self._windows.of(inputs, device):
@@ -68,5 +68,5 @@ class WholeEnsemble:
                     with self._model.mounted({1: link.tensors}):
                         for rows, batch in window.batches():
                             found[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
-                            on_batch(len(rows))
+                            on_batch(len(next(iter(batch.values()))))
         return found

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 import torch
 from torch import Tensor
 
 from s3t.models.encode import Encoder, tokens
+from s3t.tasks.token_classification import WORDS
 
 
 class Windows:
@@ -32,29 +34,41 @@ class Windows:
             inputs: the feature columns, a row an input.
             device: where batches are put.
         """
+        place = 0
         for start in range(0, inputs.num_rows, self._size):
+            rows = inputs.slice(start, self._size)
+            counts = self._encoder.answers(rows)
             yield Window(
-                self._encoder, inputs.slice(start, self._size), start, batch_size=self.batch_size, device=device
+                self._encoder,
+                rows,
+                list(itertools.accumulate(counts[:-1], initial=place)),
+                batch_size=self.batch_size,
+                device=device,
             )
+            place += sum(counts)
+
+    def answers(self, inputs: pa.Table) -> int:
+        """Places of answers to all inputs: one an input, or one a word."""
+        return sum(self._encoder.answers(inputs))
 
 
 class Window:
     """Some encoded inputs. Made by `Windows`."""
 
     def __init__(
-        self, encoder: Encoder, inputs: pa.Table, start: int, *, batch_size: int, device: torch.device
+        self, encoder: Encoder, inputs: pa.Table, starts: Sequence[int], *, batch_size: int, device: torch.device
     ) -> None:
         self._encoder = encoder
         self._encoded = encoder.encode(inputs)
-        self._start = start
+        self._starts = starts
         self._batch_size = batch_size
         self._device = device
 
     def batches(self) -> Iterator[tuple[list[int], dict[str, Tensor]]]:
-        """The numbers of some inputs among all, and they collated; each input once."""
+        """Yields (places of answers among all, collated batch); each input is in one batch."""
         by_length = sorted(range(len(self._encoded)), key=lambda row: tokens(self._encoded[row]))  # stable
         for first in range(0, len(by_length), self._batch_size):
             rows = by_length[first : first + self._batch_size]
             collated = self._encoder.collate([self._encoded[row] for row in rows])
             batch = {name: tensor.to(self._device) for name, tensor in collated.items()}
-            yield [self._start + row for row in rows], batch
+            yield [self._starts[row] + word for row in rows for word in self._encoded[row].get(WORDS, (0,))], batch

@@ -28,7 +28,8 @@ def check_output(path: Path) -> None:
 
 
 def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Write one row an answer. In CSV and Parquet each label's probability is a column, `probability:LABEL`.
+    """Write one row an answer. In CSV and Parquet each label's probability is a column, `probability:LABEL`; in CSV a
+    list is written as JSON.
 
     Raises:
         StorageError: the disk refused; a file that was there is as it was.
@@ -39,7 +40,13 @@ def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
         if suffix == ".jsonl":
             part.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
             return
-        table = pa.Table.from_pylist([_flat(row) for row in rows])
+        flat = [_flat(row) for row in rows]
+        if suffix == ".csv":
+            flat = [
+                {name: json.dumps(value) if isinstance(value, list) else value for name, value in row.items()}
+                for row in flat
+            ]
+        table = pa.Table.from_pylist(flat)
         if suffix == ".csv":
             pa.csv.write_csv(table, part)
         else:
@@ -51,5 +58,7 @@ def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
     probabilities = row.get("probabilities", {})
+    if isinstance(probabilities, list):
+        return row
     plain = {name: value for name, value in row.items() if name != "probabilities"}
     return plain | {f"probability:{label}": value for label, value in probabilities.items()}

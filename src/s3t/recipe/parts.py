@@ -23,6 +23,7 @@ from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 MAX_SEED = 2**63 - 1
+DEFAULT_THRESHOLD = 0.5
 Value = TypeVar("Value")
 
 
@@ -45,14 +46,18 @@ class Columns(Part):
     """Which column of the data holds what."""
 
     label: str = "label"
-    """The column of the label: a name of the label set, or a number for regression."""
+    """The column of the label: a name of the label set; a list of them (multi-label tasks), one a word (token tasks);
+    or a number (regression)."""
+    delimiter: str | None = Field(default=None, min_length=1)
+    """What stands between labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
     id: str | None = None
     """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
     identical rows share it and leave together."""
     subject: str | None = None
     """The column of the person whose record it is. All records of a subject lie in one slice."""
     text: str | None = None
-    """The column of the text (text tasks), or a template of several: {premise} What was the {question}?"""
+    """The column of the text (text tasks), or a template of several: {premise} What was the {question}? Token tasks:
+    the column of the lists of words."""
     text_pair: str | None = None
     """The same for a second text, where the input is a pair (text tasks)."""
     image: str | None = None
@@ -79,7 +84,9 @@ class Columns(Part):
 
     def named(self) -> dict[str, tuple[str, ...]]:
         """Role to the columns that it is read from, for the roles that are given."""
-        found = {role: (column,) for role, column in self.model_dump().items() if column is not None}
+        found = {
+            role: (column,) for role, column in self.model_dump(exclude={"delimiter"}).items() if column is not None
+        }
         texts = {role: template_columns(found[role][0]) for role in ("text", "text_pair") if role in found}
         return found | texts
 
@@ -319,6 +326,8 @@ class Prediction(Part):
     """Who answers: of every shard the deepest live prefix, or all live prefixes of each; shards weigh alike."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
+    threshold: float = Field(default=DEFAULT_THRESHOLD, gt=0, lt=1)
+    """Multi-label tasks: the probability from which on a record is given a label."""
     answers: Literal["labels", "probabilities"] = "probabilities"
     """What an answer tells: its label alone, or the probability of every label beside it."""
     select: Literal["depth", "validation"] = "depth"

@@ -19,6 +19,7 @@ from pydantic import (
 
 from s3t.errors import SettingError
 from s3t.recipe.parts import (
+    DEFAULT_THRESHOLD,
     Adapter,
     Columns,
     Deletion,
@@ -31,6 +32,7 @@ from s3t.recipe.parts import (
     Text,
     Training,
 )
+from s3t.recipe.template import is_template
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
@@ -77,7 +79,8 @@ class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
     task: Annotated[InstanceOf[Task], BeforeValidator(task_named), PlainSerializer(str, return_type=str)]
-    """text-classification, text-regression or image-classification."""
+    """text-classification, text-multi-label-classification, text-regression, token-classification,
+    image-classification or image-multi-label-classification."""
     base_model: str = Field(min_length=1)
     """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
     installed Python package."""
@@ -187,7 +190,14 @@ class Recipe(Part):
     def _task_problems(self) -> list[str]:
         inputs = [role for task in TASKS.values() for role in task.inputs.roles]
         given = {role for role, column in self.columns.model_dump().items() if column}
-        return self.task.inputs.column_problems(given, inputs, self.task.name)
+        problems = self.task.inputs.column_problems(given, inputs, self.task.name)
+        if self.task.inputs.kind != "text" and is_template(self.columns.text or ""):
+            problems.append(f"columns.text: {self.task} takes no template; name one column")
+        if self.columns.delimiter is not None and self.task.target.column != "categories":
+            problems.append(f"columns.delimiter: {self.task} has no column of lists; take it out")
+        if self.prediction.threshold != DEFAULT_THRESHOLD and not self.task.target.has_threshold:
+            problems.append(f"prediction.threshold: {self.task} has none; take it out")
+        return problems
 
     def _label_problems(self) -> list[str]:
         if not self.task.target.has_labels:

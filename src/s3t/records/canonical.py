@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias
+
+Value: TypeAlias = "str | bytes | float | Sequence[str] | None"
 
 
-def canonical_bytes(values: Iterable[str | bytes | float | None]) -> bytes:
-    """Each value as a tag, its length and its bytes, so that no value runs into the next.
+def canonical_bytes(values: Iterable[Value]) -> bytes:
+    """Each value as a tag, its length and its bytes, so that no value runs into the next; of a list, its values'.
 
     >>> canonical_bytes(["ab", "c"]) == canonical_bytes(["a", "bc"])
+    False
+    >>> canonical_bytes([["a"], ["b"]]) == canonical_bytes([["a", "b"], []])
     False
     """
     parts: list[bytes] = []
@@ -21,6 +26,8 @@ def canonical_bytes(values: Iterable[str | bytes | float | None]) -> bytes:
             tag, content = b"s", value.encode()
         elif isinstance(value, bytes):
             tag, content = b"b", value
+        elif isinstance(value, list | tuple):
+            tag, content = b"l", canonical_bytes(value)
         else:
             tag, content = b"f", struct.pack(">d", value)
         parts += (tag, struct.pack(">Q", len(content)), content)

@@ -17,21 +17,20 @@ import pyarrow as pa
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
-from s3t.recipe.template import filled, is_template, template_columns
 from s3t.records.canonical import canonical_bytes
+from s3t.records.columns import column_values, listed
+from s3t.records.features import read_features
 from s3t.records.groups import RowGroups
-from s3t.records.images import image_bytes
 from s3t.records.inputs import Inputs, inputs_as_data
 from s3t.records.label_names import LabelNames
 from s3t.records.names import (
-    is_text,
     may_be_categories,
+    may_be_lists,
     may_be_names,
     may_be_numbers,
     normal_form,
     space_problem,
     text_of,
-    told,
 )
 from s3t.records.problems import Problems
 from s3t.records.reading import Data, Table, columns_told, read_data, rows_as_table
@@ -91,8 +90,9 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
     if group is not None:
         fields.setdefault(group.column, "partition.group.column")
     _check_columns(table, fields, problems, of_a_run=fixed is not None)
-    features = _features(table, recipe, problems)
+    features = read_features(table, recipe, problems)
     labels = _labels(table, recipe, problems)
+    _check_counts(features, labels, recipe, problems)
     given = _subjects(table, recipe.columns.subject if with_owners else None, problems)
     subjects = [None if subject is None else normal_form(subject) for subject in given]
     ids = _declared_ids(table, recipe.columns.id if with_owners else None, problems)
@@ -175,8 +175,8 @@ def _checked_inputs(table: Table, recipe: Recipe) -> IngestedInputs:
         for name in names
     }
     _check_columns(table, needed, problems, of_a_run=True)
-    features = _features(table, recipe, problems)
-    ids = _column(table, columns.id, may_be_names, _NAME_IS, problems)
+    features = read_features(table, recipe, problems)
+    ids = column_values(table, columns.id, may_be_names, _NAME_IS, problems)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     told_back = None if ids is None else [text_of(value) or "" for value in ids]
@@ -230,34 +230,8 @@ def _check_columns(table: Table, fields: dict[str, str], problems: Problems, *, 
 _NAME_IS = "an id or a subject is text or a whole number"
 
 
-def _column(
-    table: Table,
-    name: str | None,
-    fits: Callable[[pa.DataType], bool],
-    expected: str,
-    problems: Problems,
-) -> list[Any] | None:
-    """A column's values; None if it is not there, or not there once, or cannot hold what it should.
-
-    Args:
-        table: as read.
-        name: of the column.
-        fits: whether a type may be the column's.
-        expected: what the values have to be, for the message.
-        problems: hears of a type that does not fit.
-    """
-    if name is None or table.rows.column_names.count(name) != 1:
-        return None
-    column = table.rows[name]
-    if not fits(column.type):
-        problems.add(f"column {name!r} holds {told(column.type)}; {expected}, so convert the column")
-        return None
-    values: list[Any] = column.to_pylist()
-    return values
-
-
 def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[str] | None:
-    values = _column(table, name, may_be_names, _NAME_IS, problems)
+    values = column_values(table, name, may_be_names, _NAME_IS, problems)
     if values is None:
         return None
     first: dict[str, int] = {}
@@ -282,7 +256,7 @@ def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[st
 
 def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | None]:
     """As they are given."""
-    values = _column(table, name, may_be_names, _NAME_IS, problems)
+    values = column_values(table, name, may_be_names, _NAME_IS, problems)
     if values is None:
         return [None] * table.rows.num_rows
     subjects = [text_of(value) for value in values]
@@ -296,7 +270,9 @@ def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | 
 def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
     name, target, names = recipe.columns.label, recipe.task.target, LabelNames(recipe)
     column = _LABEL_COLUMNS[target.column]
-    values = _column(table, name, column.fits, column.expected, problems)
+    values = column_values(table, name, column.fits, column.expected, problems)
+    if target.column == "categories":
+        values = [listed(value, recipe.columns.delimiter) for value in values or []]
     labels = [target.parsed(value, names.label_of) for value in values or []]
     for row, label in enumerate(labels):
         if label is None:
@@ -304,12 +280,22 @@ def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
     return labels
 
 
+def _check_counts(features: Mapping[str, pa.Array], labels: list[Any], recipe: Recipe, problems: Problems) -> None:
+    """That words and tags are as many in every row."""
+    if recipe.task.inputs.kind != "words" or problems.sentences():
+        return
+    for row, (words, tags) in enumerate(zip(features["text"].to_pylist(), labels, strict=True)):
+        if len(words) != len(tags):
+            columns = f"columns {recipe.columns.text!r} and {recipe.columns.label!r}"
+            problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
+
+
 def _group_cells(table: Table, labels: list[Any], recipe: Recipe, problems: Problems) -> list[Any]:
     """The group of every row; where the label is the group, by the name that the recipe gives it."""
     group = recipe.partition.group
     if group is None or group.column == recipe.columns.label:
         return labels
-    cells = _column(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
+    cells = column_values(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
     return cells or []
 
 
@@ -332,42 +318,6 @@ def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe,
     return declared
 
 
-def _features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.Array]:
-    read, given = _FEATURES[recipe.task.inputs.kind], recipe.columns.model_dump()
-    return {role: read(table, given[role], problems) for role in recipe.task.inputs.roles if given[role] is not None}
-
-
-def _images(table: Table, name: str, problems: Problems) -> pa.Array:
-    cells = _column(table, name, lambda _: True, "", problems) or []
-    return image_bytes(cells, name, table.folder, problems)
-
-
-def _texts(table: Table, text: str, problems: Problems) -> pa.Array:
-    parts = {name: _parts(table, name, problems) for name in template_columns(text)}
-    return pa.array(_filled(text, parts), pa.string())
-
-
-def _filled(text: str, parts: Mapping[str, list[str | None]]) -> list[str | None]:
-    """A template for every row; None where a part is missing."""
-    if not is_template(text):
-        return parts[text]
-    # A column that is missing, which is a problem by now, has no rows.
-    rows = (dict(zip(parts, row, strict=True)) for row in zip(*parts.values(), strict=False))
-    return [None if None in row.values() else filled(text, row) for row in rows]
-
-
-def _parts(table: Table, name: str, problems: Problems) -> list[str | None]:
-    values = _column(table, name, is_text, "a text is text", problems) or []
-    for row, value in enumerate(values):
-        if value is None or not value.strip():
-            problems.add_row(row, f"column {name!r} is empty or blank; every record needs text: fill or drop the row")
-    return values
-
-
-_FEATURES: Mapping[Kind, Callable[[Table, str, Problems], pa.Array]] = {"text": _texts, "image": _images}
-"""How a feature's columns are read, by what they hold."""
-
-
 class _LabelColumn(NamedTuple):
     """How a label's column is read."""
 
@@ -381,6 +331,7 @@ class _LabelColumn(NamedTuple):
 
 _LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
     "category": _LabelColumn(may_be_categories, "a label is text, a number, true or false", pa.string()),
+    "categories": _LabelColumn(may_be_lists, "labels are lists, or text with a delimiter", pa.list_(pa.string())),
     "number": _LabelColumn(may_be_numbers, "a regression's label is a number", pa.float64()),
 }
 

@@ -108,7 +108,19 @@ def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     raise DataError(_WHERE, [f"are neither {wanted} nor rows; the recipe's inputs have {', '.join(needed)}"])
 
 
-_FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {"text": _texts, "image": _images}
+def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
+    (name,) = _feature_columns(recipe)
+    lists = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
+    if all(isinstance(item, list) for item in lists) or recipe.columns.delimiter is not None:
+        return {name: lists}
+    raise DataError(_WHERE, [f"are neither lists of words nor rows; the recipe's inputs have {name}"])
+
+
+_FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {
+    "text": _texts,
+    "words": _words,
+    "image": _images,
+}
 """What inputs without column names are, by what the task takes."""
 
 

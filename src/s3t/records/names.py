@@ -79,6 +79,13 @@ def may_be_categories(kind: pa.DataType) -> bool:
     return may_be_names(kind) or bool(pa.types.is_boolean(kind) or pa.types.is_floating(kind))
 
 
+def may_be_lists(kind: pa.DataType) -> bool:
+    """Whether a column of that type may hold lists of labels, or text that is cut into labels."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return may_be_categories(kind.value_type)
+    return is_text(kind)
+
+
 def may_be_numbers(kind: pa.DataType) -> bool:
     """Whether a column of that type may hold the numbers of a regression."""
     return may_be_names(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))

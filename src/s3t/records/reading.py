@@ -98,13 +98,22 @@ def _from_memory(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | Non
     if datasets is not None and isinstance(data, datasets.Dataset):
         table = data.with_format("arrow")[:]
         for name, feature in data.features.items():
+            inner = getattr(feature, "feature", None)
             if isinstance(feature, datasets.ClassLabel):
-                # -1 is how unlabelled splits say that there is no label.
-                codes = table[name].to_pylist()
-                names = [None if code is None or code < 0 else feature.int2str(code) for code in codes]
-                table = table.set_column(table.column_names.index(name), name, pa.array(names, pa.string()))
+                names = pa.array([_class_name(feature, code) for code in table[name].to_pylist()], pa.string())
+            elif isinstance(inner, datasets.ClassLabel):
+                lists = [codes and [_class_name(inner, code) for code in codes] for codes in table[name].to_pylist()]
+                names = pa.array(lists, pa.list_(pa.string()))
+            else:
+                continue
+            table = table.set_column(table.column_names.index(name), name, names)
         return table, []
     return None, []
+
+
+def _class_name(feature: datasets.ClassLabel, code: int | None) -> str | None:
+    """The name of a class; None for -1, which is how unlabelled splits say that there is no label."""
+    return None if code is None or code < 0 else str(feature.int2str(code))
 
 
 def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:

@@ -36,10 +36,17 @@ class Answerer:
 
     def predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         """The ensemble's answers. Errors as `Run.predict`."""
+        counts = self.parts.recipe.task.inputs.counts(inputs.features)
         return self._at_one_generation(
             prefixes,
             lambda snapshot, members, work: predict(
-                self.workshop(), self._answers, snapshot, members, inputs, progress=Watched(progress, work)
+                self.workshop(),
+                self._answers,
+                snapshot,
+                members,
+                inputs,
+                counts=counts,
+                progress=Watched(progress, work),
             ),
         )
 
@@ -53,6 +60,7 @@ class Answerer:
                 snapshot,
                 members,
                 rows,
+                counts=self.parts.recipe.task.inputs.counts(rows),
                 per_depth=per_depth,
                 progress=Watched(progress, work),
             ),

@@ -17,7 +17,6 @@ from s3t.progress import Progress, telling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.answers import Evaluation, Predictions
 from s3t.stages import Stage
-from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -31,9 +30,10 @@ def predict(
     members: Sequence[Stage],
     inputs: IngestedInputs,
     *,
+    counts: Sequence[int] | None,
     progress: Progress,
 ) -> Predictions:
-    """The ensemble's answers to inputs.
+    """The ensemble's answers to inputs; `counts` says how many each has, None: one.
 
     Raises:
         IntegrityError: an artifact is not what its manifest, or its child's, says.
@@ -42,14 +42,16 @@ def predict(
     with telling(progress, f"predicting {counted(features.num_rows, 'input')}", features.num_rows * len(members)):
         logits_MNC = workshop.logits(members, snapshot, features, on_batch=progress.advance)  # noqa: N806
     parts = parts_within(members, sisa_weight=answers.sisa_weight)
-    predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts)
+    predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
     return Predictions(
         generation=snapshot.generation,
         members=tuple(_member(stage, snapshot) for stage in members),
+        target=answers.target,
         classes=answers.labels,
         predicted=predicted,
         probabilities=probabilities,
         logits=logits_MNC,
+        counts=counts,
         ids=None if inputs.ids is None else tuple(inputs.ids),
         places=inputs.places,
     )
@@ -62,10 +64,13 @@ def evaluate(
     members: Sequence[Stage],
     rows: pa.Table,
     *,
+    counts: Sequence[int] | None,
     per_depth: bool,
     progress: Progress,
 ) -> Evaluation:
     """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
+
+    `counts` says how many answers each record has, None: one.
 
     Raises:
         IntegrityError: as `predict`.
@@ -76,10 +81,10 @@ def evaluate(
         logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, on_batch=progress.advance), strict=True))
     expected = rows["label"].to_pylist()
 
-    def ensemble(stages: Collection[Stage]) -> tuple[list[Scores], list[int], list[Any], list[float] | None]:
+    def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
         chosen = sorted(set(stages))
         parts = parts_within(chosen, sisa_weight=answers.sisa_weight)
-        return [logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts
+        return [logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts, counts
 
     def measured(stages: Collection[Stage]) -> dict[str, Any]:
         return answers.metrics(*ensemble(stages))

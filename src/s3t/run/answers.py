@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,8 @@ from s3t.wording import counted
 if TYPE_CHECKING:
     import pandas as pd
 
+    from s3t.tasks import Target
+
 _SHOWN = 3
 """Labels that a `repr` counts."""
 
@@ -28,14 +31,20 @@ class Predictions:
     generation: int
     members: tuple[Member, ...]
     """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
+    target: Target = field(repr=False)
+    """What the task answers."""
     classes: tuple[str, ...]
-    """The label set, in the order of the probabilities' columns; empty for a regression."""
-    predicted: tuple[str | float, ...]
-    """The answer to every input: a label, or a number."""
+    """The label set, in the order of the probabilities' columns; empty where the task has none."""
+    predicted: tuple[Any, ...]
+    """The answer to every input: a label, a tuple of labels, a tuple of each word's tag (None for words that are cut),
+    or a number."""
     probabilities: Scores | None
-    """N x C; None for a regression, and where the recipe answers with labels alone."""
+    """N x C, of all words one after another where each has a tag. None for a regression, and where the recipe answers
+    with labels alone."""
     logits: Scores
     """Of every member, M x N x C, in the order of `members`."""
+    counts: Sequence[int] | None = field(repr=False)
+    """How many rows of the probabilities each input has; None: one."""
     ids: tuple[str, ...] | None
     """The inputs' ids where the input has the id column."""
     places: Sequence[int]
@@ -45,7 +54,9 @@ class Predictions:
         """In a line: how many of what, no input."""
         inputs = f"{counted(len(self.predicted), 'input')}, {counted(len(self.members), 'member')}"
         if self.classes:
-            counts = Counter(self.predicted).most_common()
+            counts = Counter(
+                label for answer in self.predicted for label in self.target.labels_in(answer)
+            ).most_common()
             shown = [f"{count} {label}" for label, count in counts[:_SHOWN]]
             more = [f"{len(counts) - _SHOWN} more classes"] if len(counts) > _SHOWN else []
             found = ", ".join(shown + more)
@@ -59,40 +70,48 @@ class Predictions:
         return len(self.predicted)
 
     def rows(self, *, top: int | None = None) -> list[dict[str, Any]]:
-        """One mapping an input: its id, else its row; label, probabilities by label, generation.
+        """One mapping an input: its id, else its row; label (or labels, or tags), probabilities by label (of each word,
+        where words have tags; None for words that are cut), generation.
 
         Args:
             top: so many of the likeliest labels, the likeliest first; None: all, in the order of `classes`.
         """
         rows = []
-        for number, label in enumerate(self.predicted):
+        first = None if self.counts is None else list(itertools.accumulate(self.counts, initial=0))
+        for number, answer in enumerate(self.predicted):
             row: dict[str, Any] = {"row": self.places[number]} if self.ids is None else {"id": self.ids[number]}
-            row["label"] = label
-            if self.probabilities is not None:
-                row["probabilities"] = self._probabilities_of(number, label, top)
+            row[self.target.answer] = list(answer) if isinstance(answer, tuple) else answer
+            if self.probabilities is not None and first is None:
+                row["probabilities"] = self._probabilities_of(number, set(self.target.labels_in(answer)), top)
+            elif self.probabilities is not None and first is not None:
+                row["probabilities"] = [
+                    None if tag is None else self._probabilities_of(first[number] + word, {tag}, top)
+                    for word, tag in enumerate(answer)
+                ]
             row["generation"] = self.generation
             rows.append(row)
         return rows
 
-    def _probabilities_of(self, number: int, label: str | float, top: int | None) -> dict[str, float]:
+    def _probabilities_of(self, number: int, given: Collection[str], top: int | None) -> dict[str, float]:
         found = dict(zip(self.classes, self.probabilities[number].tolist(), strict=True))  # type: ignore[index]
         if top is None:
             return found
         # The answer is first, also where others are as likely: a tied vote is decided by more than the shares.
-        likeliest = sorted(found, key=lambda name: (name != label, -found[name]))
+        likeliest = sorted(found, key=lambda name: (name not in given, -found[name]))
         return {name: found[name] for name in likeliest[:top]}
 
     def to_pandas(self) -> pd.DataFrame:
-        """A row an input: `id` or `row`, `label`, `probability` of that label, `probability:LABEL` of each, and
-        `generation`. A regression, and labels alone, have no probabilities."""
+        """A row an input: `id` or `row`, `label` (or `labels`), `probability` of that label where there is one,
+        `probability:LABEL` of each, and `generation`. A regression, tags, and labels alone have no probabilities."""
         import pandas as pd
 
         frame = pd.DataFrame({"row": list(self.places)} if self.ids is None else {"id": list(self.ids)})
-        frame["label"] = list(self.predicted)
-        if self.probabilities is not None:
-            column = {label: index for index, label in enumerate(self.classes)}
-            chosen = [column[str(label)] for label in self.predicted]
-            frame["probability"] = self.probabilities[np.arange(len(chosen)), chosen]
+        frame[self.target.answer] = list(self.predicted)
+        if self.probabilities is not None and self.counts is None:
+            if self.target.one_label:
+                column = {label: index for index, label in enumerate(self.classes)}
+                chosen = [column[label] for label in self.predicted]
+                frame["probability"] = self.probabilities[np.arange(len(chosen)), chosen]
             each = pd.DataFrame(self.probabilities, columns=[f"probability:{label}" for label in self.classes])
             frame = pd.concat([frame, each], axis=1)
         frame["generation"] = self.generation
@@ -111,7 +130,7 @@ class Predictions:
 class Evaluation:
     """How good the ensemble is on labelled data.
 
-    `metrics` has accuracy, f1 and matthews, or pearson and rmse; `per_shard` the same for every member alone;
+    `metrics` has the measures of the task, by name; `per_shard` the same for every member alone;
     `per_depth` for the ensemble whose members use at most that many slices.
     """
 
@@ -121,11 +140,12 @@ class Evaluation:
     per_shard: tuple[dict[str, Any], ...]
     per_depth: tuple[dict[str, Any], ...]
     classes: tuple[str, ...] = ()
-    """The label set; empty for a regression."""
+    """The label set; empty where the task has none."""
     per_class: tuple[dict[str, Any], ...] = field(default=(), repr=False)
-    """Of every class: label, precision, recall, f1 and support (records that have it); empty for a regression."""
+    """Of every class: label, precision, recall, f1 and support (records that have it); empty without classes."""
     confusion: NDArray[np.int64] | None = None
-    """C x C records: rows by their label, columns by what was predicted; None for a regression."""
+    """C x C records: rows by their label, columns by what was predicted; None where no label stands for
+    another."""
 
     def __repr__(self) -> str:
         """In a line."""
@@ -150,7 +170,7 @@ class Evaluation:
         supports = np.array([each["support"] for each in self.per_class])
         weighted = supports @ values / max(supports.sum(), 1)
         return tuple(
-            {"label": label, **dict(zip(names, mean.tolist(), strict=True)), "support": self.n}
+            {"label": label, **dict(zip(names, mean.tolist(), strict=True)), "support": int(supports.sum())}
             for label, mean in (("macro avg", values.mean(axis=0)), ("weighted avg", weighted))
         )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.recipe import Recipe
+from s3t.records.public import contents, features_of
 from s3t.wording import counted
 
 
@@ -26,19 +27,20 @@ def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...
 
 
 def _repeated(rows: pa.Table) -> Iterator[str]:
-    features = [name for name in rows.column_names if name not in ("record", "subject", "label")]
-    different = rows.group_by([*features, "label"]).aggregate([([], "count_all")])
-    if repeated := rows.num_rows - different.num_rows:
+    names = features_of(rows)
+    features = contents(rows, [name for name in names if name != "label"])
+    different = set(zip(features, contents(rows, ["label"]), strict=True))
+    if repeated := rows.num_rows - len(different):
         yield (
             f"{repeated:,} of {counted(rows.num_rows, 'record')} repeat the features and the label of another; a "
             "request for one of them does not delete the others, unless they share its id or its subject"
         )
-    if clashing := different.num_rows - different.group_by(features).aggregate([([], "count_all")]).num_rows:
+    if clashing := len(different) - len(set(features)):
         yield f"{clashing:,} times the same features occur with different labels; look at how they were labelled"
 
 
 def _cut(rows: pa.Table, recipe: Recipe, model: Path) -> Iterator[str]:
-    from s3t.models.encode import encoder_for  # here: it imports torch, which opening a run does not need
+    from s3t.models.encoders import encoder_for  # here: it imports torch, which opening a run does not need
 
     most = recipe.text.max_length
     if cut := encoder_for(model, recipe).count_cut(rows):

@@ -159,7 +159,8 @@ class Workshop:
             chain: list[Any] = [
                 prepare(self._model.base, self._model.adapter, block, tensors) for block, tensors in blocks
             ]
-        return answers.score(self._ensemble.logits([chain], rows)[0], rows["label"].to_pylist())
+        logits = self._ensemble.logits([chain], rows)[0]
+        return answers.score(logits, rows["label"].to_pylist(), self._recipe.task.inputs.counts(rows))
 
     def _prototypes(self, stage: Stage, digests: Sequence[str], on_step: Callable[[int], None]) -> StageTensors:
         with self._turn:

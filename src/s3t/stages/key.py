@@ -55,7 +55,8 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
         "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
         "training": training,
         "method": _method(recipe),
-        "validation": validation,
+        # The threshold decides how well public records are answered, which the manifest says.
+        "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
     }
 

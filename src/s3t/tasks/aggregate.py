@@ -24,6 +24,16 @@ def softmax(logits_NC: Scores) -> Scores:  # noqa: N803
     return probabilities
 
 
+def sigmoid(logits: Scores) -> Scores:
+    """Probabilities, each by itself.
+
+    >>> sigmoid(np.array([0.0, -1000.0])).tolist()
+    [0.5, 0.0]
+    """
+    found: Scores = np.exp(-np.logaddexp(0.0, -logits))
+    return found
+
+
 def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArray[np.float64]:
     """The weight of every member: shards weigh alike; M numbers that add up to 1.
 

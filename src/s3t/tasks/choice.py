@@ -5,18 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from s3t.tasks.classification import Classification
-from s3t.tasks.inputs import IMAGE, TEXT
+from s3t.tasks.inputs import IMAGE, TEXT, WORDS
+from s3t.tasks.multi_label import MultiLabel
 from s3t.tasks.regression import Regression
 from s3t.tasks.task import Task
+from s3t.tasks.token_classification import TokenClassification
 
 _SEQUENCE, _IMAGE = "AutoModelForSequenceClassification", "AutoModelForImageClassification"
+_WORDS = "AutoModelForTokenClassification"
 
 TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         Task(name="text-classification", inputs=TEXT, target=Classification(), model=_SEQUENCE),
         Task(name="text-regression", inputs=TEXT, target=Regression(), model=_SEQUENCE),
+        Task(name="text-multi-label-classification", inputs=TEXT, target=MultiLabel(), model=_SEQUENCE),
+        Task(name="token-classification", inputs=WORDS, target=TokenClassification(), model=_WORDS),
         Task(name="image-classification", inputs=IMAGE, target=Classification(), model=_IMAGE),
+        Task(name="image-multi-label-classification", inputs=IMAGE, target=MultiLabel(), model=_IMAGE),
     )
 }
 """By name."""

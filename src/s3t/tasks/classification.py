@@ -26,6 +26,7 @@ class Classification:
     wanted: str = "a label"
     has_labels: bool = True
     one_label: bool = True
+    has_threshold: bool = False
     answer: str = "label"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> str | None:
@@ -59,6 +60,7 @@ class Classification:
         labels: Sequence[str],
         *,
         aggregation: str,
+        threshold: float,
     ) -> tuple[list[Any], Scores | None]:
         """The likeliest label."""
         probabilities = aggregate(logits_MUC, aggregation, weights_M=weights_M)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,17 +42,7 @@ def class_report(
 
     indices = list(range(len(labels)))
     found = precision_recall_fscore_support(expected, predicted, labels=indices, zero_division=0.0)
-    each = tuple(
-        {
-            "label": label,
-            "precision": float(precision),
-            "recall": float(recall),
-            "f1": float(f1),
-            "support": int(support),
-        }
-        for label, precision, recall, f1, support in zip(labels, *found, strict=True)
-    )
-    return each, np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
+    return _rows(labels, *found), np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
 
 
 def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.float64]) -> dict[str, float | None]:
@@ -62,3 +52,43 @@ def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.floa
     error = float(np.sqrt(np.mean((predicted - expected) ** 2)))
     varied = len(expected) > 1 and np.ptp(predicted) > 0 and np.ptp(expected) > 0
     return {"pearson": float(pearsonr(predicted, expected).statistic) if varied else None, "rmse": error}
+
+
+def indicator_metrics(predicted: NDArray[np.int64], expected: NDArray[np.int64]) -> dict[str, float]:
+    """Micro and macro F1, and the share of records that are right in every label.
+
+    Args:
+        predicted: N x C, 1 where a record is given the label.
+        expected: the same, where it has it. F1 of a label that neither side has is 0.
+    """
+    from sklearn.metrics import f1_score
+
+    return {
+        "micro_f1": float(f1_score(expected, predicted, average="micro", zero_division=0.0)),
+        "macro_f1": float(f1_score(expected, predicted, average="macro", zero_division=0.0)),
+        "accuracy": float((predicted == expected).all(axis=1).mean()),
+    }
+
+
+def indicator_report(
+    predicted: NDArray[np.int64], expected: NDArray[np.int64], *, labels: Sequence[str]
+) -> tuple[dict[str, Any], ...]:
+    """Each label's precision, recall, F1 and support. Arguments as `indicator_metrics`."""
+    from sklearn.metrics import precision_recall_fscore_support
+
+    found = precision_recall_fscore_support(expected, predicted, average=None, zero_division=0.0)
+    return _rows(labels, *found)
+
+
+def _rows(labels: Sequence[str], *measures: Iterable[Any]) -> tuple[dict[str, Any], ...]:
+    """A mapping a label: precision, recall, f1 and support."""
+    return tuple(
+        {
+            "label": label,
+            "precision": float(precision),
+            "recall": float(recall),
+            "f1": float(f1),
+            "support": int(support),
+        }
+        for label, precision, recall, f1, support in zip(labels, *measures, strict=True)
+    )

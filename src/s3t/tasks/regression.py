@@ -27,6 +27,7 @@ class Regression:
     wanted: str = "a finite number"
     has_labels: bool = False
     one_label: bool = False
+    has_threshold: bool = False
     answer: str = "label"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> float | None:
@@ -60,6 +61,7 @@ class Regression:
         labels: Sequence[str],
         *,
         aggregation: str,
+        threshold: float,
     ) -> tuple[list[Any], Scores | None]:
         """The mean of the members."""
         return mean(logits_MUC, weights_M)[:, 0].tolist(), None

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-Kind: TypeAlias = Literal["name", "category", "number", "text", "image"]
-"""What a column holds: ids or subjects; labels or groups; a regression's labels; texts; images."""
+Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image"]
+"""What a column holds: ids or subjects; labels or groups; a regression's labels; lists of labels; texts;
+lists of words; images."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +39,10 @@ class Inputs:
     """Whether records are of different lengths, in tokens."""
     window_batches: int
     """Batches that are encoded at a time to answer; texts are sorted by length within them."""
+
+    def counts(self, rows: pa.Table) -> list[int] | None:
+        """How many answers each record has: one a word; None: one each."""
+        return [len(words) for words in rows[self.roles[0]].to_pylist()] if self.kind == "words" else None
 
     def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
         """What is missing in the recipe's `columns`, and what has no place there.
@@ -77,15 +82,20 @@ class Target(Protocol):
         ...
 
     @property
+    def has_threshold(self) -> bool:
+        """Whether an answer depends on the declared threshold."""
+        ...
+
+    @property
     def answer(self) -> str:
-        """What an answer is called in documents and tables."""
+        """The name of an answer in documents and tables."""
         ...
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
         """The label as records keep it; None where the cell holds none.
 
         Args:
-            cell: of the label's column.
+            cell: of the label's column; a list where it holds several labels.
             label_of: the label that a value means, by the recipe.
         """
         ...
@@ -121,6 +131,7 @@ class Target(Protocol):
         labels: Sequence[str],
         *,
         aggregation: str,
+        threshold: float,
     ) -> tuple[list[Any], Scores | None]:
         """Each answer, and the probability of each label, U x C; None where there are no probabilities.
 
@@ -129,6 +140,7 @@ class Target(Protocol):
             weights_M: of the members, adding up to 1; None: all weigh alike.
             labels: in the head's order.
             aggregation: how members answer together (see `aggregate`).
+            threshold: the probability from which on a label is given, where a record may have several.
         """
         ...
 

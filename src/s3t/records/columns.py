@@ -1,0 +1,45 @@
+"""A column of a table as read: its values, if it can hold what it should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from s3t.records.names import told
+from s3t.records.problems import Problems
+from s3t.records.reading import Table
+
+
+def column_values(
+    table: Table,
+    name: str | None,
+    fits: Callable[[pa.DataType], bool],
+    expected: str,
+    problems: Problems,
+) -> list[Any] | None:
+    """A column's values; None if it is not there, or not there once, or cannot hold what it should.
+
+    Args:
+        table: as read.
+        name: of the column.
+        fits: whether a type may be the column's.
+        expected: what the values have to be, for the message.
+        problems: hears of a type that does not fit.
+    """
+    if name is None or table.rows.column_names.count(name) != 1:
+        return None
+    column = table.rows[name]
+    if not fits(column.type):
+        problems.add(f"column {name!r} holds {told(column.type)}; {expected}, so convert the column")
+        return None
+    values: list[Any] = column.to_pylist()
+    return values
+
+
+def listed(cell: Any, delimiter: str | None) -> list[Any] | None:
+    """The values that a cell holds; None where it is missing, or text without a declared delimiter."""
+    if isinstance(cell, str) and delimiter is not None:
+        return [part.strip() for part in cell.split(delimiter)] if cell.strip() else []
+    return cell if isinstance(cell, list) else None

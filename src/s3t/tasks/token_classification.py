@@ -1,0 +1,98 @@
+"""Token classification: each word of a record has a tag. A word's first sub-word carries it; the others are ignored."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.tasks.aggregate import Scores, aggregate, chosen
+from s3t.tasks.entities import entity_metrics, entity_report, name_entities
+from s3t.tasks.task import Kind
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from torch import Tensor
+
+WORDS = "words"
+"""Of an encoded record: the numbers of the words that the model answers, those with a sub-word within its length."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenClassification:
+    """A tag a word: softmax and cross-entropy over the words that the model sees."""
+
+    column: Kind = "categories"
+    wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"
+    has_labels: bool = True
+    one_label: bool = False
+    has_threshold: bool = False
+    answer: str = "tags"
+
+    def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> tuple[str | None, ...] | None:
+        """The tags that the cell means, in its order."""
+        tags = None if cell is None else tuple(label_of(value) for value in cell)
+        return None if tags is None or None in tags else tags
+
+    def labels_in(self, label: Any) -> Iterable[str]:
+        """The tags of the words that have one."""
+        return [tag for tag in label if tag is not None]
+
+    def outputs(self, labels: Sequence[str]) -> int:
+        """One a tag."""
+        return len(labels)
+
+    def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Sequence[Tensor]:
+        """The index of the tag of each word that the model answers, int64."""
+        import torch
+
+        index = {label: number for number, label in enumerate(labels)}
+        return [
+            torch.tensor([index[tags[word]] for word in record[WORDS]], dtype=torch.int64)
+            for tags, record in zip(rows["label"].to_pylist(), records, strict=True)
+        ]
+
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+        """Cross-entropy, the mean over words; 0 for a batch in which no word has a sub-word."""
+        from torch.nn.functional import cross_entropy
+
+        return cross_entropy(logits_UC.float(), targets_U, reduction="sum") / max(1, len(targets_U))
+
+    def answers(
+        self,
+        logits_MUC: Scores,  # noqa: N803
+        weights_M: NDArray[np.float64] | None,  # noqa: N803
+        labels: Sequence[str],
+        *,
+        aggregation: str,
+        threshold: float,
+    ) -> tuple[list[Any], Scores | None]:
+        """The likeliest tag of each word; None for words that the model does not see, whose logits are no numbers."""
+        seen = np.asarray(~np.isnan(logits_MUC).any(axis=(0, 2)))
+        probabilities = np.full(logits_MUC.shape[1:], np.nan)
+        probabilities[seen] = aggregate(logits_MUC[:, seen], aggregation, weights_M=weights_M)
+        tags: list[str | None] = [None] * len(seen)
+        found = chosen(probabilities[seen], logits_MUC[:, seen], weights_M=weights_M)
+        for place, index in zip(np.flatnonzero(seen), found, strict=True):
+            tags[place] = labels[index]
+        return tags, probabilities
+
+    def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
+        """F1, precision and recall of entities, where tags name some; accuracy over all words."""
+        pairs = zip(itertools.chain(*answers), itertools.chain(*expected), strict=True)
+        entities = entity_metrics(answers, expected) if name_entities(labels) else {}
+        return {**entities, "accuracy": float(np.mean([tag == right for tag, right in pairs]))}
+
+    def score(self, metrics: Mapping[str, Any]) -> float:
+        """F1 of entities, else accuracy."""
+        return float(metrics.get("f1", metrics["accuracy"]))
+
+    def report(
+        self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
+    ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
+        """Of each type of entity."""
+        return entity_report(answers, expected) if name_entities(labels) else (), None
