@@ -51,6 +51,7 @@ NAMES = (
     "bms_sorted_cyclic",
     "storage",
     "slice_wise",
+    "lists_of_labels",
     "deleted_slices",
     "deletion_accuracy",
     "thousand_requests",
