@@ -48,6 +48,7 @@ from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
 from s3t.store import Artifact
 from tests import tiny
+from tests.ledger.world import commit
 from tests.postgres import PostgresServer, binaries
 
 SEED = 0
@@ -61,8 +62,9 @@ MODES = {"grouped": GROUP, "single": 1}
 
 def _rewrite(transaction: Transaction, place: Place, work: ToErase, digest: str, gone: Collection[bytes]) -> None:
     """As if a slice's file was rewritten."""
-    transaction.will_rewrite(place, known=work.slices[place], now=work.slices[place].digest, then=digest)
-    transaction.rewritten(place, digest, gone)
+    old = work.slices[place].digest
+    transaction.supersede(place, old=old, new=digest, gone=gone)
+    transaction.removed(versions=[(place, old)])
 
 
 def main() -> None:
@@ -156,7 +158,7 @@ class Bench:
             snapshot = transaction.snapshot()
             for stage in stages_of(self.orders):
                 key = f"{snapshot.generation}{stage.prefix}"[:64]
-                transaction.commit_stage(stage, key, seen=snapshot.seen(stage), put=lambda: None)
+                commit(transaction, stage, key)
         self.ledger.wipe()
 
     def take(self, count: int) -> list[Batch]:
@@ -311,14 +313,8 @@ def restore(run: s3t.Run, trained: Mapping[Stage, Artifact]) -> None:
         snapshot = transaction.snapshot()
         for stage, artifact in trained.items():
             if stage not in snapshot.stages:
-                transaction.commit_stage(
-                    stage,
-                    artifact.manifest.key,
-                    seen=snapshot.seen(stage),
-                    put=lambda stage=stage, artifact=artifact: run._store.put(
-                        stage.shard, artifact.manifest.key, artifact.content, artifact.manifest
-                    ),
-                )
+                run._store.put(stage.shard, artifact.manifest.key, artifact.content, artifact.manifest)
+                commit(transaction, stage, artifact.manifest.key)
     run._ledger.wipe()
 
 

@@ -30,6 +30,7 @@ ROOMS = [
     "processes",
     "program",
     "disk",
+    "blobs",
     "sequences",
     "planning",
     "drawing",

@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
@@ -103,29 +103,27 @@ def write_durably(
     *,
     tmp: Path,
     mode: int | None = 0o600,
-    around: AbstractContextManager[None] | None = None,
+    part: str | None = None,
 ) -> None:
     """Replace `path` by what `write` puts into a temporary file in `tmp` (same file system), atomically.
 
-    Its mode is `mode`; with None, what the user's mask gives. `around` is entered for the moment in which the one takes
-    the place of the other; if it raises, `path` is as it was.
+    Its mode is `mode`; with None, what the user's mask gives. `part` names the temporary file.
 
     Raises:
         OSError: the disk refused; `path` is as it was and the temporary file is gone.
     """
     make_folder(tmp)
     make_folder(path.parent)
-    part = tmp / temporary_name(os.getpid())
+    written = tmp / (part or temporary_name(os.getpid()))
     try:
-        write(part)
+        write(written)
         if mode is not None:
-            part.chmod(mode)
-        _sync(part)
-        with around or nullcontext():
-            part.replace(path)
-            sync_folder(path.parent)
+            written.chmod(mode)
+        _sync(written)
+        written.replace(path)
+        sync_folder(path.parent)
     finally:
-        part.unlink(missing_ok=True)
+        written.unlink(missing_ok=True)
 
 
 def temporary_name(process: int) -> str:
@@ -144,9 +142,9 @@ def make_folder(folder: Path, *, mode: int = 0o700) -> None:
         sync_folder(folder.parent)
 
 
-def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600) -> None:
+def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600, part: str | None = None) -> None:
     """`write_durably` for bytes in memory."""
-    write_durably(path, lambda part: _write_all(part, content), tmp=tmp, mode=mode)
+    write_durably(path, lambda written: _write_all(written, content), tmp=tmp, mode=mode, part=part)
 
 
 def append_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
@@ -176,12 +174,6 @@ def remove_durably(paths: list[Path]) -> None:
     for folder in sorted({path.parent for path in paths}):
         if folder.is_dir():
             sync_folder(folder)
-
-
-def sweep_tmp(tmp: Path) -> None:
-    """Remove temporary files. The caller sees to it that nobody is writing one."""
-    for part in tmp.iterdir() if tmp.is_dir() else ():
-        part.unlink(missing_ok=True)
 
 
 def overwrite_durably(path: Path) -> None:

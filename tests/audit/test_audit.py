@@ -13,9 +13,9 @@ import pytest
 import s3t
 from s3t.audit.audit import Auditor
 from s3t.ledger import schema
-from s3t.records import slice_path
 from s3t.stages import Stage
 from tests import tiny
+from tests.slice_files import slice_path
 
 
 def problems(run, **options):
@@ -53,7 +53,14 @@ def test_a_changed_slice_file_is_found(trained):
     one, other = sorted(trained.path.glob("slices/shard-000/*.parquet"))[:2]
     one.write_bytes(other.read_bytes())
     assert "not the one that the ledger knows" in problems(trained)
-    assert "not the one that today's slices ask for" in problems(trained)
+
+
+def test_a_version_of_a_slice_that_is_not_current_is_found_and_swept_at_the_next_opening(trained):
+    path = next(trained.path.glob("slices/shard-000/*.parquet"))
+    path.with_stem(f"{path.stem[:-1]}{'0' if path.stem[-1] != '0' else '1'}").write_bytes(path.read_bytes())
+    assert "and is not current" in problems(trained)
+    with s3t.Run.open(trained.path) as run:
+        assert run.audit().ok
 
 
 def test_a_missing_slice_file_is_found(trained):
@@ -68,8 +75,10 @@ def test_a_missing_or_damaged_artifact_is_found_and_repaired_once_removed(traine
     assert "its bytes are not those" in problems(trained)
     path.unlink()
     path.with_suffix(".json").unlink()
-    assert trained.status().missing == 1
-    trained.repair()
+    (lost,) = (stage for stage, key in trained.status().inventory.alive.items() if key == path.stem)
+    with pytest.raises(s3t.IntegrityError, match="s3t repair"):
+        trained.predict(["w1"], prefixes={lost.shard: lost.prefix})
+    assert trained.repair().stages
     assert tiny.artifacts(trained.path) == whole
     assert trained.audit().ok
 
@@ -137,7 +146,8 @@ def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypat
     deleting[0].join()
     assert [mismatch["key"] for mismatch in report.mismatches] == ["0" * 64]
     assert len(found_before) == 2
-    assert trained.audit().ok  # the deletion has swept it away
+    with s3t.Run.open(trained.path) as run:
+        assert run.audit().ok  # the opening has swept it away
 
 
 def test_other_bytes_on_replay_name_what_differs_in_the_environment(trained, monkeypatch):
@@ -185,17 +195,16 @@ def test_a_file_that_lacks_more_than_what_was_deleted_is_found_while_it_waits(wa
     path = slice_path(waiting.path / "slices", place)
     rows = pq.read_table(path)
     pq.write_table(rows.slice(2), path, use_dictionary=False, compression="none", write_statistics=False)
-    assert "the ledger counts" in problems(waiting)
     assert "not the one that the ledger knows" in problems(waiting)
 
 
 def test_a_crash_amid_erasure_is_no_mismatch(waiting, monkeypatch):
-    def full(self, path):
-        raise OSError(28, "No space left on device")
+    def full(self, *_args, **_named):
+        raise s3t.StorageError("No space left on device")
 
     with monkeypatch.context() as patch:
-        # The slice's file is rewritten, the ledger not told yet.
-        patch.setattr("s3t.run.parts.write_erasures", full)
+        # The next version is put, and not current yet.
+        patch.setattr("s3t.ledger.Transaction.supersede", full)
         with pytest.raises(s3t.StorageError, match="No space left"):
             waiting.erase()
     assert waiting.status().unfinished

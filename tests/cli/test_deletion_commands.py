@@ -197,7 +197,7 @@ def test_every_name_is_present_deleted_or_unknown(run, tmp_path):
     }
     assert by_name["r3"]["deleted"] == document("log", run)["log"][1]
     [[shard, index]] = by_name["r0"]["places"]
-    path = run / f"slices/shard-{shard:03}/slice-{index:03}.parquet"
+    (path,) = run.glob(f"slices/shard-{shard:03}/slice-{index:03}-*.parquet")
     assert pd.read_parquet(path)["record"].isin(["r0"]).any()
     told = text("locate", run, "--record", "r3", "--record", "r0", "--record", "nobody", "--subject", "p2")
     assert f"record r0: present, 1 row in slice {index} of shard {shard} " in told
@@ -266,7 +266,7 @@ def test_erasure_that_the_disk_refuses_ends_with_status_1_and_goes_on_later(pati
 
     document("delete", patient, "--record", "r3")
     with monkeypatch.context() as patch:
-        patch.setattr("s3t.run.parts.write_erasures", full)
+        patch.setattr("s3t.records.Slices.put", full)
         error = document("erase", patient, status=1)["error"]
     assert error["kind"] == "StorageError"
     assert "No space left on device" in error["problems"][0]

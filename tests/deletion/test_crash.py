@@ -18,8 +18,8 @@ import os, signal, sys
 import s3t
 from s3t.deletion import erasure
 from s3t.ledger import Transaction
-from s3t.records import slices
-from s3t.store import LocalStore
+from s3t.records import Slices
+from s3t.store import Artifacts
 
 def kill(*args, **kwargs):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -36,14 +36,18 @@ if point == "before acceptance":
 if point == "within acceptance":
     Transaction.accept = after(Transaction.accept)
 if point == "after acceptance":
-    LocalStore.erase = kill
+    Artifacts.erase = kill
 if point == "after erasing artifacts":
-    LocalStore.erase = after(LocalStore.erase)
-if point == "while rewriting the slice":
+    Artifacts.erase = after(Artifacts.erase)
+if point == "while putting the next version":
     import pathlib
     pathlib.Path.replace = kill
-if point == "after rewriting the slice":
-    erasure.write_slice = after(erasure.write_slice)
+if point == "after putting the next version":
+    Slices.put = after(Slices.put)
+if point == "before erasing the old version":
+    Slices.erase = kill
+if point == "after erasing the old version":
+    Slices.erase = after(Slices.erase)
 if point == "before noting the end":
     Transaction.settle = kill
 if point == "within noting the end":
@@ -57,8 +61,10 @@ BEFORE = ("before acceptance", "within acceptance")
 AFTER = (
     "after acceptance",
     "after erasing artifacts",
-    "while rewriting the slice",
-    "after rewriting the slice",
+    "while putting the next version",
+    "after putting the next version",
+    "before erasing the old version",
+    "after erasing the old version",
     "before noting the end",
     "within noting the end",
 )
@@ -113,9 +119,9 @@ def test_a_handle_that_was_open_meanwhile_serves_without_the_record_at_once(trai
 KILL_TRAINING = """
 import os, signal, sys
 import s3t
-from s3t.store import LocalStore
+from s3t.store import Artifacts
 
-put, stored = LocalStore.put, []
+put, stored = Artifacts.put, []
 
 def counting(self, *args):
     put(self, *args)
@@ -123,7 +129,7 @@ def counting(self, *args):
     if len(stored) == 5:
         os.kill(os.getpid(), signal.SIGKILL)
 
-LocalStore.put = counting
+Artifacts.put = counting
 s3t.Run.open(sys.argv[1]).train()
 """
 

@@ -8,12 +8,13 @@ from contextlib import suppress
 import pytest
 
 import s3t
-from s3t.deletion import erasure, reconcile
+from s3t.deletion import erasure
 from s3t.disk import temporary_name
-from s3t.ledger import schema
-from s3t.records import read_slice
+from s3t.ledger import Transaction, schema
+from s3t.records import Slices
 from tests import tiny
 from tests.run.worlds import records_by_slice
+from tests.slice_files import read_slice
 
 pytestmark = pytest.mark.integration
 
@@ -56,16 +57,20 @@ def test_a_log_that_somebody_reads_is_emptied_before_anything_is_called_erased(t
     assert states(trained) == ["erased", "erased"]
 
 
+def killed(*_args, **_kwargs):
+    raise s3t.StorageError("killed")
+
+
 def test_two_deletions_of_one_slice_on_a_full_disk_are_both_erased_later(trained, text_model, monkeypatch):
     """The slice's file is the first one's by then, and the ledger knows the one before."""
     table, recipe = tiny.text_table(), tiny.recipe(text_model)
     first, second = records_by_slice(recipe, table)[0, 0][:2]
     with monkeypatch.context() as patched:
-        patched.setattr("s3t.run.parts.write_erasures", fails)
+        patched.setattr(Transaction, "supersede", killed)
         with pytest.raises(s3t.StorageError):
             trained.delete(records=[first])
     with monkeypatch.context() as patched:
-        patched.setattr(erasure, "write_slice", fails)
+        patched.setattr(Slices, "put", fails)
         with pytest.raises(s3t.StorageError):
             trained.delete(records=[second])
     assert states(trained)[1:] == ["effective", "effective"]
@@ -79,18 +84,15 @@ def test_two_crashes_in_one_slice_the_second_in_reconciling_lose_nothing(trained
     trained.close()
     first, second = records_by_slice(tiny.recipe(text_model), tiny.text_table())[0, 0][:2]
 
-    def killed(*_args, **_kwargs):
-        raise s3t.StorageError("killed")
-
     with s3t.Run.open(trained.path) as run:
-        stops = ("s3t.run.parts.write_erasures", first), ("s3t.deletion.erasure.Eraser.erase", second)
+        stops = ("s3t.ledger.Transaction.supersede", first), ("s3t.deletion.erasure.Eraser.erase", second)
         for stop, record in stops:
             with monkeypatch.context() as patched:
                 patched.setattr(stop, killed)
                 with pytest.raises(s3t.StorageError, match="killed"):
                     run.delete(records=[record])
     with monkeypatch.context() as patched:
-        patched.setattr(reconcile, "write_slice", killed)
+        patched.setattr(Slices, "put", killed)
         with pytest.raises(s3t.StorageError, match="killed"):
             s3t.Run.reconcile(trained.path)
     with s3t.Run.open(trained.path) as run:
@@ -111,13 +113,13 @@ def test_reconciling_that_was_cut_short_goes_on(trained, tmp_path, monkeypatch):
     shutil.copytree(trained.path, tmp_path / "backup")
     with s3t.Run.open(trained.path) as run:
         run.delete(records=["r3"])
-    for parts in (("ledger.sqlite",), ("slices", "erasures", "ledger.sqlite")):
+    for parts in (("ledger.sqlite",), ("slices", "ledger.sqlite")):
         for name in parts:
             path, source = trained.path / name, tmp_path / "backup" / name
             shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
             if source.exists():
                 shutil.copytree(source, path) if source.is_dir() else shutil.copy2(source, path)
-        for where, name in ((reconcile, "write_slice"), (erasure.Eraser, "erase")):
+        for where, name in ((Slices, "put"), (erasure.Eraser, "erase")):
             with monkeypatch.context() as patched:
                 patched.setattr(where, name, fails)
                 with suppress(s3t.StorageError, OSError):  # where there is nothing to rewrite, it goes through
@@ -199,12 +201,12 @@ def _refuse():
     raise s3t.StorageError("the ledger refused; nothing was changed")
 
 
-def test_a_slice_that_another_has_rewritten_is_not_put_in_place(trained, text_model, monkeypatch):
+def test_a_version_that_another_has_superseded_is_never_current(trained, text_model, monkeypatch):
     """A host that slept, while another took over the run's lock and erased."""
     place = trained.delete(records=["r3"], dry_run=True).slices[0]
     table, recipe = tiny.text_table(), tiny.recipe(text_model)
     other_record = next(name for name in records_by_slice(recipe, table)[tuple(place)] if name != "r3")
-    write, slept = erasure.write_slice, []
+    put, slept = Slices.put, []
 
     def sleeping(*args, **kwargs):
         if not slept:
@@ -212,12 +214,12 @@ def test_a_slice_that_another_has_rewritten_is_not_put_in_place(trained, text_mo
             with s3t.Run.open(trained.path) as other:
                 other._deleter._lock = _Taken()
                 other.delete(records=[other_record])
-        return write(*args, **kwargs)
+        return put(*args, **kwargs)
 
     monkeypatch.setattr(trained._presence, "_meanwhile", lambda: None)  # else that thread may be the one that sleeps
     with monkeypatch.context() as patched:
-        patched.setattr(erasure, "write_slice", sleeping)
-        with pytest.raises(s3t.StorageError, match="rewritten by another process"):
+        patched.setattr(Slices, "put", sleeping)
+        with pytest.raises(s3t.StorageError, match="superseded by another process"):
             trained.delete(records=["r3"])
     trained.erase()
     names = read_slice(trained.path / "slices", place, trained._parts.secret).rows["record"].to_pylist()

@@ -7,9 +7,9 @@ import pytest
 
 import s3t
 from s3t.partition import Place
-from s3t.records import slice_path
 from tests import tiny
 from tests.run.worlds import records_by_slice
+from tests.slice_files import slice_path
 
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
 
@@ -90,9 +90,7 @@ def test_slices_that_are_put_back_alone_are_noticed_and_reconciled(run, made, fu
     place, (gone, *_) = fullest
     delete(run, gone)
     put_back(run, made, "slices")
-    with pytest.raises(
-        s3t.RestoredError, match=r"slice-\d+.parquet holds \d+ records, of which its ledger.*s3t reconcile"
-    ):
+    with pytest.raises(s3t.RestoredError, match=r"is not the version of the slice that its ledger.*s3t reconcile"):
         s3t.Run.open(run)
     assert s3t.Run.reconcile(run).slices == (place,)
     assert not in_slices(run, gone)
@@ -107,7 +105,7 @@ def test_slices_that_are_put_back_under_an_open_run_are_never_erased_with_succes
         put_back(run, made, "slices")
         with pytest.raises(s3t.IntegrityError, match=r"may hold deleted records.*Run `s3t reconcile .*(\n  - .*){1}$"):
             opened.erase()
-        with pytest.raises(s3t.IntegrityError, match=r"out of use. Run `s3t reconcile"):
+        with pytest.raises(s3t.IntegrityError, match=r"s3t reconcile"):
             opened.delete(records=[other])
     assert in_slices(run, gone)
     s3t.Run.reconcile(run)
@@ -155,23 +153,19 @@ def test_while_slices_may_wait_their_files_hold_more_than_the_ledger_counts(made
 
 @pytest.fixture
 def newer_slices(run, made, fullest, tmp_path, monkeypatch):
-    """A run whose ledger and count of rewritings are older than its slices, and nobody remembers."""
+    """A run whose ledger is older than its slices, and nobody remembers."""
     _, (gone, *_) = fullest
     delete(run, gone)
-    put_back(run, made, *LEDGER, "erasures")
+    put_back(run, made, *LEDGER)
     monkeypatch.setenv("S3T_STATE", str(tmp_path / "of nobody"))
     return run
 
 
 def test_a_ledger_older_than_the_slices_is_noticed_and_there_is_a_way_out(newer_slices, fullest):
     _, (gone, *left) = fullest
-    with pytest.raises(
-        s3t.RestoredError, match=rf"counts {len(left) + 1} records in .* holds {len(left)}\).*s3t reconcile"
-    ):
+    with pytest.raises(s3t.RestoredError, match=r"is not the version of the slice that.*s3t reconcile"):
         s3t.Run.open(newer_slices)
-    with pytest.raises(s3t.IntegrityError, match=rf"run `s3t reconcile {newer_slices} --trust-slices` instead"):
-        s3t.Run.reconcile(newer_slices)
-    done = s3t.Run.reconcile(newer_slices, trust_slices=True)
+    done = s3t.Run.reconcile(newer_slices)
     assert (done.records, done.slices) == (1, ())
     assert states(newer_slices, gone, *left) == ["erased", *["present"] * len(left)]
     with s3t.Run.open(newer_slices) as opened:
@@ -179,9 +173,37 @@ def test_a_ledger_older_than_the_slices_is_noticed_and_there_is_a_way_out(newer_
         assert opened.erase().unfinished == ()
 
 
-def test_trusted_slices_are_still_compared_with_what_was_in_them(newer_slices, fullest):
+def test_a_version_of_another_slice_is_no_newer_one(newer_slices, fullest):
+    """It is named by its digest, as all are; but its records were never in this slice."""
     place, _ = fullest
-    other = Place(1 - place.shard, 0)
-    shutil.copy2(slice_path(newer_slices / "slices", other), slice_path(newer_slices / "slices", place))
+    current, other = (slice_path(newer_slices / "slices", each) for each in (place, Place(1 - place.shard, 0)))
+    shutil.copy2(other, current.with_stem(f"slice-{place.slice:03d}-{other.stem.rpartition('-')[2]}"))
+    current.unlink()
     with pytest.raises(s3t.IntegrityError, match="holds records that were never in this slice"):
-        s3t.Run.reconcile(newer_slices, trust_slices=True)
+        s3t.Run.reconcile(newer_slices)
+
+
+def test_a_version_newer_than_the_ledger_is_noticed_also_beside_the_ledgers(newer_slices, made, fullest):
+    """A crash came after the slice was superseded; then the ledger was put back."""
+    place, (gone, *left) = fullest
+    older = slice_path(made / "slices", place)
+    shutil.copy2(older, slice_path(newer_slices / "slices", place).with_name(older.name))
+    with pytest.raises(s3t.RestoredError, match=rf"counts {len(left) + 1} records in .* holds {len(left)}\)"):
+        s3t.Run.open(newer_slices)
+    assert s3t.Run.reconcile(newer_slices).records == 1
+    assert states(newer_slices, gone) == ["erased"]
+    assert not in_slices(newer_slices, gone)
+
+
+def test_an_older_version_beside_a_damaged_one_is_kept_for_reconciling(run, made, fullest):
+    place, (gone, *_) = fullest
+    delete(run, gone)
+    current, older = slice_path(run / "slices", place), slice_path(made / "slices", place)
+    current.write_bytes(b"no Parquet")
+    shutil.copy2(older, current.with_name(older.name))
+    s3t.Run.open(run).close()
+    done = s3t.Run.reconcile(run)
+    assert (done.records, done.slices, done.stages_lost) == (0, (place,), 0)
+    assert not in_slices(run, gone)
+    with s3t.Run.open(run) as opened:
+        assert opened.audit().ok

@@ -12,17 +12,19 @@ from pathlib import Path
 import pytest
 
 import s3t
-from s3t.deletion import erasure
+from s3t.blobs import LocalBlobs
 from s3t.deletion import witness as witness_module
 from s3t.deletion.request import Request
 from s3t.deletion.witness import Witness
-from s3t.ledger import Ledger
+from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.partition import Place
-from s3t.records import read_slice, slice_path
+from s3t.records import Slices
 from s3t.stages import Stage
-from s3t.store import LocalStore
+from s3t.store import Artifacts, blobs_of
 from tests import tiny
 from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
+from tests.ledger.world import commit
+from tests.slice_files import read_slice, slice_path, versions_of
 
 STAGE, KEY = Stage(0, (0,)), "f" * 64
 
@@ -54,14 +56,21 @@ def records_of(run, index=0):
 def store_a_stage(run, *, ledger=None):
     """As if one had been trained on slice 0: nothing here reads what is in its files."""
 
-    def put():
-        path = run._store.path(0, KEY)
+    put(run)
+    with (ledger or run._ledger).writing() as transaction:
+        assert commit(transaction, STAGE, KEY)
+
+
+def put(run):
+    for name in blobs_of(0, KEY):
+        path = run.path / "artifacts" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"trained")
-        path.with_suffix(".json").write_bytes(b"{}")
 
-    with (ledger or run._ledger).writing() as transaction:
-        assert transaction.commit_stage(STAGE, KEY, seen=transaction.snapshot().seen(STAGE), put=put)
+
+def a_trained(transaction, session):
+    seen = transaction.snapshot().seen(STAGE)
+    return Trained(stage=STAGE, key=KEY, manifest="d" * 64, session=session, seen=seen, parents={})
 
 
 def killed_after_acceptance(run, *names):
@@ -132,7 +141,7 @@ def test_what_could_not_be_noted_is_noted_the_next_time(run):
 def test_what_a_killed_process_accepted_is_noted_before_its_bytes_go(run):
     seen = []
     killed_after_acceptance(run, records_of(run)[0])
-    with before(erasure, "write_slice", lambda: seen.append(noted(run))):
+    with before(Slices, "put", lambda: seen.append(noted(run))):
         run.erase()
     assert seen == [1]
 
@@ -144,7 +153,7 @@ def test_what_a_killed_process_accepted_is_made_durable_before_anything_of_it_is
     with run._ledger.writing() as transaction:
         transaction.note_accepted()  # it came so far, and no more is to be written for it
     then, seen = commits(), []
-    with before(LocalStore, "erase", lambda: seen.append(commits())):
+    with before(Artifacts, "erase", lambda: seen.append(commits())):
         run.erase()
     assert seen
     assert seen[0] != then
@@ -179,7 +188,7 @@ def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
 
 
 def test_a_place_that_refused_was_not_gone_through(run):
-    with failing(LocalStore, "erase"):
+    with failing(Slices, "erase"):
         with pytest.raises(s3t.StorageError, match="out of use already"):
             run.delete(records=records_of(run)[:1])
         assert state(run) == "effective"
@@ -200,45 +209,84 @@ def test_a_deletion_that_comes_while_places_are_gone_through_has_a_walk_of_its_o
     assert walked
 
 
-def test_a_stage_that_is_stored_just_before_a_sweep_stays(run):
-    """Who sweeps looks at the ledger while nobody can store anything, not before."""
+def test_a_stage_that_is_stored_just_before_a_sweep_looks_stays(run):
+    """The ledger is looked at after the store was listed, in the transaction that condemns."""
     with closing(run._ledger.again()) as other:
-        writing = Ledger.writing
+        keys = Artifacts.keys
 
-        def stored_first(self):
-            if self is run._ledger and STAGE not in other.snapshot().stages:
-                store_a_stage(run, ledger=other)
-            return writing(self)
+        def stored_then(self):
+            store_a_stage(run, ledger=other)
+            return keys(self)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Ledger, "writing", stored_first)
+            patch.setattr(Artifacts, "keys", stored_then)
             run._deleter.sweep()
-    assert run._store.present() == {(0, KEY)}
+    run.erase()
+    assert run._store.keys() == {(0, KEY)}
 
 
-def test_a_slice_that_another_process_is_to_rewrite_otherwise_keeps_its_file(run):
-    """This process slept, and lost the run's lock: what it would put in place is an older state."""
-    known, path = run._ledger.snapshot().slices[Place(0, 0)], slice_path(run.path / "slices", Place(0, 0))
-    name, content = records_of(run)[0], path.read_bytes()
+def test_what_a_living_trainer_has_announced_is_not_swept(run):
+    """Its artifact is put, and its stage not committed yet."""
+    session = Session()
+    with run._ledger.writing() as transaction:
+        transaction.sessions.seen(session, generation=0)
+        assert transaction.sessions.claim(STAGE, session)
+        assert transaction.announce(a_trained(transaction, session))
+    put(run)
+    part = run.path / "tmp" / f"{KEY}.json.0123"
+    part.write_bytes(b"being written")
+    run.erase()
+    assert run._store.keys() == {(0, KEY)}
+    assert part.exists()
+    with run._ledger.writing() as transaction:
+        transaction.sessions.end([session.name])
+    run.erase()
+    assert run._store.keys() == set()
+    assert not part.exists()
+
+
+def test_a_version_that_another_process_has_superseded_meanwhile_is_condemned(run):
+    """This process slept, and lost the run's lock: what it puts may hold what was deleted since."""
+    known, name = run._ledger.snapshot().slices[Place(0, 0)], records_of(run)[0]
 
     def others():
         with closing(run._ledger.again()) as other, other.writing() as transaction:
-            now = transaction.snapshot().slices[Place(0, 0)]
-            transaction.will_rewrite(Place(0, 0), known=now, now=known.digest, then="e" * 64)
+            assert transaction.supersede(Place(0, 0), old=known.digest, new="e" * 64, gone=[])
 
-    with before(erasure, "write_slice", others), pytest.raises(s3t.StorageError, match="rewritten by another process"):
+    refused = pytest.raises(s3t.StorageError, match="superseded by another process")
+    with before(Slices, "put", others), failing(Slices, "erase"), refused:
         run.delete(records=[name])
-    assert path.read_bytes() == content
+    with run._ledger.reading() as transaction:
+        condemned = transaction.to_erase().versions
+    assert {digest for _, digest in condemned} == {
+        path.stem.rpartition("-")[2] for path in versions_of(run.path / "slices", Place(0, 0))
+    }
 
 
-def test_an_erasure_that_a_crash_cut_short_after_the_slice_goes_on(run):
-    """The slice's file is the new one; neither the folder's count nor the ledger knows yet."""
+def test_a_next_version_is_condemned_before_it_is_put(run):
+    """A crash in between leaves what the ledger knows, and no listing has to find."""
+    seen = []
+
+    def look():
+        with closing(run._ledger.again()) as other, other.reading() as transaction:
+            seen.extend(transaction.to_erase().versions)
+
+    with before(Slices, "put", look):
+        run.delete(records=records_of(run)[:1])
+    ((place, digest),) = seen
+    assert slice_path(run.path / "slices", place).stem.endswith(digest)
+    assert not run._ledger.snapshot().dead
+
+
+def test_an_erasure_that_a_crash_cut_short_before_the_pointer_moves_goes_on(run):
     name = records_of(run)[0]
-    with failing(s3t.run.parts, "write_erasures"), pytest.raises(s3t.StorageError, match="out of use already"):
+    error = s3t.StorageError("killed")
+    with failing(Transaction, "supersede", error=error), pytest.raises(s3t.StorageError, match="out of use already"):
         run.delete(records=[name])
-    assert name not in records_of(run)
-    with s3t.Run.open(run.path) as other:  # it is not taken for a backup, nor the file for another
+    assert len(versions_of(run.path / "slices", Place(0, 0))) == 2
+    with s3t.Run.open(run.path) as other:  # it is not taken for a backup, nor the version for another
         assert state(other) == "erased"
+        assert name not in records_of(other)
         assert other.audit().ok
 
 
@@ -249,18 +297,20 @@ def test_a_slice_that_was_renamed_before_a_crash_is_made_durable_before_it_count
     older, sync = path.read_bytes(), s3t.disk.sync_folder
     if how == "reconcile":
         run.delete(records=[name])
+        slice_path(run.path / "slices", Place(0, 0)).unlink()
         path.write_bytes(older)  # of a backup
 
-    def crash(folder):
-        if folder == path.parent:
+    def crash(*about):
+        if path.parent in about or len(about) > 1:
             raise OSError(5, "as if the process was killed here")
-        sync(folder)
+        sync(*about)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(s3t.disk, "sync_folder", crash)
+        patch.setattr(Slices, "erase", crash)
         with pytest.raises(s3t.StorageError, match="killed here"):
             run.delete(records=[name]) if how == "erase" else s3t.Run.reconcile(run.path)
-    assert name not in records_of(run)
+    assert len(versions_of(run.path / "slices", Place(0, 0))) == 2
     with disk_calls() as calls:
         run.erase() if how == "erase" else s3t.Run.reconcile(run.path)
     assert path.parent in [call.path for call in calls if call.what == "fsync"]
@@ -274,14 +324,14 @@ def test_what_init_made_is_on_the_disk_when_it_returns(text_model, tmp_path):
 
 
 def test_what_a_deletion_did_is_on_the_disk_when_it_returns(run, state):
-    """Slices, artifacts, the folder's count and the witness, whose folder is made with it."""
+    """Slices, artifacts and the witness, whose folder is made with it."""
     os.environ["S3T_STATE"] = str(state / "further" / "down")
     store_a_stage(run)
     name = records_of(run)[0]
     with s3t.Run.open(run.path) as other, disk_calls() as calls:
         other.delete(records=[name])
     done = {call.path.suffix or call.path.name for call in calls if call.what in ("rename", "unlink", "write")}
-    assert done >= {".parquet", "erasures", ".safetensors", ".json", ".deletions"}
+    assert done >= {".parquet", ".safetensors", ".json", ".deletions"}
     assert lost_by_a_power_cut(calls) == []
 
 
@@ -328,6 +378,6 @@ def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
     fields = {"key": KEY, "shard": 0, "prefix": (0,), "slice_digests": ("d",), "base_digest": "b", "seed": 0}
     manifest = Manifest(**fields, precision="float32", threads=1, steps=1, environment={}, sha256="0" * 64, parent=None)
     with disk_calls() as calls:
-        LocalStore(tmp_path / "artifacts", tmp=tmp_path / "tmp").put(0, KEY, b"trained", manifest)
+        Artifacts(LocalBlobs(tmp_path / "artifacts", tmp=tmp_path / "tmp")).put(0, KEY, b"trained", manifest)
     assert [call.path.suffix for call in calls if call.what == "rename"] == [".safetensors", ".json"]
     assert lost_by_a_power_cut(calls) == []

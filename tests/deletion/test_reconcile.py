@@ -9,9 +9,9 @@ import pytest
 
 import s3t
 from s3t.partition import Place
-from s3t.records import slice_path
 from tests import tiny
 from tests.run.worlds import records_by_slice
+from tests.slice_files import slice_path, versions_of
 
 pytestmark = pytest.mark.integration
 
@@ -69,14 +69,9 @@ def told(run):
         name: before[name] for name in before if name not in LEDGER
     }
     first, *problems = str(raised.value).split("\n  - ")
-    lacking = any(" lacks " in problem for problem in problems)
-    newer = (
-        ". If the ledger was put back from a backup, and the files that lack records are newer, run "
-        f"`s3t reconcile {run} --trust-slices` instead: it deletes for good what they lack"
-    )
     assert first == (
         f"{run} holds files of slices that no deletion explains; nothing was changed. Put the right ones back from a "
-        f"backup, then run `s3t reconcile {run}` again{newer if lacking else ''}:"
+        f"backup, then run `s3t reconcile {run}` again:"
     )
     return problems
 
@@ -93,16 +88,23 @@ def what_the_ledger_says(run):
     return found
 
 
+def as_version_of(path, place):
+    """The name that a file would have as a version of another slice."""
+    digest = path.stem.rpartition("-")[2]
+    return path.parent.parent / f"shard-{place.shard:03d}" / f"slice-{place.slice:03d}-{digest}.parquet"
+
+
 def test_another_slices_file_is_no_memory_of_deletions(run, records):
     """Every record of the slice is missing from it: none of them was deleted."""
-    backup = file_of(run, ONE).read_bytes()
-    shutil.copy2(file_of(run, OTHER), file_of(run, ONE))
+    path, backup = file_of(run, ONE), file_of(run, ONE).read_bytes()
+    wrong = as_version_of(file_of(run, OTHER), ONE)
+    shutil.copy2(file_of(run, OTHER), wrong)
+    path.unlink()
     [problem] = told(run)
     count = len(records[OTHER])
-    assert problem == (
-        f"{file_of(run, ONE)} holds records that were never in this slice: {count}. Is it the file of another?"
-    )
-    file_of(run, ONE).write_bytes(backup)
+    assert problem == f"{wrong} holds records that were never in this slice: {count}. Is it the file of another?"
+    path.write_bytes(backup)
+    wrong.unlink()
     assert s3t.Run.reconcile(run).records == 0
     with s3t.Run.open(run) as opened:
         assert opened.status().records == 24
@@ -110,12 +112,26 @@ def test_another_slices_file_is_no_memory_of_deletions(run, records):
 
 
 @pytest.mark.parametrize("left", [0, 1])
-def test_a_file_that_is_not_whole_is_no_memory_of_deletions(run, records, left):
+def test_a_file_that_is_not_whole_is_no_memory_of_deletions(run, left):
     cut(file_of(run, ONE), to=left)
-    count = len(records[ONE])
-    assert told(run) == [
-        f"{file_of(run, ONE)} lacks {count - left} of {count} records, and nothing says that they were deleted"
-    ]
+    [problem] = told(run)
+    assert f"{file_of(run, ONE)}: the file of slice 0 of shard 0 is not the one that the ledger knows" in problem
+
+
+def test_a_damaged_file_is_mended_from_an_older_version(run, records, tmp_path):
+    """An older one beside it has the same digest once it has lost what was deleted; no stage goes."""
+    backup = back_up(run, tmp_path / "backup")
+    with s3t.Run.open(run) as opened:
+        opened.delete(records=[records[ONE][0]])
+        opened.repair()
+    file_of(run, ONE).write_bytes(b"no Parquet")
+    older = file_of(backup, ONE)
+    shutil.copy2(older, file_of(run, ONE).with_name(older.name))
+    done = s3t.Run.reconcile(run)
+    assert (done.records, done.slices, done.stages_lost) == (0, (ONE,), 0)
+    with s3t.Run.open(run) as opened:
+        assert opened.audit().ok
+        assert opened.status().missing == 0
 
 
 def test_all_files_that_are_wrong_are_told_at_once_and_before_a_deletion_is_made_again(run, records, tmp_path):
@@ -125,24 +141,19 @@ def test_all_files_that_are_wrong_are_told_at_once_and_before_a_deletion_is_made
     with s3t.Run.open(run) as opened:
         opened.delete(records=gone)
     put_back(run, backup, *(path.name for path in run.iterdir() if path.name != "lock"))
-    file_of(run, ONE).write_bytes(b"no Parquet")
-    file_of(run, OTHER).unlink()
-    doubled(file_of(run, Place(0, 2)))
-    cut(file_of(run, Place(1, 0)), to=0)
+    paths = {place: file_of(run, Place(*place)) for place in records}
+    paths[ONE].write_bytes(b"no Parquet")
+    paths[OTHER].unlink()
+    doubled(paths[Place(0, 2)])
+    cut(paths[Place(1, 0)], to=0)
     table = pa.table({"when": [datetime.now(UTC)]})
-    pyarrow.parquet.write_table(table, file_of(run, Place(1, 1)))
-    pyarrow.parquet.write_table(pa.table({"name": ["x"]}), file_of(run, THIRD))
+    pyarrow.parquet.write_table(table, paths[Place(1, 1)])
+    pyarrow.parquet.write_table(pa.table({"name": ["x"]}), paths[THIRD])
     problems = told(run)
-    wanted = [
-        "cannot be read",
-        "cannot be read",
-        "holds a record more often or less often than the ledger says",
-        "records, and nothing says that they were deleted",
-        "cannot be read",
-        "is not the file of a slice",
-    ]
+    other = "is not the one that the ledger knows"
+    wanted = ["cannot be read", "cannot be read", other, other, "cannot be read", other]
     for place, problem, what in zip(sorted(records), problems, wanted, strict=True):
-        assert str(file_of(run, Place(*place))) in problem
+        assert str(paths[place]) in problem
         assert what in problem
     put_back(run, backup, "slices")
     assert s3t.Run.reconcile(run).records == 2
@@ -173,7 +184,9 @@ def test_what_a_file_lacks_was_deleted_if_the_folder_is_newer_than_the_ledger(ru
 
 
 def test_another_slices_file_is_none_even_where_the_ledger_is_the_older_one(run, older_ledger):
-    shutil.copy2(file_of(run, OTHER), file_of(run, ONE))
+    path = file_of(run, ONE)
+    shutil.copy2(file_of(run, OTHER), as_version_of(file_of(run, OTHER), ONE))
+    path.unlink()
     [problem] = told(run)
     assert "holds records that were never in this slice" in problem
 
@@ -184,24 +197,21 @@ def test_another_slices_file_is_none_although_all_of_it_was_deleted_later(run, r
     with s3t.Run.open(run) as opened:
         opened.delete(records=records[OTHER])
     put_back(run, backup, *LEDGER)  # and the folder is the newer
-    shutil.copy2(file_of(backup, OTHER), file_of(run, ONE))
+    path, older = file_of(run, ONE), file_of(backup, OTHER)
+    shutil.copy2(older, path.with_name(as_version_of(older, ONE).name))
+    path.unlink()
     [problem] = told(run)
     assert "holds records that were never in this slice" in problem
 
 
 def test_an_erasure_that_is_under_way_is_no_older_ledger(run, records, monkeypatch):
-    """The folder has counted it, and the ledger has not yet; that explains no record that is missing elsewhere."""
+    """The next version is there, and not current yet."""
     from s3t.ledger import Transaction
 
     with monkeypatch.context() as patched, s3t.Run.open(run) as opened:
-        patched.setattr(Transaction, "rewritten", lambda *_: (_ for _ in ()).throw(s3t.StorageError("killed")))
+        patched.setattr(Transaction, "supersede", lambda *_, **__: (_ for _ in ()).throw(s3t.StorageError("killed")))
         with pytest.raises(s3t.StorageError, match="killed"):
             opened.delete(records=[records[ONE][0]])
-    right = file_of(run, OTHER).read_bytes()
-    cut(file_of(run, OTHER), to=1)
-    [problem] = told(run)
-    assert "and nothing says that they were deleted" in problem
-    file_of(run, OTHER).write_bytes(right)
     assert s3t.Run.reconcile(run).records == 0
     with s3t.Run.open(run) as opened:
         assert [entry.state for entry in opened.log()] == ["erased", "erased"]
@@ -218,7 +228,7 @@ def test_a_slices_file_of_monday_a_ledger_of_tuesday_and_a_memory_of_wednesday(r
     tuesday = back_up(run, tmp_path / "tuesday")
     with s3t.Run.open(run) as opened:
         opened.delete(records=[second])
-    put_back(run, monday, "slices", "artifacts", "erasures")
+    put_back(run, monday, "slices", "artifacts")
     put_back(run, tuesday, *LEDGER)
     assert s3t.Run.reconcile(run).records == 1
     with s3t.Run.open(run) as opened:
@@ -260,7 +270,7 @@ def destroyed(run, records, tmp_path):
     return backup
 
 
-FOLDER = ("slices", "artifacts", "erasures", "secret")
+FOLDER = ("slices", "artifacts", "secret")
 
 
 def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed(run, records, destroyed, text_model):
@@ -274,7 +284,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
     old = tiny.artifacts(run)
     done = s3t.Run.reconcile(run)
     assert (done.records, done.slices) == (0, (ONE,))
-    names = {place for place in records if file_of(run, Place(*place)).exists()}
+    names = {place for place in records if versions_of(run / "slices", Place(*place))}
     assert names == records.keys() - {ONE}
     swept = set(old) - set(tiny.artifacts(run))
     assert swept == set(old) - set(tiny.artifacts(later))
@@ -298,7 +308,7 @@ def test_after_the_secret_was_destroyed_a_file_that_cannot_be_read_goes_too(run,
     file_of(run, OTHER).write_bytes(b"no Parquet")
     file_of(run, THIRD).unlink()
     assert s3t.Run.reconcile(run).slices == (ONE, OTHER)
-    assert not file_of(run, OTHER).exists()
+    assert versions_of(run / "slices", OTHER) == []
     with s3t.Run.open(run) as opened:
         assert opened.predict(["w1 w2"]).members
 
@@ -330,7 +340,7 @@ def test_without_the_secret_what_the_witness_names_goes_all_the_same(run, record
     assert (done.records, done.slices) == (1, (ONE,))
     assert done.stages_lost > 0
     assert len(tiny.artifacts(run)) == before - 2 * done.stages_lost
-    assert not file_of(run, ONE).exists()
+    assert versions_of(run / "slices", ONE) == []
     with s3t.Run.open(run) as opened:
         assert opened.predict(["w1 w2"]).members
         assert opened.status().records == 22

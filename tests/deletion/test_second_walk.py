@@ -13,10 +13,10 @@ from s3t.ledger import schema
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import needed
 from s3t.partition import Place
-from s3t.records import slice_path
-from s3t.store import LocalStore
+from s3t.store import Artifacts
 from tests import tiny
 from tests.run.worlds import records_by_slice
+from tests.slice_files import slice_path
 
 pytestmark = pytest.mark.integration
 
@@ -163,19 +163,19 @@ def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     assert states(trained) == ["erased", "erased"]
 
 
-def test_what_a_failed_commit_has_stored_is_taken_away(trained, monkeypatch):
-    """A lost connection frees the lock that keeps deletions off: one may have gone through the store before."""
+def test_what_was_put_and_never_committed_is_taken_away(trained, monkeypatch):
     trained.delete(records=["r3"])
-    held, put = set(LocalStore.keys(trained._store)), LocalStore.put
+    held, put = trained._store.keys(), Artifacts.put
 
     def put_and_fail(self, *args):
         put(self, *args)
         raise OSError(5, "the connection is lost")
 
     with monkeypatch.context() as patched:
-        patched.setattr(LocalStore, "put", put_and_fail)
+        patched.setattr(Artifacts, "put", put_and_fail)
         with pytest.raises(s3t.StorageError, match="connection is lost"):
             trained.repair()
+    trained.erase()
     assert trained._store.keys() == held
     trained.repair()
     assert trained.audit().ok

@@ -3,6 +3,7 @@
 import random
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -182,5 +183,6 @@ def test_every_task_has_its_records(name, real_data, monkeypatch):
     assert (len(found.train), len(found.test)) == (40, 30)
     assert found.train.id.is_unique
     labels = found.recipe.get("labels")
-    assert labels is None or set(found.train.label) | set(found.test.label) <= set(labels)
+    each = pd.concat([found.train.label, found.test.label]).explode().dropna()  # of lists every label
+    assert labels is None or set(each) <= set(labels)
     assert not found.test.isna().any().any()

@@ -51,7 +51,6 @@ WEIGHTS = {
     "run/run.json": 8,
     "run/recipe.yaml": 6,
     "run/secret": 2,
-    "run/erasures": 3,
     "run/home": 2,
     "run/public.parquet": 3,
     "run/slices": 9,

@@ -21,7 +21,7 @@ from s3t.deletion.deleter import Deleter
 from s3t.deletion.request import Batch
 from s3t.deletion.witness import Witness
 from s3t.run import Run
-from s3t.store import LocalStore
+from s3t.store import Artifacts
 
 
 @contextlib.contextmanager
@@ -54,7 +54,7 @@ def skip_sweep() -> AbstractContextManager[object]:
 
 def skip_erasure() -> AbstractContextManager[object]:
     """Tainted artifacts stay in the store."""
-    return mock.patch.object(LocalStore, "erase", return_value=None)
+    return mock.patch.object(Artifacts, "erase", return_value=None)
 
 
 def skip_finish() -> AbstractContextManager[object]:

@@ -26,7 +26,7 @@ from tests.inputs import wrong
 
 SECONDS = 30
 """That one command may take: what hangs is a fault."""
-OURS = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "lock", "erasures")
+OURS = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm", "lock")
 """Files of a run that looking at it may touch, and reconciling, which counts up."""
 RECORDS = {"id": "z{number}", "text": "w1 {canary} w{number}", "label": "a", "person": "{canary}{number}"}
 REQUESTS = {"record": "z{number}", "note": "{canary}"}

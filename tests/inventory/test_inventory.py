@@ -108,14 +108,8 @@ def test_missing_stages_are_those_that_are_not_alive_parents_first(schedule):
 
 def test_a_stage_whose_parent_is_gone_does_not_serve():
     state = inventory((((0, 1, 2),),))
-    keys = {(stage.shard, key) for stage, key in state.alive.items() if stage.prefix != (0, 1)}
-    assert state.keeping(keys).depth(0, (0, 1, 2)) == 1
-
-
-def test_a_stage_that_is_not_in_the_store_is_not_alive():
-    state = inventory((((0, 1),),))
-    assert state.keeping(set()).alive == {}
-    assert state.keeping({(1, state.alive[Stage(0, (0,))])}).alive == {}
+    alive = {stage: key for stage, key in state.alive.items() if stage.prefix != (0, 1)}
+    assert replace(state, alive=alive).depth(0, (0, 1, 2)) == 1
 
 
 def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
@@ -124,7 +118,8 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
         generation=0, orders=state.orders, records={Place(0, 0): 0, Place(0, 1): 3}, alive=dict(state.alive)
     )
     assert empty_top.serving(0).order == (0, 1)
-    only_first = empty_top.keeping({(0, empty_top.alive[Stage(0, (0,))])})
+    top = Stage(0, (0,))
+    only_first = replace(empty_top, alive={top: empty_top.alive[top]})
     assert only_first.depth(0, (0, 1)) == 1
     assert only_first.serving(0) is None
     assert only_first.members() == {}

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from s3t.errors import KeyDestroyedError
-from s3t.ledger import SliceState
+from s3t.ledger import Session, SliceState, schema
 from s3t.stages import Stage
 from tests.ledger.world import (
     NEW,
@@ -14,14 +14,14 @@ from tests.ledger.world import (
     ROWS,
     STAGES,
     accept,
+    commit,
+    erase,
     rewrite,
-    seen_by,
     settle,
     states,
     taking,
     token,
     walk,
-    will_rewrite,
 )
 
 LATER = "2" * 64
@@ -40,7 +40,7 @@ def state(ledger, generation):
 
 def test_nothing_is_to_erase_at_first(ledger):
     work = to_erase(ledger)
-    assert (work.records, work.since, work.artifacts, work.erasures) == ({}, {}, frozenset(), 0)
+    assert (work.records, work.since, work.artifacts, work.versions) == ({}, {}, frozenset(), frozenset())
     assert work.slices == states(ROWS.values())
 
 
@@ -147,29 +147,47 @@ def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
     assert ledger.snapshot().slices[PLACES[1]].pending
 
 
-def test_the_digest_to_come_is_noted_before_and_counts_after(ledger, other):
+def test_a_version_is_condemned_until_it_is_current_and_then_the_one_before_is(ledger, other):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        will_rewrite(transaction, PLACES[1], NEW)
-    between = other.snapshot().slices[PLACES[1]]
-    assert (between.digest, between.next_digest) == (OLD, NEW)
+        transaction.announce_version(PLACES[1], NEW)
+    assert other.snapshot().slices[PLACES[1]].digest == OLD
+    assert to_erase(other).versions == {(PLACES[1], NEW)}
+    with ledger.writing() as transaction:
+        assert transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
+    assert other.snapshot().slices[PLACES[1]] == SliceState(records=1, losses=1, digest=NEW, pending=False)
+    assert to_erase(other).versions == {(PLACES[1], OLD)}
+
+
+def test_a_current_version_is_never_to_erase(ledger):
+    with ledger.writing() as transaction:
+        transaction.condemn(versions=[(PLACES[0], OLD), (PLACES[0], NEW)])
+        transaction.announce_version(PLACES[1], OLD)
+    assert to_erase(ledger).versions == {(PLACES[0], NEW)}
+
+
+def test_a_deletion_is_not_erased_while_the_version_before_it_may_be_there(ledger):
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        transaction.removed(to_erase(ledger).artifacts)
+        transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
+        walk(transaction)
+        transaction.settle()
+    assert (state(ledger, 1), ledger.snapshot().dead) == ("effective", True)
+    with ledger.writing() as transaction:
+        transaction.removed(versions=[(PLACES[1], OLD)])
+        walk(transaction)
+        transaction.settle()
+    assert (state(ledger, 1), ledger.snapshot().dead) == ("erased", False)
+
+
+def test_who_has_lost_the_lock_supersedes_nothing_and_what_it_has_put_is_condemned(ledger):
+    accept(ledger, taking(3))
     with ledger.writing() as transaction:
         rewrite(transaction, PLACES[1], NEW, [token(3)])
-    after = other.snapshot().slices[PLACES[1]]
-    assert after == SliceState(records=1, losses=1, digest=NEW, pending=False, next_digest=None)
-
-
-def test_rewritings_are_counted_and_never_back(ledger):
-    with ledger.writing() as transaction:
-        transaction.count_erasure()
-        transaction.count_erasure()
-    assert ledger.snapshot().erasures == to_erase(ledger).erasures == 2
-    with ledger.writing() as transaction:
-        transaction.count_erasure(at_least=9)
-    assert ledger.snapshot().erasures == 9
-    with ledger.writing() as transaction:
-        transaction.count_erasure(at_least=4)
-    assert ledger.snapshot().erasures == 10
+        assert not transaction.supersede(PLACES[1], old=OLD, new=LATER, gone=[token(3)])
+    assert ledger.snapshot().slices[PLACES[1]].digest == NEW
+    assert to_erase(ledger).versions == {(PLACES[1], LATER)}
 
 
 def test_removing_no_artifact_is_no_change(ledger):
@@ -179,34 +197,25 @@ def test_removing_no_artifact_is_no_change(ledger):
     assert ledger.snapshot() is before
 
 
-def test_a_mended_slice_counts_as_another(ledger):
-    before = ledger.snapshot()
-    seen = before.seen(FIRST)
-    with ledger.writing() as transaction:
-        will_rewrite(transaction, PLACES[0], NEW)
-        transaction.mend_slice(PLACES[0], digest=LATER)
-    assert ledger.snapshot().slices[PLACES[0]] == SliceState(records=2, losses=1, digest=LATER, pending=False)
-    assert not committed(ledger, FIRST, seen)
-
-
 def test_forgotten_stages_are_out_of_use(ledger):
     with ledger.writing() as transaction:
-        transaction.forget_stages([FIRST, Stage(7, (7,))])
+        transaction.forget_stages({FIRST: STAGES[FIRST], CHILD: "another key", Stage(7, (7,)): "k"})
     assert ledger.snapshot().stages == {stage: key for stage, key in STAGES.items() if stage != FIRST}
-    assert not ledger.snapshot().dead  # its artifact is nobody's, but not tainted
+    assert to_erase(ledger).artifacts == {(FIRST.shard, STAGES[FIRST])}
 
 
-def committed(ledger, stage, seen, *, put=lambda: None):
+def committed(ledger, stage, seen, *, parents=None):
     with ledger.writing() as transaction:
-        return transaction.commit_stage(stage, "new", seen=seen, put=put)
+        return commit(transaction, stage, "new", seen=seen, parents=parents)
 
 
-def test_a_stage_is_stored_within_the_transaction_and_noted(ledger, other):
-    put = []
-    assert committed(ledger, CHILD, ledger.snapshot().seen(CHILD), put=lambda: put.append(other.snapshot()))
-    (during,) = put
-    assert CHILD not in during.stages
+def test_a_stage_is_in_use_once_it_is_committed_and_its_claim_is_given_back(ledger, other):
+    with ledger.writing() as transaction:
+        assert commit(transaction, CHILD, "new")
+        assert CHILD not in other.snapshot().stages
     assert other.snapshot().stages == STAGES | {CHILD: "new"}
+    with ledger.reading() as transaction:
+        assert transaction.sessions.claimed() == {}
 
 
 def test_a_stage_that_is_there_gets_its_new_key(ledger):
@@ -216,24 +225,22 @@ def test_a_stage_that_is_there_gets_its_new_key(ledger):
 
 @pytest.mark.parametrize("erased", [False, True], ids=["not erased yet", "erased"])
 def test_a_stage_is_not_stored_if_any_slice_of_its_prefix_lost_a_record_meanwhile(ledger, erased):
-    seen, put = ledger.snapshot().seen(CHILD), []
+    seen = ledger.snapshot().seen(CHILD)
     accept(ledger, taking(3))
     if erased:
         with ledger.writing() as transaction:
             rewrite(transaction, PLACES[1], NEW, [token(3)])
-    assert not committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
-    assert put == []
+    assert not committed(ledger, CHILD, seen)
     assert CHILD not in ledger.snapshot().stages
 
 
 def test_no_stage_is_stored_once_the_key_is_destroyed(ledger, other):
     """Nobody could delete a record from under it any more."""
-    seen, put = ledger.snapshot().seen(CHILD), []
+    seen = ledger.snapshot().seen(CHILD)
     with other.writing() as transaction:
         transaction.note_key_destroyed()
     with pytest.raises(KeyDestroyedError):
-        committed(ledger, CHILD, seen, put=lambda: put.append("stored"))
-    assert put == []
+        committed(ledger, CHILD, seen)
     assert CHILD not in ledger.snapshot().stages
 
 
@@ -262,11 +269,45 @@ def test_a_stage_is_not_stored_if_its_slice_has_another_digest(ledger):
     assert not committed(ledger, FIRST, seen)
 
 
-def test_a_stage_whose_artifact_cannot_be_stored_is_not_noted(ledger):
-    def full():
-        raise OSError(28, "No space left on device")
+def test_a_stage_is_not_stored_if_a_stage_before_it_is_gone_or_was_trained_again(ledger):
+    seen = ledger.snapshot().seen(CHILD)
+    assert not committed(ledger, CHILD, seen, parents={FIRST: "another"})
+    assert committed(ledger, CHILD, seen, parents={FIRST: STAGES[FIRST]})
 
-    seen = seen_by(states(ROWS.values()), CHILD)
-    with pytest.raises(OSError, match="No space"):
-        committed(ledger, CHILD, seen, put=full)
-    assert CHILD not in ledger.snapshot().stages
+
+@pytest.mark.parametrize("end", ["released", "ended", "buried"])
+def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_as_erased(ledger, end):
+    """It may hold what was deleted: here the deletion came before, and was gone through already."""
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+    session = Session(process=999999999) if end == "buried" else Session()
+    stage = Stage(1, (0,))
+    with ledger.writing() as transaction:
+        transaction.sessions.seen(session, generation=1)
+        claim = {"shard": 1, "prefix": "0", "session": session.name, "key": "put"}
+        transaction._rows.upsert(schema.claims, [claim])
+        assert transaction.sessions.announced() == {(1, "put")}
+    with ledger.writing() as transaction:
+        if end == "released":
+            assert transaction.sessions.release(stage, session)
+            transaction.sessions.end([session.name])
+        elif end == "ended":
+            transaction.sessions.end([session.name])
+        transaction.settle()
+    assert (state(ledger, 1), ledger.snapshot().dead) == ("effective", True)
+    assert to_erase(ledger).artifacts == {(1, "put")}
+    with ledger.writing() as transaction:
+        walk(transaction)
+        transaction.settle()
+        assert transaction.log([1])[0].state == "effective"  # it is still there
+        transaction.removed([(1, "put")])
+        walk(transaction)
+        transaction.settle()
+    assert state(ledger, 1) == "erased"
+
+
+def test_no_artifact_is_put_under_a_key_that_is_being_erased(ledger):
+    with ledger.writing() as transaction:
+        transaction.condemn(artifacts=[(CHILD.shard, "new")])
+    assert not committed(ledger, CHILD, ledger.snapshot().seen(CHILD))

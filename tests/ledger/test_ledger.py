@@ -12,18 +12,19 @@ from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.schema import metadata
 from tests.ledger.world import (
+    OLD,
     PERSON,
     PLACES,
     ROWS,
     STAGES,
     accept,
+    commit,
     erase,
     make_ledger,
     open_ledger,
     states,
     taking,
     token,
-    will_rewrite,
 )
 
 FIRST = next(iter(STAGES))
@@ -124,11 +125,11 @@ def test_the_destruction_of_the_key_is_noted_with_its_time(ledger, other):
 
 CHANGES = {
     "acceptance": lambda transaction: transaction.accept([taking(3)]),
-    "a new stage": lambda transaction: transaction.commit_stage(FIRST, "another", seen={}, put=lambda: None),
-    "a stage forgotten": lambda transaction: transaction.forget_stages([FIRST]),
-    "a slice mended": lambda transaction: transaction.mend_slice(PLACES[0], digest="2" * 64),
-    "a digest to come": lambda transaction: will_rewrite(transaction, PLACES[0], "2" * 64),
-    "a rewriting": lambda transaction: transaction.count_erasure(),
+    "a new stage": lambda transaction: commit(transaction, FIRST, "another", seen={}),
+    "a stage forgotten": lambda transaction: transaction.forget_stages({FIRST: STAGES[FIRST]}),
+    "a version to come": lambda transaction: transaction.announce_version(PLACES[0], "2" * 64),
+    "a version superseded": lambda transaction: transaction.supersede(PLACES[0], old=OLD, new="2" * 64, gone=[]),
+    "an orphan": lambda transaction: transaction.condemn(artifacts={(0, "orphan")}),
 }
 
 
@@ -197,8 +198,8 @@ def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
         transaction.accept([taking(1, 2), taking(3)])
         transaction.note_request(b"k" * 32, content=b"c" * 32, names=1, deleted=3)
         transaction.remember([token(99)], generation=1)
-        will_rewrite(transaction, PLACES[0], "2" * 64)
-        transaction.count_erasure()
+        transaction.announce_version(PLACES[0], "3" * 64)
+        transaction.supersede(PLACES[0], old=OLD, new="2" * 64, gone=[])
         transaction.note_key_destroyed()
 
     failed(ledger, change)
@@ -271,7 +272,6 @@ def test_a_ledger_holds_tokens_alone(ledger):
     free_text = {"prefix", "host", "path", "cache", "name"}  # slice numbers; a machine; files outside; a name of ours
     hashes = {"token", "subject", "request", "content"} | {
         "digest",
-        "next_digest",
         "session",
         "mark",
         "mac",

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
 from s3t.partition import Place
 from s3t.stages import Stage
-from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
+from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, commit, make_ledger, open_ledger, rewrite, token, walk
 
 SESSIONS = [Session(), Session(host="another-host", process=1)]
 
@@ -122,7 +122,7 @@ def change(transaction, model: Model, step) -> None:
         stage = Stage(0, (1, 0)) if flag else Stage(1, (0,))
         seen = transaction.snapshot().seen(stage)
         model.made += 1
-        stored = transaction.commit_stage(stage, f"key {model.made}", seen=seen, put=lambda: None)
+        stored = commit(transaction, stage, f"key {model.made}")
         assert stored == (not any(place in seen for place, _ in model.pending.values()))
         if stored:
             model.stages[stage] = f"key {model.made}"

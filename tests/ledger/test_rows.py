@@ -9,9 +9,8 @@ from sqlalchemy import LargeBinary, String, select, update
 from s3t.errors import IntegrityError
 from s3t.ledger import Copy, Ledger, schema
 from s3t.ledger.rows import CHECKED
-from tests.ledger.world import KEY, PERSON, PLACES, accept, taking, token, will_rewrite
+from tests.ledger.world import KEY, PERSON, PLACES, accept, taking, token
 
-NOTES = ("changes", "confirmed", "walked", "sealed")
 UNCHECKED = {"sessions", "claims"}
 """Who has the run open, and who trains what: nothing that is deleted or answered rests on them."""
 
@@ -23,11 +22,10 @@ READS = {
     "deleted": lambda transaction: transaction.deleted_since(0),
     "erasing_records": lambda transaction: transaction.to_erase(),
     "erasing_artifacts": lambda transaction: transaction.to_erase(),
+    "erasing_versions": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
     "copies": lambda transaction: transaction.copies(),
-    "notes": lambda transaction: [
-        transaction._rows.note(name) for name in ("changes", "confirmed", "walked", "sealed")
-    ],
+    "notes": lambda transaction: [transaction._rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
 
@@ -39,7 +37,7 @@ def full(ledger):
         transaction.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
         transaction.touch()
         transaction.have_walked(0)
-        will_rewrite(transaction, PLACES[0], "2" * 64)
+        transaction.announce_version(PLACES[0], "2" * 64)
         transaction._rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
     return ledger
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
-from s3t.ledger import Acceptance, Address, Ledger, RecordRow, SliceState, Transaction
+from s3t.ledger import Acceptance, Address, Ledger, RecordRow, Session, SliceState, Trained, Transaction, schema
+from s3t.ledger.statements import prefix_text
 from s3t.partition import Place
 from s3t.stages import Stage
 
@@ -41,10 +42,7 @@ def states(rows: Iterable[RecordRow], places: Iterable[Place] = PLACES) -> dict[
     counts = dict.fromkeys(places, 0)
     for found in rows:
         counts[found.place] += found.copies
-    return {
-        place: SliceState(records=count, losses=0, digest=OLD, pending=False, next_digest=None)
-        for place, count in counts.items()
-    }
+    return {place: SliceState(records=count, losses=0, digest=OLD, pending=False) for place, count in counts.items()}
 
 
 def make_ledger(address: Address) -> Ledger:
@@ -52,8 +50,34 @@ def make_ledger(address: Address) -> Ledger:
     ledger = Ledger.create(address, slices=slices, records=ROWS.values(), key=KEY)
     with ledger.writing() as transaction:
         for stage, key in STAGES.items():
-            assert transaction.commit_stage(stage, key, seen=seen_by(slices, stage), put=lambda: None)
+            assert commit(transaction, stage, key, seen=seen_by(slices, stage))
     return ledger
+
+
+TRAINER = Session()
+MANIFEST = "d" * 64
+
+
+def commit(
+    transaction: Transaction,
+    stage: Stage,
+    key: str,
+    *,
+    seen: Mapping[Place, SliceState] | None = None,
+    parents: Mapping[Stage, str] | None = None,
+) -> bool:
+    """As a trainer takes a stage into use whose artifact it has put."""
+    trained = Trained(
+        stage=stage,
+        key=key,
+        manifest=MANIFEST,
+        session=TRAINER,
+        seen=transaction.snapshot().seen(stage) if seen is None else seen,
+        parents=parents or {},
+    )
+    claim = {"shard": stage.shard, "prefix": prefix_text(stage), "session": TRAINER.name}
+    transaction._rows.upsert(schema.claims, [claim])
+    return transaction.announce(trained) and transaction.commit(trained)
 
 
 def open_ledger(address: Address) -> Ledger:
@@ -100,16 +124,11 @@ def erase(transaction: Transaction, digest: str = NEW) -> None:
     walk(transaction)
 
 
-def will_rewrite(transaction: Transaction, place: Place, digest: str) -> None:
-    """A slice's file is about to be rewritten; it is the one that the ledger knows."""
-    known = transaction.snapshot().slices[place]
-    transaction.will_rewrite(place, known=known, now=known.digest, then=digest)
-
-
 def rewrite(transaction: Transaction, place: Place, digest: str, gone: Collection[bytes]) -> None:
-    """As if a slice's file was rewritten."""
-    will_rewrite(transaction, place, digest)
-    transaction.rewritten(place, digest, gone)
+    """As if a slice was superseded, and the old version removed."""
+    old = transaction.snapshot().slices[place].digest
+    assert transaction.supersede(place, old=old, new=digest, gone=gone)
+    transaction.removed(versions=[(place, old)])
 
 
 def tokens_since(transaction: Transaction, generation: int) -> dict[int, list[bytes]]:

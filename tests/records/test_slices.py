@@ -8,13 +8,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from s3t.blobs import LocalBlobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret, place_of
-from s3t.records import read_slice, slice_digest, slice_path, split_into_slices, without_records, write_slice
+from s3t.records import Slices, slice_digest, split_into_slices, version_name, without_records
 
 SECRET = Secret(salt="salt")
 PLACE = Place(0, 0)
 CANARY = "canaryword"
+
+
+def slices_in(folder):
+    return Slices(blobs=LocalBlobs(folder, tmp=folder.parent / f"tmp of {folder.name}"), secret=SECRET, run=folder)
 
 
 def table(names, *, subjects=None):
@@ -85,17 +90,38 @@ def test_a_subjects_records_lie_together():
 
 def test_a_written_slice_is_read_back_with_its_digest(tmp_path):
     rows = table(["x", "y"])
-    write_slice(tmp_path, PLACE, rows, tmp=tmp_path / "tmp")
-    content = read_slice(tmp_path, PLACE, SECRET)
-    assert content.rows.to_pylist() == rows.to_pylist()
-    assert content.digest == slice_digest(rows, SECRET)
+    slices = slices_in(tmp_path)
+    digest = slices.put(PLACE, rows)
+    assert digest == slice_digest(rows, SECRET)
+    assert slices.read(PLACE, digest).to_pylist() == rows.to_pylist()
+    assert slices.names_in(PLACE, digest)["record"].to_pylist() == ["x", "y"]
+    assert (slices.count_rows(PLACE, digest), slices.versions()) == (2, {PLACE: {digest}})
+
+
+def test_a_version_that_is_there_stays_and_one_that_is_damaged_is_put_again(tmp_path):
+    slices, rows = slices_in(tmp_path), table(["x"])
+    digest = slices.put(PLACE, rows)
+    path = tmp_path / version_name(PLACE, digest)
+    before = path.stat().st_ino
+    assert slices.put(PLACE, rows) == digest
+    assert path.stat().st_ino == before
+    path.write_bytes(b"PAR1 nonsense PAR1")
+    assert slices.put(PLACE, rows) == digest
+    assert slices.read(PLACE, digest).num_rows == 1
+
+
+def test_a_version_with_other_rows_than_its_name_says_is_refused(tmp_path):
+    slices = slices_in(tmp_path)
+    one, other = slices.put(PLACE, table(["x"])), slices.put(PLACE, table(["y"]))
+    (tmp_path / version_name(PLACE, one)).write_bytes((tmp_path / version_name(PLACE, other)).read_bytes())
+    with pytest.raises(IntegrityError, match="not the one that the ledger knows"):
+        slices.read(PLACE, one)
 
 
 def test_an_empty_slice_is_written_and_read_like_any_other(tmp_path):
-    write_slice(tmp_path, PLACE, table([]), tmp=tmp_path / "tmp")
-    content = read_slice(tmp_path, PLACE, SECRET)
-    assert (content.rows.num_rows, content.digest) == (0, slice_digest(table([]), SECRET))
-    assert content.rows.column_names == table([]).column_names
+    slices = slices_in(tmp_path)
+    rows = slices.read(PLACE, slices.put(PLACE, table([])))
+    assert (rows.num_rows, rows.column_names) == (0, table([]).column_names)
 
 
 def canary_table(count=200):
@@ -105,22 +131,23 @@ def canary_table(count=200):
     return pa.Table.from_pylist(rows, schema=table([]).schema)
 
 
-def test_no_byte_of_a_removed_record_is_left_in_the_file(tmp_path):
-    write_slice(tmp_path, PLACE, canary_table(), tmp=tmp_path / "tmp")
-    path = slice_path(tmp_path, PLACE)
-    assert path.read_bytes().count(CANARY.encode()) >= 7
-    content = read_slice(tmp_path, PLACE, SECRET)
-    kept = without_records(content.rows, {token(f"{CANARY}-id")}, SECRET)
-    assert kept.num_rows == content.rows.num_rows - 1
-    write_slice(tmp_path, PLACE, kept, tmp=tmp_path / "tmp")
+def test_no_byte_of_a_removed_record_is_left_in_the_next_version(tmp_path):
+    slices = slices_in(tmp_path)
+    digest = slices.put(PLACE, canary_table())
+    assert (tmp_path / version_name(PLACE, digest)).read_bytes().count(CANARY.encode()) >= 7
+    rows = slices.read(PLACE, digest)
+    kept = without_records(rows, {token(f"{CANARY}-id")}, SECRET)
+    assert kept.num_rows == rows.num_rows - 1
+    slices.put(PLACE, kept)
+    slices.erase([(PLACE, digest)])
     for file in tmp_path.rglob("*"):
         assert file.is_dir() or CANARY.encode() not in file.read_bytes()
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert list(tmp_path.parent.joinpath(f"tmp of {tmp_path.name}").iterdir()) == []
 
 
 def test_files_are_plain_so_that_a_byte_search_finds_what_is_there(tmp_path):
-    write_slice(tmp_path, PLACE, canary_table(), tmp=tmp_path / "tmp")
-    group = pa.parquet.ParquetFile(slice_path(tmp_path, PLACE)).metadata.row_group(0)
+    digest = slices_in(tmp_path).put(PLACE, canary_table())
+    group = pa.parquet.ParquetFile(tmp_path / version_name(PLACE, digest)).metadata.row_group(0)
     columns = [group.column(number) for number in range(group.num_columns)]
     assert len(columns) == 4
     assert {column.compression for column in columns} == {"UNCOMPRESSED"}
@@ -131,15 +158,15 @@ def test_a_rewritten_file_is_the_one_that_would_have_been_written_without_the_re
     rows = canary_table()
     kept = without_records(rows, {token(f"{CANARY}-id")}, SECRET)
     never = pa.Table.from_pylist([row for row in rows.to_pylist() if CANARY not in row["record"]], schema=rows.schema)
-    for name, held in (("a", kept), ("b", never)):
-        write_slice(tmp_path / name, PLACE, held, tmp=tmp_path / "tmp")
-    one, two = (slice_path(tmp_path / name, PLACE).read_bytes() for name in "ab")
+    one, two = (slices_in(tmp_path / name).put(PLACE, held) for name, held in (("a", kept), ("b", never)))
     assert one == two
+    name = version_name(PLACE, one)
+    assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 def test_slice_files_are_the_owners_alone(tmp_path):
-    write_slice(tmp_path, PLACE, table(["x"]), tmp=tmp_path / "tmp")
-    assert slice_path(tmp_path, PLACE).stat().st_mode & 0o777 == 0o600
+    digest = slices_in(tmp_path).put(PLACE, table(["x"]))
+    assert (tmp_path / version_name(PLACE, digest)).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_digest_depends_on_the_secret_the_rows_and_their_order():
@@ -188,10 +215,11 @@ def test_the_digest_does_not_depend_on_the_order_of_columns_or_on_chunks():
 
 @pytest.mark.parametrize("damage", [None, b"", b"PAR1 nonsense PAR1"])
 def test_a_slice_file_that_is_missing_or_damaged_is_named(tmp_path, damage):
-    write_slice(tmp_path, PLACE, table(["x"]), tmp=tmp_path / "tmp")
-    path = slice_path(tmp_path, PLACE)
+    slices = slices_in(tmp_path)
+    digest = slices.put(PLACE, table(["x"]))
+    path = tmp_path / version_name(PLACE, digest)
     path.unlink()
     if damage is not None:
         path.write_bytes(damage)
     with pytest.raises(IntegrityError, match="slice 0 of shard 0 cannot be read"):
-        read_slice(tmp_path, PLACE, SECRET)
+        slices.read(PLACE, digest)

@@ -23,8 +23,8 @@ import pytest
 
 import s3t
 from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.records import read_slice
-from s3t.store import LocalStore
+from s3t.store import Artifacts
+from tests.slice_files import read_slice
 
 ROOT = Path(__file__).resolve().parents[2]
 INPUTS = ["w1 w30", "w7 w8 w9", "w39"]
@@ -45,7 +45,7 @@ class Notes:
         from s3t.deletion import erasure
         from s3t.run import answerer
 
-        accept, put, predict, slice_digest = Acceptor.accept, LocalStore.put, answerer.predict, erasure.slice_digest
+        accept, put, predict, slice_digest = Acceptor.accept, Artifacts.put, answerer.predict, erasure.slice_digest
 
         def accepting(acceptor: Acceptor, batches: Sequence[Any]) -> Any:
             results = accept(acceptor, batches)
@@ -54,7 +54,7 @@ class Notes:
             self.write("accepted", at=now, tokens=taken)
             return results
 
-        def putting(store: LocalStore, shard: int, key: str, content: bytes, manifest: Any) -> None:
+        def putting(store: Artifacts, shard: int, key: str, content: bytes, manifest: Any) -> None:
             parent = manifest.parent.key if manifest.parent else None
             self.write("stored", at=time.monotonic(), key=key, digests=manifest.slice_digests, parent=parent)
             put(store, shard, key, content, manifest)
@@ -70,7 +70,7 @@ class Notes:
             return digest
 
         patch.setattr(Acceptor, "accept", accepting)
-        patch.setattr(LocalStore, "put", putting)
+        patch.setattr(Artifacts, "put", putting)
         patch.setattr(answerer, "predict", predicting)
         patch.setattr(erasure, "slice_digest", rewriting)
 

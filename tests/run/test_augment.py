@@ -5,9 +5,7 @@ import itertools
 import pytest
 
 import s3t
-from s3t.recipe import recipe_from
 from s3t.run import material
-from s3t.stages import training_part
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -57,12 +55,6 @@ def test_what_would_be_drawn_from_the_process_is_caught(recipe, tmp_path, monkey
     worlds.forgot.repair()
     assert not worlds.identical()
     worlds.close()
-
-
-def test_a_recipe_that_varies_nothing_keeps_its_keys(image_model):
-    resolved = {"threads": 1, "attention": "sdpa", "bucketing": "none", "trunk_cache": True}
-    part = training_part(recipe_from(tiny.recipe(image_model, kind="image", training=resolved)), labels=["a"])
-    assert part["image"].keys() == {"mean", "std"}
 
 
 @pytest.mark.parametrize(

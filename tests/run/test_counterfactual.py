@@ -74,14 +74,22 @@ def hard_requests(recipe, table):
     }
 
 
-@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.integration)])
-def test_hard_deletions_are_exact(kind, text_model, image_model, tmp_path):
-    model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
-    recipe = tiny.recipe(model, kind=kind)
-    for name, requests in hard_requests(recipe, table).items():
-        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
+TWO_HARDEST = ("one that changes the number of batches", "everything but one")
+IN_INTEGRATION = pytest.mark.integration
+
+
+def assert_hard_deletions_are_exact(recipe, table, folder, *, names=None):
+    schedules = hard_requests(recipe, table)
+    for name in names or schedules:
+        worlds = make_worlds(folder / name.replace(" ", "-"), recipe, table, schedules[name])
         worlds.assert_exact()
         worlds.close()
+
+
+@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=IN_INTEGRATION)])
+def test_hard_deletions_are_exact(kind, text_model, image_model, tmp_path):
+    model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
+    assert_hard_deletions_are_exact(tiny.recipe(model, kind=kind), table, tmp_path)
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
@@ -126,23 +134,25 @@ def test_a_text_regression_on_pairs_is_exact(text_model, tmp_path):
 SEVERAL = {"text": "text-multi-label-classification", "image": "image-multi-label-classification"}
 
 
-@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.integration)])
-def test_hard_deletions_of_records_with_several_labels_are_exact(kind, text_model, image_model, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("text", TWO_HARDEST),
+        pytest.param("text", None, marks=IN_INTEGRATION),
+        pytest.param("image", None, marks=IN_INTEGRATION),
+    ],
+)
+def test_hard_deletions_of_records_with_several_labels_are_exact(kind, names, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
     recipe, table = tiny.recipe(model, kind=kind, task=SEVERAL[kind]), tiny.with_several_labels(table)
-    for name, requests in hard_requests(recipe, table).items():
-        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
-        worlds.assert_exact()
-        worlds.close()
+    assert_hard_deletions_are_exact(recipe, table, tmp_path, names=names)
 
 
-def test_hard_deletions_of_words_with_tags_are_exact(text_model, tmp_path):
+@pytest.mark.parametrize("names", [TWO_HARDEST, pytest.param(None, marks=IN_INTEGRATION)])
+def test_hard_deletions_of_words_with_tags_are_exact(names, text_model, tmp_path):
     """Of the longest record, words are cut."""
     recipe, table = tiny.tagging_recipe(text_model, text={"max_length": 12}), tiny.tagged_table()
-    for name, requests in hard_requests(recipe, table).items():
-        worlds = make_worlds(tmp_path / name.replace(" ", "-"), recipe, table, requests)
-        worlds.assert_exact()
-        worlds.close()
+    assert_hard_deletions_are_exact(recipe, table, tmp_path, names=names)
 
 
 @pytest.mark.integration

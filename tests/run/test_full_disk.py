@@ -211,19 +211,19 @@ def test_a_deletion_that_was_accepted_before_the_disk_was_full_says_so_and_finis
     disk, whole, never_knew, monkeypatch
 ):
     """The disk fills up between acceptance and erasure."""
-    from s3t.deletion import erasure
+    from s3t.records import Slices
 
     folder, before = disk.folder / "run", tiny.artifacts(whole)
     tiny.copy_run(whole, folder)
-    read_slice = erasure.read_slice
+    read = Slices.read
 
     def fill_the_disk(*arguments):
         (folder / "tmp").rmdir()
         (folder / "tmp").write_text("no folder, so no temporary file can be written")
-        return read_slice(*arguments)
+        return read(*arguments)
 
     with s3t.Run.open(folder) as run, monkeypatch.context() as patched:
-        patched.setattr(erasure, "read_slice", fill_the_disk)
+        patched.setattr(Slices, "read", fill_the_disk)
         with pytest.raises(s3t.StorageError, match="out of use already") as caught:
             run.delete(records=["r3"])
     (folder / "tmp").unlink()

@@ -11,10 +11,11 @@ from sqlalchemy import event
 import s3t
 from s3t.deletion.request import Request
 from s3t.disk import temporary_name
+from s3t.ledger import Session, schema
 from s3t.models.base import load_base
 from s3t.partition import Place
 from s3t.run import answering
-from s3t.store import LocalStore
+from s3t.store import Artifacts
 from tests import tiny
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import records_by_slice
@@ -88,7 +89,7 @@ def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypat
 
 
 def test_a_prediction_whose_artifacts_vanish_under_its_hands_is_made_again(trained, monkeypatch):
-    calls, get = [], LocalStore.get
+    calls, get = [], Artifacts.get
 
     def erased_first(self, shard, key):
         if not calls:
@@ -97,7 +98,7 @@ def test_a_prediction_whose_artifacts_vanish_under_its_hands_is_made_again(train
                 other.delete(records=["r3", "r4", "r5"])
         return get(self, shard, key)
 
-    monkeypatch.setattr(LocalStore, "get", erased_first)
+    monkeypatch.setattr(Artifacts, "get", erased_first)
     assert trained.predict(["w1 w30"]).generation == 1
 
 
@@ -126,6 +127,10 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
     """A library user may never open the run again."""
     left = trained.path / "artifacts" / "shard-000" / ("0" * 64 + ".safetensors")
     left.write_bytes(b"trained on r3")
+    killed = Session(process=999999999)
+    with trained._ledger.writing() as transaction:
+        transaction.sessions.seen(killed, generation=0)
+        transaction._rows.insert(schema.claims, [{"shard": 0, "prefix": "9", "session": killed.name, "key": "0" * 64}])
     part = trained.path / "tmp" / temporary_name(999999999)
     part.write_bytes(b"half an artifact")
     trained.delete(records=["r3"])
@@ -210,7 +215,7 @@ def test_a_disk_that_refuses_the_erasure_does_not_stop_prediction(trained, monke
         if artifacts:
             raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(LocalStore, "erase", full)
+    monkeypatch.setattr(Artifacts, "erase", full)
     with pytest.raises(s3t.StorageError, match="out of use already"):
         trained.delete(records=["r3"])
     answer = trained.predict(["w1"])

@@ -154,7 +154,7 @@ def test_two_places_that_refuse_at_once_tell_one_truth(made, tmp_path, monkeypat
         with pytest.raises(s3t.StorageError) as caught:
             run.delete(records=["r3"])
     told = str(caught.value)
-    assert "erasing records from a slice failed" in told
+    assert "storing the next version of a slice failed" in told
     assert "the ledger refused" in told
     assert told.count("the records are out of use already") == 1
     assert "nothing was changed" not in told
@@ -168,7 +168,7 @@ def test_an_extension_that_lost_the_disk_in_training_says_so_and_the_same_comman
 
     with s3t.Run.open(tmp_path / "run") as run:
         with monkeypatch.context() as patch:
-            patch.setattr("s3t.store.artifacts.LocalStore.put", refuse)
+            patch.setattr("s3t.store.artifacts.Artifacts.put", refuse)
             with pytest.raises(s3t.StorageError) as caught:
                 run.extend(budget=4)
         assert "the new orders are in run.json already, but not all of their stages are trained" in str(caught.value)

@@ -8,8 +8,8 @@ import s3t
 from s3t.deletion.witness import Witness
 from s3t.ledger import Transaction
 from s3t.ledger.presence import Presence
-from s3t.records import slice_path
 from tests import tiny
+from tests.slice_files import slice_path
 
 pytestmark = pytest.mark.integration
 
@@ -76,10 +76,10 @@ def assert_reconciled(path, never_knew):
 
 
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
-FOLDER = ("slices", "artifacts", "erasures", "run.json", "recipe.yaml", "secret")
+FOLDER = ("slices", "artifacts", "run.json", "recipe.yaml", "secret")
 
 
-@pytest.mark.parametrize("parts", [(*FOLDER, *LEDGER), LEDGER, FOLDER, ("slices", "erasures"), ("slices",)], ids=str)
+@pytest.mark.parametrize("parts", [(*FOLDER, *LEDGER), LEDGER, FOLDER, ("slices",)], ids=str)
 def test_a_backup_that_is_put_back_is_refused_until_it_is_reconciled(parts, later, never_knew):
     put_back(later, *parts)
     for _ in range(2):
@@ -95,11 +95,24 @@ def test_a_slice_file_that_is_put_back_alone_is_refused_until_it_is_reconciled(l
     from s3t.partition import Place, Secret, place_of
 
     place = place_of("r3", None, secret=Secret(salt=tiny.SALT), shards=2, slices=3)
-    path = slice_path(later / "slices", Place(*place))
-    shutil.copy2(slice_path(later.parent / "backup" / "slices", Place(*place)), path)
-    with pytest.raises(s3t.RestoredError, match=r"slice-\d+.parquet holds \d+ records, of which its ledger counts"):
+    current, older = (slice_path(folder / "slices", Place(*place)) for folder in (later, later.parent / "backup"))
+    shutil.copy2(older, current.with_name(older.name))
+    current.unlink()
+    with pytest.raises(s3t.RestoredError, match=r"parquet is not the version of the slice that its ledger names"):
         s3t.Run.open(later)
     assert_reconciled(later, never_knew)
+
+
+def test_an_older_version_that_is_put_back_beside_the_current_one_is_swept(later):
+    from s3t.partition import Place, Secret, place_of
+    from tests.slice_files import versions_of
+
+    place = Place(*place_of("r3", None, secret=Secret(salt=tiny.SALT), shards=2, slices=3))
+    current, older = (slice_path(folder / "slices", place) for folder in (later, later.parent / "backup"))
+    shutil.copy2(older, current.with_name(older.name))
+    with s3t.Run.open(later) as run:
+        assert versions_of(later / "slices", place) == [current]
+        assert run.audit().ok
 
 
 def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
@@ -119,11 +132,13 @@ def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
 def test_what_was_changed_and_not_by_a_deletion_is_no_backup(later):
     with s3t.Run.open(later) as run:
         place = next(iter(run._ledger.snapshot().slices))
-        from s3t.records import read_slice, write_slice
+        from tests.slice_files import read_slice
 
+        path = slice_path(later / "slices", place)
         content = read_slice(later / "slices", place, run._parts.secret).rows
         changed = content.set_column(content.column_names.index("text"), "text", [["w7"] * content.num_rows])
-        write_slice(later / "slices", place, changed, tmp=later / "tmp")
+        run._parts.slices.put(place, changed)
+    path.unlink()
     before = tiny.all_files(later / "slices")
     with pytest.raises(s3t.IntegrityError, match="holds the right ids, but other records"):
         s3t.Run.reconcile(later)
@@ -185,7 +200,7 @@ def test_without_the_witness_the_backup_would_serve(later, monkeypatch, tmp_path
 def test_reconciling_that_was_cut_short_after_a_slice_was_rewritten_goes_on(later, never_knew, monkeypatch):
     put_back(later, *LEDGER, *FOLDER)
     with monkeypatch.context() as patched:
-        patched.setattr(Transaction, "rewritten", lambda *arguments: (_ for _ in ()).throw(s3t.StorageError("full")))
+        patched.setattr(Transaction, "supersede", lambda *_, **__: (_ for _ in ()).throw(s3t.StorageError("full")))
         with pytest.raises(s3t.StorageError, match="full"):
             s3t.Run.reconcile(later)
     assert_reconciled(later, never_knew)

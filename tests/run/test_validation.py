@@ -8,6 +8,7 @@ from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.records.public import Public
 from s3t.stages import Stage
+from s3t.store import blobs_of
 from tests import tiny
 from tests.run.worlds import make_worlds
 
@@ -89,7 +90,7 @@ def test_a_choice_by_private_records_is_caught(text_model, public, tmp_path, mon
 def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):
     stage, key = next(iter(sorted(run.status().inventory.alive.items())))
     manifest = run._store.manifest(stage.shard, key)
-    path = run._store.path(stage.shard, key).with_suffix(".json")
+    path = run.path / "artifacts" / blobs_of(stage.shard, key)[1]
     path.write_bytes(manifest.model_copy(update={"validation": 2.0}).to_bytes())
     found = run.audit(replay=len(run.status().inventory.alive)).mismatches
     assert [row["prefix"] for row in found if "not as good" in row["problem"]] == [list(stage.prefix)]

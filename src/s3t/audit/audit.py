@@ -10,19 +10,17 @@ replay  a stage trained again from today's slices gives the same bytes
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from s3t.audit.contents import record_problems, table_problems
 from s3t.errors import IntegrityError
 from s3t.ledger import Contents, SliceState, Snapshot
 from s3t.partition import Place, Secret
-from s3t.records import SliceContent, read_slice
-from s3t.records.slices import count_copies
+from s3t.records import Slices, count_copies
 from s3t.stages import KeyInputs, Stage, stage_key
-from s3t.store import ArtifactStore, Manifest, read_chain
+from s3t.store import Artifacts, Manifest, read_chain
 
 Mismatch = dict[str, Any]
 
@@ -41,9 +39,9 @@ class Retrain(Protocol):
 class Auditor:
     """Checks one run. Reads everything anew; believes no note of it."""
 
-    slices: Path
+    slices: Slices
     secret: Secret
-    store: ArtifactStore
+    store: Artifacts
     inputs: KeyInputs
     base_digest: Callable[[], str]
     """Of the base model's files as they are now."""
@@ -62,25 +60,33 @@ class Auditor:
             mismatches.append({"problem": "the base model has changed since the run was made; put the old one back"})
         for place, state in sorted(snapshot.slices.items()):
             try:
-                content = read_slice(self.slices, place, self.secret)
+                rows = self.slices.read(place, state.digest)
             except IntegrityError as error:
                 mismatches.append(_of_slice(place, str(error)))
                 continue
-            digests[place] = content.digest
-            mismatches += _check_slice(place, state, content)
-            if content.digest in (state.digest, state.next_digest):
-                found = record_problems(place, count_copies(content.rows), contents, self.secret)
-                mismatches += [_of_slice(place, problem) for problem in found]
+            digests[place] = state.digest
+            mismatches += _check_slice(place, state, rows.num_rows)
+            found = record_problems(place, count_copies(rows), contents, self.secret)
+            mismatches += [_of_slice(place, problem) for problem in found]
         keys: dict[Stage, str] = {}
         for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
             mismatches += self._check_stage(stage, snapshot, digests, keys)
         return mismatches
 
-    def check_store(self, named: Collection[tuple[int, str]]) -> list[Mismatch]:
-        """What lies in the store beside what is named."""
+    def check_versions(
+        self, lying: Mapping[Place, Collection[str]], *, named: Collection[tuple[Place, str]]
+    ) -> list[Mismatch]:
+        """Which versions of slices lie in the store beside those that are named."""
+        stray = sorted({(place, digest) for place, digests in lying.items() for digest in digests} - set(named))
+        return [
+            _of_slice(place, f"its version {digest} lies in the store, and is not current") for place, digest in stray
+        ]
+
+    def check_store(self, lying: Collection[tuple[int, str]], *, named: Collection[tuple[int, str]]) -> list[Mismatch]:
+        """What of that which lies in the store is not named."""
         return [
             {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
-            for shard, key in sorted(self.store.keys() - set(named))
+            for shard, key in sorted(set(lying) - set(named))
         ]
 
     def sample(self, snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
@@ -124,21 +130,17 @@ class Auditor:
             return
         try:
             noted = snapshot.manifests.get(stage)
-            if noted not in (None, self.store.manifest_digest(stage.shard, keys[stage])):
+            if noted != self.store.manifest_digest(stage.shard, keys[stage]):
                 yield _of_stage(stage, "its manifest is not the one that was written with it")
             read_chain(self.store, stage, keys=snapshot.stages, slice_digests=today)
         except (IntegrityError, KeyError) as error:
             yield _of_stage(stage, str(error))
 
 
-def _check_slice(place: Place, state: SliceState, content: SliceContent) -> Iterator[Mismatch]:
-    held = content.rows.num_rows
-    # Deleted records may wait in the file (deletion.erase_within); a crash may have come after they were taken out.
-    waiting = state.pending and content.digest != state.next_digest
-    if held <= state.records if waiting else held != state.records:
-        yield _of_slice(place, f"its file holds {held} records, the ledger counts {state.records}")
-    if content.digest not in (state.digest, state.next_digest):
-        yield _of_slice(place, "its file is not the one that the ledger knows")
+def _check_slice(place: Place, state: SliceState, rows: int) -> Iterator[Mismatch]:
+    # Deleted records may wait in the current version (deletion.erase_within).
+    if rows <= state.records if state.pending else rows != state.records:
+        yield _of_slice(place, f"its file holds {rows} records, the ledger counts {state.records}")
 
 
 def _of_stage(stage: Stage, problem: str) -> Mismatch:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-import typer
-
 from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -14,14 +10,6 @@ from s3t.wording import counted
 
 def command(
     run: RunArgument,
-    trust_slices: Annotated[
-        bool,
-        typer.Option(
-            "--trust-slices",
-            help="What a slice's file lacks was deleted, although nothing else remembers that: the ledger was put back "
-            "from a backup, the slices were not, and S3T_STATE was lost.",
-        ),
-    ] = False,
     moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -30,12 +18,12 @@ def command(
     A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What
     was deleted later is known from a memory outside of the run's folder (S3T_STATE), from the ledger, or from the
     slices, whichever is newest. A slice's file that no deletion explains is refused, and nothing is changed. Does no
-    harm to a run that is as it should be. After `s3t destroy-key`, a slice whose file is too old is removed whole.
+    harm to a run that is as it should be. After `s3t destroy-key`, files of slices that are too old are removed.
     """
     with failures_reported(as_json):
         import s3t
 
-        done = s3t.Run.reconcile(run, trust_slices=trust_slices, moved=moved)
+        done = s3t.Run.reconcile(run, moved=moved)
 
         def render() -> None:
             mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")

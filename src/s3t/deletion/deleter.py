@@ -149,7 +149,8 @@ class Deleter:
                 again goes on.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        if self._ledger.snapshot().waiting_since is not None and (everything or self._eraser.due()):
+        snapshot = self._ledger.snapshot()
+        if snapshot.dead or (snapshot.waiting_since is not None and (everything or self._eraser.due())):
             if self._accepting and not wait:  # looked at last: what is due may be of such a request
                 return
             lock = needed(self._lock) if wait else held(self._lock, wait=0)
@@ -174,7 +175,7 @@ class Deleter:
                 transaction.settle()
 
     def sweep(self) -> None:
-        """Remove what killed processes left, unless somebody else is erasing."""
+        """Look for what killed processes left, unless another process is erasing."""
         with held(self._lock, wait=0) as mine:
             if mine:
                 self._eraser.sweep()

@@ -1,7 +1,7 @@
 """Erasure: what was accepted for deletion leaves every place of the list (`places.py`), one place after the other.
 
-Each step may be done twice. What a slice's file shall be is in the ledger, and what its digest will be is noted there
-before the file is rewritten, so a crash leaves either the one or the other.
+Each step may be done twice. A slice's next version is condemned before it is put, and current in the transaction that
+condemns the one before; what is condemned is removed. So a crash leaves nothing that the ledger does not know.
 """
 
 from __future__ import annotations
@@ -9,18 +9,18 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from s3t.blobs import Blobs
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
-from s3t.disk import storage_errors, sweep_tmp, sync_folder
+from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.ledger import Ledger, SliceState, ToErase
 from s3t.partition import Place, Secret
-from s3t.records import read_slice, slice_digest, slice_path, without_records, write_slice
-from s3t.store import ArtifactStore
+from s3t.records import Slices, slice_digest, without_records
+from s3t.store import Artifacts, blobs_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,19 +28,18 @@ class Eraser:
     """Erases what one run's ledger says is accepted."""
 
     ledger: Ledger
-    store: ArtifactStore
+    store: Artifacts
+    blobs: Blobs
+    """That the artifacts are in."""
     secret: Secret
     run: Path
-    slices: Path
-    tmp: Path
+    slices: Slices
     within: float
-    """Seconds after its deletion was received for which a record may stay in its slice's file."""
+    """Seconds after its deletion was received for which a record may stay in its slice's current version."""
     forget: Callable[[Collection[Place]], None]
     """Drops what is in memory of slices."""
     unfinished: Callable[[], None]
     """Removes what a killed init left beside the run."""
-    mark: Callable[[int], None]
-    """Notes in the folder how many rewritings it has seen."""
 
     def erase(self, *, everything: bool) -> None:
         """Go through the places. The caller holds the run's lock.
@@ -56,6 +55,7 @@ class Eraser:
             # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
             transaction.touch()
             transaction.note_accepted()  # here, for this waits for the disk in any case
+            transaction.sessions.bury()  # what they were putting is to be erased
             generation = transaction.snapshot().generation
             work = transaction.to_erase(received_by=math.inf if everything else time.time() - self.within)
         steps: dict[str, Callable[[ToErase], None]] = {
@@ -63,9 +63,9 @@ class Eraser:
             "trunk cache": lambda work: None,  # with memory
             "artifacts": self._remove_artifacts,
             "manifests": lambda work: None,  # with their artifacts
-            "temporary files": lambda work: self.sweep(),
+            "temporary files": lambda work: self._sweep_parts(),
             "unfinished runs": lambda work: None,  # with temporary files
-            "slices": self._rewrite_slices,
+            "slices": self._supersede,
             "data set caches": lambda work: self._remove_copies(),
             "ledger": lambda work: self._wipe(),
         }
@@ -90,107 +90,131 @@ class Eraser:
         return snapshot.pending_since is not None and time.time() >= snapshot.pending_since + self.within
 
     def sweep(self) -> None:
-        """Remove what killed processes left: temporary files, and artifacts that no committed stage names.
+        """Remove temporary files that killed processes left; condemn what the ledger does not name.
 
-        All that is written goes through the folder of temporary files, under the run's lock or in a writing
-        transaction. Here both are held, so whatever lies there is nobody's, of whichever host.
+        Lists the store: it is called when a run is opened, and when the operator erases. The caller holds the lock.
         """
+        with storage_errors("looking for what killed processes left"):
+            lying = self.store.keys()  # first: what is put from here on was announced before
+            strays = [*self._strays(self.slices.versions())]
+        self._sweep_parts()
+        with self.ledger.writing() as transaction:
+            transaction.sessions.bury()
+            named = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
+            orphans = lying - named - transaction.sessions.announced()
+            transaction.condemn(artifacts=orphans, versions=strays)
+
+    def _strays(self, versions: Mapping[Place, frozenset[str]]) -> Iterator[tuple[Place, str]]:
+        """Versions of slices that are not current, where the current one is whole, or nothing can read one any more.
+
+        Else they may be all that is left of a slice, and of what a newer ledger knew.
+        """
+        slices = self.ledger.snapshot().slices
+        for place, digests in versions.items():
+            current = slices[place].digest if place in slices else ""
+            if (strays := digests - {current}) and (self.secret.salt is None or self._is_whole(place, current)):
+                yield from ((place, digest) for digest in strays)
+
+    def _is_whole(self, place: Place, digest: str) -> bool:
+        try:
+            self.slices.read(place, digest)
+        except IntegrityError:
+            return False
+        return True
+
+    def _sweep_parts(self) -> None:
+        """Remove what is half written, but for what living trainers write; everything else is written under the lock,
+        which the caller holds."""
         with storage_errors("removing what a killed init left"):
             self.unfinished()
-        with self.ledger.writing() as transaction, storage_errors("sweeping what killed processes left"):
-            sweep_tmp(self.tmp)
-            known = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
-            if orphans := self.store.keys() - known:
-                self.store.erase(orphans)
+        with storage_errors("removing temporary files"):
+            parts = self.blobs.parts()  # first, as above
+            if parts:
+                with self.ledger.writing() as transaction:
+                    transaction.sessions.bury()
+                    announced = transaction.sessions.announced()
+                self.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
 
     def _remove_artifacts(self, work: ToErase) -> None:
+        if not work.artifacts:
+            return
         with storage_errors("erasing artifacts"):
             self.store.erase(set(work.artifacts))
         with self.ledger.writing() as transaction:
             transaction.removed(work.artifacts)
 
-    def _rewrite_slices(self, work: ToErase) -> None:
-        if not work.records:
-            return
-        digests, refused = {}, []
+    def _supersede(self, work: ToErase) -> None:
+        """Give slices a version without what was deleted, and remove the versions of before."""
+        new: dict[Place, str] = {}
+        refused: list[StorageError | IntegrityError] = []
         for place, gone in sorted(work.records.items()):
             try:
-                digests[place] = self._without(place, gone, known=work.slices[place])
+                new[place] = self._put_next(place, gone, known=work.slices[place])
             except FsyncError:
                 raise
             except (StorageError, IntegrityError) as error:  # the other slices go on
                 refused.append(error)
-        if digests:
-            self._note_rewritten(digests, work)
+        if new:
+            with self.ledger.writing() as transaction:
+                for place, digest in new.items():
+                    old = work.slices[place].digest
+                    if not transaction.supersede(place, old=old, new=digest, gone=work.records[place]):
+                        refused.append(_lost_lock(place))
+        try:
+            self._remove_versions()
+        except FsyncError:
+            raise
+        except StorageError as error:
+            refused.append(error)
         _raise_all(refused)
 
-    def _note_rewritten(self, digests: Mapping[Place, str], work: ToErase) -> None:
-        # First in the folder, then in the ledger: a folder that counts fewer than its ledger is an older one.
-        with storage_errors("marking the run folder"):
-            self.mark(work.erasures + 1)
-        with self.ledger.writing() as transaction:
-            for place, digest in digests.items():
-                transaction.rewritten(place, digest, work.records[place])
-            transaction.count_erasure()
-
-    def _without(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
-        """Rewrite a slice's file without records; its new digest.
+    def _put_next(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
+        """Put a slice's next version, without records; its digest.
 
         Raises:
-            IntegrityError: the file is neither the one that the ledger knows nor the one that it shall become.
+            IntegrityError: the current version is damaged.
         """
-        content = read_slice(self.slices, place, self.secret)
-        kept = without_records(content.rows, tokens, self.secret)
-        if kept.num_rows != known.records or content.digest not in (known.digest, known.next_digest):
+        kept = without_records(self.slices.read(place, known.digest), tokens, self.secret)
+        if kept.num_rows != known.records:
             raise IntegrityError(
-                f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; the "
-                f"deleted records are out of use. Run `s3t reconcile {self.run}`, which takes them out of an older "
-                "file and says of any other what is wrong"
+                f"slice {place.slice} of shard {place.shard} holds other records than the ledger counts; the deleted "
+                f"records are out of use. Run `s3t reconcile {self.run}`, which says what is wrong"
             )
-        if kept.num_rows == content.rows.num_rows:  # rewritten, and then a crash came; is the new name on the disk?
-            with storage_errors("erasing records from a slice"):
-                sync_folder(slice_path(self.slices, place).parent)
-            return content.digest
-        digest = slice_digest(kept, self.secret)
+        with self.ledger.writing() as transaction:  # a crash may leave what is put and never current
+            transaction.announce_version(place, slice_digest(kept, self.secret))
+        with storage_errors("storing the next version of a slice"):
+            return self.slices.put(place, kept)
+
+    def _remove_versions(self) -> None:
+        """Remove condemned versions of slices."""
+        with self.ledger.reading() as transaction:
+            versions = transaction.to_erase(received_by=-math.inf).versions
+        if not versions:
+            return
+        with storage_errors("erasing versions of slices"):
+            self.slices.erase(versions)
         with self.ledger.writing() as transaction:
-            transaction.will_rewrite(place, known=known, now=content.digest, then=digest)
-        with storage_errors("erasing records from a slice"):
-            write_slice(self.slices, place, kept, tmp=self.tmp, around=self.still_rewriting(place, digest))
-        return digest
+            transaction.removed(versions=versions)
 
     def check_slices(self) -> None:
-        """Compare every slice's file with the digest that the ledger knows. The caller holds the run's lock.
+        """Compare every slice's current version with its digest. The caller holds the run's lock.
 
         Raises:
-            IntegrityError: some are others, and may hold what was deleted.
+            IntegrityError: some are missing, or others.
         """
         problems = []
         for place, known in sorted(self.ledger.snapshot().slices.items()):
             try:
-                digest = read_slice(self.slices, place, self.secret).digest
+                self.slices.read(place, known.digest)
             except IntegrityError as error:
                 problems.append(str(error))
-                continue
-            if digest not in (known.digest, known.next_digest):
-                problems.append(f"{slice_path(self.slices, place)} is not the file that the ledger knows")
         if problems:
             lines = "".join(f"\n  - {problem}" for problem in problems)
             raise IntegrityError(
                 f"{self.run} has files of slices that may hold deleted records (which are out of use). Run "
-                f"`s3t reconcile {self.run}`, which takes them out of older files and says of any other what is "
+                f"`s3t reconcile {self.run}`, which mends them from older ones and says of any other what is "
                 f"wrong:{lines}"
             )
-
-    @contextmanager
-    def still_rewriting(self, place: Place, digest: str) -> Iterator[None]:
-        """A moment in which nobody else changes the ledger, if a slice's next file is still the one with a digest.
-
-        Raises:
-            StorageError: another process has rewritten the slice.
-        """
-        with self.ledger.writing() as transaction:
-            transaction.still_rewriting(place, digest)
-            yield
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
@@ -219,6 +243,13 @@ class Eraser:
             raise StorageError(
                 "the ledger keeps rows that were removed, for a reader holds on to it", remedy="wait for the reader"
             )
+
+
+def _lost_lock(place: Place) -> StorageError:
+    return StorageError(
+        f"slice {place.slice} of shard {place.shard} was superseded by another process meanwhile: this one has lost "
+        "the run's lock"
+    )
 
 
 def _raise_all(refused: Sequence[StorageError | IntegrityError]) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute
@@ -21,7 +20,7 @@ from s3t.deletion.request import Batch
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
 from s3t.partition import Place, Secret, place_of
-from s3t.records.slices import names_in
+from s3t.records import Slices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +48,7 @@ class Lookup:
 
     ledger: Ledger
     secret: Secret
-    slices: Path
-    """The folder of slice files."""
+    slices: Slices
     counts: tuple[int, int]
     """Shards, and slices of each."""
     spread: tuple[tuple[int, ...] | None, ...]
@@ -78,7 +76,7 @@ class Lookup:
         unreadable: dict[Place, frozenset[bytes]] = {}
         for place, asked in sorted(where.items()):
             try:
-                names = names_in(self.slices, place)
+                names = self._names_in(place)
             except IntegrityError:
                 unreadable[place] = frozenset(asked["record"]) | frozenset(asked["subject"])
                 continue
@@ -86,6 +84,21 @@ class Lookup:
                 for owner, record in self._found(names, kind, asked[kind]):
                     found.setdefault(owner, set()).add(record)
         return Held(records={token: frozenset(records) for token, records in found.items()}, unreadable=unreadable)
+
+    def _names_in(self, place: Place) -> pa.Table:
+        """The names in a slice's current version.
+
+        Raises:
+            IntegrityError: it is missing or not readable.
+        """
+        digest = self.ledger.snapshot().slices[place].digest
+        while True:
+            try:
+                return self.slices.names_in(place, digest)
+            except IntegrityError:  # or another process has superseded and removed it
+                before, digest = digest, self.ledger.snapshot().slices[place].digest
+                if digest == before:
+                    raise
 
     def _places(self, kind: str, name: str) -> set[Place]:
         """Slices that can hold a record, or a subject's records."""

@@ -6,13 +6,12 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 
 from s3t.errors import IntegrityError
-from s3t.ledger import Ledger, RecordRow, Snapshot, Transaction
+from s3t.ledger import Ledger, RecordRow, Transaction
 from s3t.partition import Place, Secret
-from s3t.records import read_slice
-from s3t.records.slices import count_copies
+from s3t.records import Slices, count_copies
 
 
-def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Path, witnessed: Set[bytes], run: Path) -> int:
+def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path) -> int:
     """Mend what can be mended, in one transaction; rows that were put right or written anew.
 
     Indexes are made anew from their tables; a row in which one bit flipped is put right; records that the ledger has
@@ -21,7 +20,7 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Path, witnessed: Set[
     Args:
         ledger: the run's.
         secret: the run's.
-        slices: the folder of slice files.
+        slices: the run's.
         witnessed: tokens that the witness knows to be deleted.
         run: the folder, for messages.
 
@@ -43,7 +42,7 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Path, witnessed: Set[
 
 
 def _lost_records(
-    transaction: Transaction, *, secret: Secret, slices: Path, witnessed: Set[bytes], run: Path
+    transaction: Transaction, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path
 ) -> list[RecordRow]:
     """Records that are in slices' files, and that the ledger counts but does not know.
 
@@ -58,7 +57,7 @@ def _lost_records(
         present = contents.records.get(place, {})
         if sum(row.copies for row in present.values()) == state.records:
             continue
-        found = _records_of(slices, place, secret, snapshot)
+        found = _records_of(slices, place, state.digest, secret)
         known = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
         missing = [row for token, row in found.items() if token not in known]
         if sum(row.copies for row in (*present.values(), *missing)) != state.records:
@@ -69,12 +68,8 @@ def _lost_records(
     return lost
 
 
-def _records_of(slices: Path, place: Place, secret: Secret, snapshot: Snapshot) -> Mapping[bytes, RecordRow]:
-    """The records of a slice's file; none if it is not the file that the ledger knows."""
-    state = snapshot.slices[place]
-    content = read_slice(slices, place, secret)
-    if content.digest not in (state.digest, state.next_digest):
-        return {}
+def _records_of(slices: Slices, place: Place, digest: str, secret: Secret) -> Mapping[bytes, RecordRow]:
+    """The records of a slice's current version."""
     rows = (
         RecordRow(
             token=secret.token("ledger", "record", record),
@@ -82,7 +77,7 @@ def _records_of(slices: Path, place: Place, secret: Secret, snapshot: Snapshot) 
             place=place,
             copies=copies,
         )
-        for (record, subject), copies in count_copies(content.rows).items()
+        for (record, subject), copies in count_copies(slices.read(place, digest)).items()
     )
     return {row.token: row for row in rows}
 

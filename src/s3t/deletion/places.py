@@ -78,7 +78,7 @@ PLACES = (
         "slices",
         "slices/shard-*/slice-*.parquet",
         holds="the record itself",
-        erased="the slice's file is rewritten without it, at once or within deletion.erase_within",
+        erased="the slice gets a version without it, at once or within deletion.erase_within; the old one is removed",
     ),
     _in_run(
         "public records",
@@ -91,12 +91,6 @@ PLACES = (
         "the cache of the datasets library, where init was given a data set from it",
         holds="all records that init read, as Arrow files under the user's home",
         erased="init remembers the files; the first deletion removes them (they are made again from their source)",
-    ),
-    _in_run(
-        "erasures",
-        "erasures",
-        holds="how often slices were rewritten: a folder that is older than its ledger is recognised by it",
-        erased=None,
     ),
     _in_run(
         "ledger",
@@ -124,7 +118,7 @@ PLACES = (
 def place_named(path: str, *, folder: Literal["run", "state"] = "run") -> StoragePlace | None:
     """The entry that names a path relative to the run folder, or to the state folder; or None.
 
-    >>> place_named("slices/shard-000/slice-001.parquet").holds
+    >>> place_named("slices/shard-000/slice-001-ab.parquet").holds
     'the record itself'
     >>> place_named("cache/x") is None
     True

@@ -1,14 +1,15 @@
 """A run whose folder or ledger is an older state, brought back, is made to forget again what was deleted since.
 
-Three things remember deletions: the ledger, the run's folder (its slices), and the witness outside of it. A record is
-present only where all three say so. What the ledger does not know of a later deletion is accepted anew, as one
-generation above all that were seen; what a slice's file holds too much is taken out of it.
+Three things remember deletions: the ledger, the versions of slices in the run's folder, and the witness outside of it.
+A record is present only where all three say so. What the ledger does not know of a later deletion is accepted anew, as
+one generation above all that were seen; each slice then gets the version that the ledger asks for.
 
-A file that is not the slice's, or not whole, would be taken for a memory of deletions, and they would be made. So all
-files are compared with what is remembered before anything is changed.
+A version is named by the keyed digest of its rows, so nobody without the run's secret can have made it. Of those that
+are whole, the one with the fewest records is the newest: a slice only ever loses records. All are compared with what is
+remembered before anything is changed; a file that no deletion explains makes none.
 
-After the run's secret was destroyed no record can be told from another, but then nothing reads slices any more: of a
-slice whose file holds more than the ledger counts, the whole file goes.
+After the run's secret was destroyed no record can be told from another, but then nothing reads slices any more: every
+version that the ledger does not name goes, and a current one that holds what was deleted.
 """
 
 from __future__ import annotations
@@ -19,27 +20,22 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
+
 from s3t.aftermath import RECONCILING, after_refusal
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.mending import mend_ledger
 from s3t.deletion.plan import plan_deletion
 from s3t.deletion.witness import Line, Witness
-from s3t.disk import remove_durably, storage_errors, sync_folder
+from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, RestoredError
 from s3t.inventory import Inventory
-from s3t.ledger import Acceptance, Ledger, RecordRow, Snapshot, Transaction
+from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Snapshot, Transaction
 from s3t.ledger.locks import RunLock, needed
 from s3t.partition import Place, Secret
-from s3t.records import (
-    SliceContent,
-    count_rows,
-    read_slice,
-    slice_digest,
-    slice_path,
-    without_records,
-    write_slice,
-)
+from s3t.records import Slices, slice_digest, without_records
 from s3t.stages import Stage
+from s3t.store import lost_stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,33 +48,30 @@ class Reconciled:
     records: int
     """Records that the ledger still had, and that had been deleted."""
     slices: tuple[Place, ...]
-    """Slices whose files were rewritten; after the run's secret was destroyed, removed."""
+    """Slices of which a version was put; after the run's secret was destroyed, removed."""
     stages: int
     """Stages that were in use and had to go."""
 
 
-def refuse_if_restored(
-    ledger: Ledger, witness: Witness, *, erasures: Callable[[], int], lock: RunLock, run: Path, slices: Path
-) -> None:
+def refuse_if_restored(ledger: Ledger, witness: Witness, *, lock: RunLock, run: Path, slices: Slices) -> None:
     """Look whether the run is an older state of itself.
 
     Args:
         ledger: the run's.
         witness: what was seen of the run on this machine.
-        erasures: how often slices were rewritten, as the folder notes it.
         lock: the run's.
         run: the folder, for the message.
-        slices: the folder of the slices' files, whose rows are counted.
+        slices: the run's, whose versions are listed.
 
     Raises:
         RestoredError: it is.
         StorageError: the disk or the database refused.
     """
     with ledger.reading() as transaction:
-        what = _what_is_old(transaction, witness, erasures(), slices)
+        what = _what_is_old(transaction, witness, slices)
     if what is not None:  # or a deletion came between our looking here and there: once more, while none can
         with ledger.reading() if ledger.read_only else _alone(ledger, lock) as transaction:
-            what = _what_is_old(transaction, witness, erasures(), slices)
+            what = _what_is_old(transaction, witness, slices)
     if what is not None:
         raise RestoredError(
             f"{run} is an older state of the run ({what}): a backup was put back, or it is a copy. It neither "
@@ -94,15 +87,13 @@ def _alone(ledger: Ledger, lock: RunLock) -> Iterator[Transaction]:
         yield transaction
 
 
-def _what_is_old(transaction: Transaction, witness: Witness, erasures: int, slices: Path) -> str | None:
+def _what_is_old(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:
     snapshot, seen = transaction.snapshot(), witness.newest()
     if seen > snapshot.generation:
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
     if (number := _unknown_deletion(transaction, witness)) is not None:
         return f"generation {number} of its ledger is another deletion than the one that {witness.path} has seen"
-    if not snapshot.erasures <= erasures <= _most_erasures(snapshot):
-        return f"its slices were rewritten {erasures} times, but its ledger counts {snapshot.erasures}"
-    return _file_of_another_time(transaction, slices)
+    return _version_of_another_time(transaction, slices)
 
 
 def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
@@ -119,84 +110,75 @@ def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) 
     return bool(located.rows) or len(located.gone) < len(tokens)
 
 
-def _file_of_another_time(transaction: Transaction, slices: Path) -> str | None:
-    """A slice's file with more or fewer rows than the ledger counts: a slice only ever loses records.
+def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | None:
+    """A slice of which another version is there than the current one: an older one alone, or a newer one.
 
-    One that is missing or cannot be read is no state of the run: what reads it says so, and the rest serves on.
+    One that is missing without another, or cannot be read, is no state of the run: what reads it says so, and the rest
+    serves on. Older versions beside the current one are swept, while the run's secret is there.
     """
-    destroyed = transaction.key_destroyed_at() is not None  # then reconciling has removed what may be too old
+    destroyed = transaction.key_destroyed_at() is not None
+    there = slices.versions()
     for place, state in sorted(transaction.snapshot().slices.items()):
-        path = slice_path(slices, place)
-        rows = count_rows(path)
-        if rows is None:
-            continue
-        if rows > state.records and not state.pending:
-            return f"{path} holds {rows} records, of which its ledger counts {state.records}"
-        if rows < state.records and not destroyed:
-            return f"its ledger counts {state.records} records in {path}, which holds {rows}"
+        others = there.get(place, frozenset()) - {state.digest}
+        alone = state.digest not in there.get(place, frozenset())
+        for digest in sorted(others):
+            name, rows = slices.where(place, digest), slices.count_rows(place, digest)
+            if alone or destroyed:
+                return f"{name} is not the version of the slice that its ledger names"
+            if rows is not None and rows < state.records:
+                return f"its ledger counts {state.records} records in a slice of which {name} holds {rows}"
     return None
 
 
-def _most_erasures(snapshot: Snapshot) -> int:
-    """What a folder may count that is not newer than its ledger: it counts an erasure that is under way first."""
-    return snapshot.erasures + (1 if snapshot.pending_since is not None else 0)
-
-
 @dataclass(frozen=True, kw_only=True)
-class _File:
-    """A slice's file as it was found."""
+class _Version:
+    """The newest whole version of a slice that is there."""
 
-    content: SliceContent
+    digest: str
+    rows: pa.Table
     copies: Mapping[bytes, int]
     """Rows of each record, by its token."""
+    whole: Set[str]
+    """Digests of all versions that are whole."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
-    """What ledger, witness and folder know of a slice and of what its file holds."""
+    """What ledger and witness know of a slice and of what its newest version holds."""
 
-    digests: Set[str | None]
+    digest: str
+    """Of the version that the ledger takes for current."""
+    announced: Set[str]
+    """Of those that it has noted before they were put, or superseded."""
     present: Mapping[bytes, int]
     """The ledger's records, and the rows of each."""
     erasing: Set[bytes]
-    """What the ledger knows to be deleted, though it may still be in the file."""
-    witnessed: Set[bytes]
-    """What the witness knows to be deleted."""
+    """What the ledger knows to be deleted, though it is still in its current version."""
     deleted: Set[bytes]
-    """What else was deleted, of any slice."""
-    older: bool
-    """Whether the ledger is older than the folder: what was deleted since only the file may know."""
+    """What was deleted, of any slice, as ledger or witness know."""
 
-    def problem(self, file: _File, secret: Secret) -> str | None:
-        """Why deletions do not explain a file; None if they do."""
-        if foreign := self._foreign(file):
+    def problem(self, version: _Version, secret: Secret) -> str | None:
+        """Why deletions do not explain a version; None if they do."""
+        if foreign := version.copies.keys() - self.present.keys() - self.deleted:
             return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
-        staying = self.present.keys() - self.witnessed
-        lost = staying - file.copies.keys()
-        if self.lacks(file):
-            return f"lacks {len(lost)} of {len(staying)} records, and nothing says that they were deleted"
-        if any(file.copies[token] != self.present[token] for token in staying - lost):
+        both = self.present.keys() & version.copies.keys()
+        if version.digest == self.digest and (lost := self.present.keys() - both):
+            return f"lacks {len(lost)} of {len(self.present)} records, and nothing says that they were deleted"
+        if any(version.copies[token] != self.present[token] for token in both):
             return "holds a record more often or less often than the ledger says"
-        if self.present.keys() <= file.copies.keys() and not self._knows(file, secret):
+        if self.present.keys() <= version.copies.keys() and not self._knows(version, secret):
             return "holds the right ids, but other records than any state of the run did"
         return None
 
-    def lacks(self, file: _File) -> bool:
-        """Whether a file of this slice lacks records of which nothing says that they were deleted."""
-        lost = self.present.keys() - self.witnessed - file.copies.keys()
-        return bool(lost) and not self.older and not self._foreign(file)
-
-    def _foreign(self, file: _File) -> Set[bytes]:
-        """Records of other slices."""
-        return file.copies.keys() - self.present.keys() - self.deleted
-
-    def _knows(self, file: _File, secret: Secret) -> bool:
-        """Whether a file, or what the ledger would leave of one that is older, has a digest that the ledger knows."""
-        if file.content.digest in self.digests:
+    def _knows(self, version: _Version, secret: Secret) -> bool:
+        """Whether the ledger's current version is that one, or what is left of it without later deletions."""
+        if version.digest in {self.digest, *self.announced}:
             return True
-        of_ledger = {frozenset(self.present), frozenset(self.present.keys() | self.erasing)}
-        left = (without_records(file.content.rows, file.copies.keys() - held, secret) for held in of_ledger)
-        return any(slice_digest(rows, secret) in self.digests for rows in left)
+        for held in (self.present.keys(), self.present.keys() | self.erasing):
+            left = without_records(version.rows, version.copies.keys() - held, secret)
+            if slice_digest(left, secret) == self.digest:
+                return True
+        return False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,10 +190,6 @@ class Reconciler:
     eraser: Eraser
     secret: Secret
     inventory: Callable[[Snapshot], Inventory]
-    erasures: Callable[[], int]
-    """How often slices were rewritten, as the folder notes it."""
-    trust_slices: bool = False
-    """Whether what a slice's file lacks was deleted, although nothing else remembers that: the operator says so."""
 
     def reconcile(self) -> Reconciled:
         """Apply later deletions, wherever they are remembered.
@@ -221,92 +199,105 @@ class Reconciler:
             StorageError: the disk or the database refused; running it again goes on.
         """
         witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
-        where = {"slices": self.eraser.slices, "run": self.eraser.run}
-        rows = mend_ledger(self.ledger, secret=self.secret, witnessed=witnessed, **where) if has_key else 0
-        files = self._explained(witnessed) if has_key else {}
+        rows = 0
+        if has_key:
+            slices, run = self.eraser.slices, self.eraser.run
+            rows = mend_ledger(self.ledger, secret=self.secret, slices=slices, witnessed=witnessed, run=run)
+        versions = self._explained(witnessed) if has_key else {}
         before = len(self.ledger.snapshot().stages)
-        taken = self._accept_later(files, witnessed)  # tokens are compared, which needs no key
+        taken = self._accept_later(versions, witnessed)  # tokens are compared, which needs no key
         with after_refusal(RECONCILING):
-            mended = self._carry_out(files)
+            mended = self._carry_out(versions)
         return Reconciled(rows=rows, records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
 
-    def _carry_out(self, files: Mapping[Place, _File]) -> tuple[Place, ...]:
-        """Make folder and witness what the ledger says; the slices whose files were not."""
+    def _carry_out(self, versions: Mapping[Place, _Version]) -> tuple[Place, ...]:
+        """Make folder and witness what the ledger says; the slices that were not."""
         has_key = self.secret.salt is not None
-        mended = tuple(place for place, file in files.items() if self._mend(place, file))
-        mended = mended if has_key else self._remove_older_files()
-        with storage_errors("marking the run folder"), self.ledger.writing() as transaction:
-            count = max(self.erasures(), transaction.snapshot().erasures + 1)
-            self.eraser.mark(count)
-            transaction.count_erasure(at_least=count)
-        self.eraser.erase(everything=True)
+        mended = tuple(place for place, version in versions.items() if self._mend(place, version))
+        mended = mended if has_key else self._remove_unknown()
+        with storage_errors("looking at the artifacts"):  # stages trained after the backup was made have none
+            lost = lost_stages(self.eraser.store, self.ledger.snapshot().stages)
         with self.ledger.writing() as transaction:
             if has_key:  # else nobody could train them again, but a newer backup of the folder may have them
-                transaction.forget_stages(self._without_artifact(transaction.snapshot()))
-            transaction.settle()
+                transaction.forget_stages(lost)
         self.eraser.sweep()
+        self.eraser.erase(everything=True)
+        with self.ledger.writing() as transaction:
+            transaction.settle()
         self.witness.catch_up(self.ledger)
         self.witness.note_again(self.ledger)
         return mended
 
-    def _explained(self, witnessed: Set[bytes]) -> dict[Place, _File]:
-        """Every slice's file.
+    def _explained(self, witnessed: Set[bytes]) -> dict[Place, _Version]:
+        """Every slice's newest version.
 
         Raises:
             IntegrityError: some are not what deletions leave of a slice.
         """
-        files: dict[Place, _File] = {}
+        with storage_errors("looking at the slices"):
+            there = self.eraser.slices.versions()
+        newest: dict[Place, _Version] = {}
         problems: dict[Place, str] = {}
-        lacking = False
-        for place in sorted(self.ledger.snapshot().slices):
+        for place, state in sorted(self.ledger.snapshot().slices.items()):
             try:
-                files[place] = self._file(place)
+                newest[place] = self._newest(place, {state.digest, *there.get(place, ())}, known=state)
             except IntegrityError as error:
                 problems[place] = str(error)
-        for place, remembered in self._remembered(files, witnessed).items():
-            if (problem := remembered.problem(files[place], self.secret)) is not None:
-                problems[place] = f"{slice_path(self.eraser.slices, place)} {problem}"
-                lacking = lacking or remembered.lacks(files[place])
+        for place, remembered in self._remembered(newest, witnessed).items():
+            if (problem := remembered.problem(newest[place], self.secret)) is not None:
+                problems[place] = f"{self.eraser.slices.where(place, newest[place].digest)} {problem}"
         if problems:
             run, lines = self.eraser.run, "".join(f"\n  - {problem}" for _, problem in sorted(problems.items()))
-            newer = (
-                ". If the ledger was put back from a backup, and the files that lack records are newer, run "
-                f"`s3t reconcile {run} --trust-slices` instead: it deletes for good what they lack"
-            )
             raise IntegrityError(
                 f"{run} holds files of slices that no deletion explains; nothing was changed. Put the right ones back "
-                f"from a backup, then run `s3t reconcile {run}` again{newer if lacking else ''}:{lines}"
+                f"from a backup, then run `s3t reconcile {run}` again:{lines}"
             )
-        return files
+        return newest
 
-    def _file(self, place: Place) -> _File:
-        content = read_slice(self.eraser.slices, place, self.secret)
-        if "record" not in content.rows.column_names:
-            raise IntegrityError(f"{slice_path(self.eraser.slices, place)} is not the file of a slice")
-        names = content.rows["record"].to_pylist()
-        return _File(content=content, copies=Counter(self.secret.token("ledger", "record", name) for name in names))
+    def _newest(self, place: Place, digests: Collection[str], *, known: SliceState) -> _Version:
+        """The newest whole version of a slice.
 
-    def _remembered(self, files: Mapping[Place, _File], witnessed: Set[bytes]) -> dict[Place, _Remembered]:
+        Raises:
+            IntegrityError: none is whole; what is told is said of the current one.
+        """
+        whole: dict[str, pa.Table] = {}
+        refused: dict[str, IntegrityError] = {}
+        for digest in sorted(digests):
+            try:
+                whole[digest] = self.eraser.slices.read(place, digest)
+            except IntegrityError as error:
+                refused[digest] = error
+        if not whole:
+            raise refused[known.digest]
+        newer = [digest for digest, rows in whole.items() if rows.num_rows < known.records]
+        # Where none is newer than the ledger, its own is right: what a killed process has put beside it is swept.
+        of = newer or [digest for digest in whole if digest == known.digest] or list(whole)
+        digest = min(of, key=lambda each: whole[each].num_rows)
+        rows = whole[digest]
+        if "record" not in rows.column_names:
+            raise IntegrityError(f"{self.eraser.slices.where(place, digest)} is not the file of a slice")
+        copies = Counter(self.secret.token("ledger", "record", name) for name in rows["record"].to_pylist())
+        return _Version(digest=digest, rows=rows, copies=copies, whole=whole.keys())
+
+    def _remembered(self, newest: Mapping[Place, _Version], witnessed: Set[bytes]) -> dict[Place, _Remembered]:
         with self.ledger.reading() as transaction:
-            snapshot, erasing = transaction.snapshot(), transaction.to_erase().records
-            present = {place: {row.token: row.copies for row in transaction.records_in(place)} for place in files}
-            others = {token for place, file in files.items() for token in file.copies.keys() - present[place].keys()}
+            snapshot, work = transaction.snapshot(), transaction.to_erase()
+            present = {place: {row.token: row.copies for row in transaction.records_in(place)} for place in newest}
+            others = {token for place, found in newest.items() for token in found.copies.keys() - present[place].keys()}
             located = transaction.locate(records=others, subjects=())
         elsewhere = {row.token for row in located.rows}  # and so not from here, although it may have been deleted later
-        older = self.trust_slices or self.erasures() > _most_erasures(snapshot)
         return {
             place: _Remembered(
-                digests={snapshot.slices[place].digest, snapshot.slices[place].next_digest},
+                digest=snapshot.slices[place].digest,
+                announced={digest for where, digest in work.versions if where == place},
                 present=present[place],
-                erasing=erasing.get(place, frozenset()),
-                witnessed=witnessed,
+                erasing=work.records.get(place, frozenset()),
                 deleted=(located.gone.keys() | witnessed) - elsewhere,
-                older=older,
             )
-            for place in files
+            for place in newest
         }
 
-    def _accept_later(self, files: Mapping[Place, _File], witnessed: Set[bytes]) -> int:
+    def _accept_later(self, newest: Mapping[Place, _Version], witnessed: Set[bytes]) -> int:
         """Accept what the witness or the folder knows to be deleted, and the ledger does not; records taken."""
         seen = self.witness.newest()
         with self.ledger.writing() as transaction:
@@ -316,12 +307,12 @@ class Reconciler:
             located = transaction.locate(records=witnessed, subjects=())
             later = witnessed - located.gone.keys()
             rows: dict[bytes, RecordRow] = {row.token: row for row in located.rows}
-            short = {}
-            for place, file in files.items():
-                missing = {row.token: row for row in transaction.records_in(place) if row.token not in file.copies}
+            lacking: dict[Place, list[bytes]] = {}
+            for place, version in newest.items():
+                missing = {row.token: row for row in transaction.records_in(place) if row.token not in version.copies}
                 rows |= missing
                 if missing:
-                    short[place] = file.content.digest
+                    lacking[place] = list(missing)
             if not rows and not later and seen <= snapshot.generation:
                 return 0
             losses: dict[Place, int] = {}
@@ -333,68 +324,61 @@ class Reconciler:
             taken = Acceptance(rows=list(rows.values()), losses=losses, tainted=tainted)
             (generation,) = transaction.accept([taken], above=seen)
             transaction.remember(later, generation=generation)
-            for place, digest in short.items():  # the file is newer than the ledger: it is right
-                transaction.mend_slice(place, digest=digest)
+            for place, gone in lacking.items():  # the version is newer than the ledger: it is right
+                old = snapshot.slices[place].digest
+                transaction.supersede(place, old=old, new=newest[place].digest, gone=gone)
         return sum(losses.values())
 
-    def _mend(self, place: Place, file: _File) -> bool:
-        """Make a slice's file hold what the ledger says is present; whether anything was to do."""
+    def _mend(self, place: Place, newest: _Version) -> bool:
+        """Make a slice's current version the one that the ledger asks for; whether that was not there."""
         with self.ledger.reading() as transaction:
             known = transaction.snapshot().slices[place]
-            gone = file.copies.keys() - {row.token for row in transaction.records_in(place)}
-        digest = found = file.content.digest
-        if gone:
-            kept = without_records(file.content.rows, gone, self.secret)
-            digest = slice_digest(kept, self.secret)
-            # A crash may have left the file that was to come. Noted as another, it would be nobody's after the next.
-            now = found if found in (known.digest, known.next_digest) else known.digest
+            erasing = transaction.to_erase().records.get(place, frozenset())
+            gone = newest.copies.keys() - {row.token for row in transaction.records_in(place)}
+        kept = without_records(newest.rows, gone, self.secret) if gone else newest.rows
+        digest = slice_digest(kept, self.secret)
+        if digest not in newest.whole:
             with self.ledger.writing() as transaction:
-                transaction.will_rewrite(place, known=known, now=now, then=digest)
-            with storage_errors("erasing records from a slice"):
-                around = self.eraser.still_rewriting(place, digest)
-                write_slice(self.eraser.slices, place, kept, tmp=self.eraser.tmp, around=around)
-        else:
-            with storage_errors("reconciling a slice"):  # who rewrote it may have been killed before its name was safe
-                sync_folder(slice_path(self.eraser.slices, place).parent)
-            if digest == known.digest:
-                return False
+                transaction.announce_version(place, digest)
+        with storage_errors("reconciling a slice"):  # also where it is there: its name may not be on the disk
+            self.eraser.slices.put(place, kept)
         with self.ledger.writing() as transaction:
-            transaction.rewritten(place, digest, gone)
             if digest != known.digest:
-                above = [stage for stage in transaction.snapshot().stages if _stands_on(stage, [place])]
-                transaction.forget_stages(above)
-                transaction.mend_slice(place, digest=digest)
-        return True
+                stages = transaction.snapshot().stages
+                transaction.forget_stages({stage: key for stage, key in stages.items() if _stands_on(stage, [place])})
+            transaction.supersede(place, old=known.digest, new=digest, gone=erasing)  # the lock is ours
+        return digest not in newest.whole
 
-    def _remove_older_files(self) -> tuple[Place, ...]:
-        """Without the key: remove files of slices that may hold a deleted record; the slices.
+    def _remove_unknown(self) -> tuple[Place, ...]:
+        """Without the key: remove versions that may hold a deleted record; the slices.
 
-        A slice only ever loses records. So a file with as many as the ledger counts is the newest; one with more is
-        older, and one that cannot be read may be.
+        Those are all that the ledger does not name, and of the others those that hold a record whose deletion it knows,
+        or more than it counts, or that cannot be read.
         """
+        with storage_errors("looking at the slices"):
+            there = self.eraser.slices.versions()
         with self.ledger.reading() as transaction:
-            slices, erasing = transaction.snapshot().slices, transaction.to_erase().records
-        paths = {place: slice_path(self.eraser.slices, place) for place in sorted(slices)}
-        older = {place: path for place, path in paths.items() if not _holds_at_most(path, slices[place].records)}
-        with storage_errors("removing files of slices"):
-            remove_durably([*older.values()])
+            snapshot, work = transaction.snapshot(), transaction.to_erase()
+        current = {(place, state.digest): state.records for place, state in snapshot.slices.items()}
+        versions = [
+            (place, digest)
+            for place, digests in there.items()
+            for digest in sorted(digests)
+            if place in work.records or not self._holds_at_most(place, digest, current.get((place, digest)))
+        ]
+        with storage_errors("removing versions of slices"):
+            self.eraser.slices.erase(versions)
         with self.ledger.writing() as transaction:
-            for place, tokens in erasing.items():
-                transaction.rewritten(place, slices[place].digest, tokens)
-        return tuple(older)
+            for place, tokens in work.records.items():
+                digest = snapshot.slices[place].digest
+                transaction.supersede(place, old=digest, new=digest, gone=tokens)
+        return tuple(sorted({place for place, _ in versions}))
 
-    def _without_artifact(self, snapshot: Snapshot) -> list[Stage]:
-        """Stages that were trained after the backup of the folder was made, and those that stand on them."""
-        present = self.eraser.store.present()
-        whole = {stage for stage, key in snapshot.stages.items() if (stage.shard, key) in present}
-        return [stage for stage in snapshot.stages if not whole.issuperset(stage.chain)]
+    def _holds_at_most(self, place: Place, digest: str, records: int | None) -> bool:
+        """Whether a version surely holds no more than a number of records."""
+        rows = self.eraser.slices.count_rows(place, digest)
+        return None not in (rows, records) and rows <= records  # type: ignore[operator]
 
 
 def _stands_on(stage: Stage, places: Collection[Place]) -> bool:
     return any(Place(stage.shard, index) in places for index in stage.prefix)
-
-
-def _holds_at_most(path: Path, records: int) -> bool:
-    """Whether a slice's file surely holds no more than a number of records."""
-    rows = count_rows(path)
-    return not path.exists() if rows is None else rows <= records

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from s3t.partition import Place
 from s3t.sequences import Order
@@ -34,7 +34,7 @@ class Inventory:
     records: Mapping[Place, int]
     """Records in each slice."""
     alive: Mapping[Stage, str]
-    """Live stages and the keys of their artifacts: in the store, and none of their slices has lost a record since."""
+    """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     prototypes: bool = False
     """Whether every slice has prototypes, too."""
     scores: Mapping[str, float] | None = None
@@ -68,11 +68,6 @@ class Inventory:
             if self.records_in(shard, chosen.prefix) > 0:
                 found.setdefault(chosen.prefix, chosen)
         return tuple(found.values())
-
-    def keeping(self, present: Collection[tuple[int, str]]) -> Inventory:
-        """The same, but only stages whose artifact, (shard, key), is among `present`."""
-        alive = {stage: key for stage, key in self.alive.items() if (stage.shard, key) in present}
-        return replace(self, alive=alive)
 
     def members(self) -> dict[int, Serving]:
         """The ensemble: the shards that can answer."""

@@ -1,6 +1,7 @@
 """The ledger: the durable log of deletions, and what is alive, in one database."""
 
 from s3t.ledger.address import Address, PostgresAddress
+from s3t.ledger.committing import Trained
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import Session
 from s3t.ledger.soundness import Contents
@@ -22,5 +23,6 @@ __all__ = [
     "Snapshot",
     "State",
     "ToErase",
+    "Trained",
     "Transaction",
 ]

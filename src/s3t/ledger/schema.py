@@ -59,8 +59,7 @@ slices = Table(
     Column("slice", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
     Column("losses", Integer, nullable=False),
-    Column("digest", String(64), nullable=False),  # of its file, as far as the ledger knows
-    Column("next_digest", String(64)),  # noted before the file is rewritten; a crash leaves one of the two
+    Column("digest", String(64), nullable=False),  # of its current version
     _mac(),
 )
 
@@ -98,7 +97,7 @@ erasing_records = Table(
     _mac(),
     Index("erasing_records_by_slice", "shard", "slice"),
 )
-"""Accepted, but still in a slice's file: for the moments after an acceptance, or while a rewriting may wait."""
+"""Accepted, but still in the current version of a slice: for moments, or while the next version may wait."""
 
 erasing_artifacts = Table(
     "erasing_artifacts",
@@ -108,7 +107,19 @@ erasing_artifacts = Table(
     Column("generation", Integer, nullable=False),
     _mac(),
 )
-"""Tainted, but still in the store."""
+"""Tainted, or put and never committed, and still in the store. The latter have generation 0: they may hold anything."""
+
+erasing_versions = Table(
+    "erasing_versions",
+    metadata,
+    Column("shard", Integer, primary_key=True),
+    Column("slice", Integer, primary_key=True),
+    Column("digest", String(64), primary_key=True),
+    Column("generation", Integer, nullable=False),
+    _mac(),
+)
+"""Condemned versions of slices that may still be in the store: such as deletions have superseded (of the first one's
+generation), and such as are being put and not current yet (of generation 0: their erasure waits for no deletion)."""
 
 stages = Table(
     "stages",
@@ -116,7 +127,7 @@ stages = Table(
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),  # slice numbers, comma-separated
     Column("key", String(64), nullable=False),
-    Column("manifest", String(64)),  # SHA-256 of the manifest's file
+    Column("manifest", String(64), nullable=False),  # SHA-256 of the manifest
     _mac(),
 )
 """Committed, untainted stages."""
@@ -138,6 +149,7 @@ claims = Table(
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),
     Column("session", String(32), nullable=False),
+    Column("key", String(64)),  # of the artifact that the session is about to put; null before that
 )
 """Stages that a session is training."""
 

@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import delete, select, update
 
 from s3t.ledger import schema
+from s3t.ledger.condemning import condemn
 from s3t.ledger.rows import Rows
 from s3t.ledger.statements import now, of_stage, prefix_text, stage_at
 from s3t.processes import is_running, this_machine
@@ -66,8 +67,8 @@ class Sessions:
 
     def end(self, names: Collection[str]) -> None:
         """Forget sessions and their claims."""
-        for table in (schema.claims, schema.sessions):
-            self._connection.execute(delete(table).where(table.c.session.in_(list(names))))
+        self._drop_claims(schema.claims.c.session.in_(list(names)))
+        self._connection.execute(delete(schema.sessions).where(schema.sessions.c.session.in_(list(names))))
 
     def bury(self) -> None:
         """Forget sessions whose process is gone, and those of other machines that were not seen for a lease."""
@@ -105,17 +106,48 @@ class Sessions:
         self._rows.upsert(table, [row])
         return True
 
+    def announce(self, stage: Stage, key: str, session: Session) -> bool:
+        """Note the key under which a session is about to put a stage's artifact; False if it has no claim any more.
+
+        If it never commits the stage, whoever ends its claim knows what is left in the store.
+        """
+        mine = update(schema.claims).where(*_claim_of(stage, session)).values(key=key)
+        return self._connection.execute(mine).rowcount == 1
+
+    def announced(self) -> set[tuple[int, str]]:
+        """Artifacts, (shard, key), that living sessions are putting."""
+        table = schema.claims
+        return {(row.shard, row.key) for row in self._connection.execute(select(table).where(table.c.key.is_not(None)))}
+
+    def has_announced(self, stage: Stage, key: str, session: Session) -> bool:
+        """Whether a session has a claim on a stage, and has announced that key."""
+        mine = select(schema.claims.c.key).where(*_claim_of(stage, session))
+        return self._connection.execute(mine).scalar_one_or_none() == key
+
     def release(self, stage: Stage, session: Session) -> bool:
         """Give a claim back; False if it was the session's no more."""
-        table = schema.claims
-        mine = (*of_stage(table, stage), table.c.session == session.name)
-        return self._connection.execute(delete(table).where(*mine)).rowcount == 1
+        return self._drop_claims(*_claim_of(stage, session)) == 1
+
+    def _drop_claims(self, *conditions: Any) -> int:
+        """Remove claims; what was announced and not committed is to be erased. How many there were."""
+        table, stages = schema.claims, schema.stages
+        rows = self._connection.execute(select(table).where(*conditions)).all()
+        self._connection.execute(delete(table).where(*conditions))
+        put = {(row.shard, row.key) for row in rows if row.key is not None}
+        kept = {(row.shard, row.key) for row in self._rows.read_in(stages, stages.c.key, [key for _, key in put])}
+        condemn(self._rows, artifacts=put - kept)
+        return len(rows)
 
     def release_all_but(self, stages: Collection[Stage], session: Session) -> None:
         """Give back every claim of a session but those on some stages."""
         mine = {stage for stage, name in self.claimed().items() if name == session.name}
         for stage in mine.difference(stages):
             self.release(stage, session)
+
+
+def _claim_of(stage: Stage, session: Session) -> tuple[Any, ...]:
+    """The condition that a row of `claims` is a session's, on a stage."""
+    return (*of_stage(schema.claims, stage), schema.claims.c.session == session.name)
 
 
 def _is_dead(row: Any, oldest: float) -> bool:

@@ -36,11 +36,9 @@ class SliceState:
     losses: int
     """Deletions that have hit it; a stage that was training meanwhile is discarded."""
     digest: str
-    """Keyed hash of the rows in its file."""
+    """Of its current version: keyed hash of the rows."""
     pending: bool
-    """Whether its file still holds a record that has been accepted for deletion."""
-    next_digest: str | None = None
-    """What its digest will be, noted before its file is rewritten."""
+    """Whether its current version is condemned: it still holds a record that has been accepted for deletion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,17 +52,15 @@ class Snapshot:
     stages: Mapping[Stage, str]
     """Stages that are committed and not tainted, and the keys of their artifacts."""
     manifests: Mapping[Stage, str]
-    """SHA-256 of their manifests' files, as far as it is known."""
+    """SHA-256 of their manifests."""
     walked: int
     """The newest generation for which every place was gone through, but for slices that may wait."""
     pending_since: float | None
     """When the first deletion was received of which a record is still in a slice's file; None if none is."""
     waiting_since: float | None
     """When the first deletion that is not erased yet was received (seconds since the epoch); None if all are."""
-    erasures: int
-    """How often slices were rewritten; the folder notes it, too."""
     dead: bool
-    """Whether tainted artifacts are still in the store."""
+    """Whether artifacts or versions of slices that are condemned, and not current, may be in the store."""
 
     def inventory(self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False) -> Inventory:
         """What is alive, for the orders of each shard, and whether there shall be prototypes of each slice."""
@@ -112,15 +108,15 @@ class ToErase:
     """What is accepted, and not erased yet."""
 
     since: Mapping[Place, float]
-    """Slices whose files still hold a record, and when the first deletion of one was received."""
+    """Slices whose current version holds a record that is to go, and when the first deletion of one was received."""
     records: Mapping[Place, frozenset[bytes]]
     """Their tokens, for the slices that were asked for."""
     artifacts: frozenset[tuple[int, str]]
-    """(shard, key) of tainted artifacts."""
+    """(shard, key) of condemned artifacts."""
+    versions: frozenset[tuple[Place, str]]
+    """Slices and digests of condemned versions; none of them is current."""
     slices: Mapping[Place, SliceState]
     """Every slice, as it shall be."""
-    erasures: int
-    """How often slices were rewritten."""
 
 
 @dataclass(frozen=True, kw_only=True)

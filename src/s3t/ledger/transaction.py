@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import secrets
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, exists, func, or_, select
 
-from s3t.errors import KeyDestroyedError, StorageError
 from s3t.ledger import schema
+from s3t.ledger.committing import Trained, announce, commit
+from s3t.ledger.condemning import QUEUES, add_versions, condemn, nobodys_left, take_versions, walk_again
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
 from s3t.ledger.mending import Mended, mend_rows, remove_wrong
@@ -20,7 +21,6 @@ from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, Located, RecordRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
-    ERASURES,
     WALKED,
     at,
     chunks,
@@ -65,7 +65,6 @@ class Transaction(History):
                 losses=row.losses,
                 digest=row.digest,
                 pending=bool(row.pending),
-                next_digest=row.next_digest,
             )
             for row in self._rows.checked(table, run(select(table, pending.label("pending"))))
         }
@@ -73,17 +72,16 @@ class Transaction(History):
         oldest = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
         waiting = self._rows.checked(log, run(oldest))
         kept = self._rows.checked(log, run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
-        dead = run(select(schema.erasing_artifacts.c.shard).limit(1)).first() is not None
+        dead = any(run(select(queue.c.shard).limit(1)).first() is not None for queue in QUEUES)
         return Snapshot(
             generation=self._rows.generation_now(),
             changes=changes,
             slices=slices,
             stages={stage: row.key for stage, row in live.items()},
-            manifests={stage: row.manifest for stage, row in live.items() if row.manifest is not None},
+            manifests={stage: row.manifest for stage, row in live.items()},
             walked=self._rows.note(WALKED),
             pending_since=kept[0].received_at if kept else None,
             waiting_since=waiting[0].received_at if waiting else None,
-            erasures=self._rows.note(ERASURES),
             dead=dead,
         )
 
@@ -202,60 +200,53 @@ class Transaction(History):
             if time <= received_by
         }
         artifacts = self._rows.read(schema.erasing_artifacts)
-        snapshot = self.snapshot()
+        versions = ((Place(row.shard, row.slice), row.digest) for row in self._rows.read(schema.erasing_versions))
+        slices = self.snapshot().slices
         return ToErase(
             since=since,
             records=records,
             artifacts=frozenset((row.shard, row.key) for row in artifacts),
-            slices=snapshot.slices,
-            erasures=snapshot.erasures,
+            versions=frozenset(each for each in versions if each[0] not in slices or slices[each[0]].digest != each[1]),
+            slices=slices,
         )
 
-    def will_rewrite(self, place: Place, *, known: SliceState, now: str, then: str) -> None:
-        """Note what a slice's digest is and what it will be, before its file is rewritten.
+    def announce_version(self, place: Place, digest: str) -> None:
+        """Note that a version of a slice is about to be put: it is condemned until it is current."""
+        if self.snapshot().slices[place].digest != digest:
+            add_versions(self._rows, [(place, digest)], generation=0)
+            self._note_change()
+
+    def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:
+        """Make a version that was put a slice's current one; the old one is condemned.
+
+        All places are then to be gone through (again) for the deletions that this one follows: what a first walk has
+        emptied, which left the slice for later, is not empty of what this leaves behind.
 
         Args:
             place: the slice.
-            known: as it was when the rewriting began.
-            now: the digest of its file, which is that of `known` or the one that a crash left.
-            then: the digest to come.
+            old: digest of its current version.
+            new: of the next one.
+            gone: tokens that the next one does not hold.
 
-        Raises:
-            StorageError: another has rewritten it meanwhile: this process has lost the run's lock.
+        Returns:
+            Whether it could be. Else another process has superseded the old one, and this one has lost the run's lock:
+            what it has put may hold what was deleted meanwhile, and is condemned.
         """
-        row = self._slice(place)
-        if (row.digest, row.next_digest) != (known.digest, known.next_digest):
-            raise _lost_lock(place)
-        self._change_slice(row, digest=now, next_digest=then)
-
-    def rewritten(self, place: Place, digest: str, gone: Collection[bytes]) -> None:
-        """Note that a slice's file holds tokens no more, and its new digest.
-
-        All places are then to be gone through (again) for the deletions that took them: what a first walk, which left
-        the file for later, has emptied is not empty of what this one leaves behind.
-
-        Raises:
-            StorageError: another has rewritten it meanwhile.
-        """
-        row, table = self._slice(place), schema.erasing_records
-        if digest not in (row.digest, row.next_digest):
-            raise _lost_lock(place)
-        self._change_slice(row, digest=digest, next_digest=None)
-        tokens = list(gone)
-        taken = [row.generation for row in self._rows.read_in(table, table.c.token, tokens)]
+        row, table, tokens = self._slice(place), schema.erasing_records, list(gone)
+        if row.digest != old:
+            self.condemn(versions=[(place, new)] if row.digest != new else [])
+            return False
+        taken = [found.generation for found in self._rows.read_in(table, table.c.token, tokens)]
         for chunk in chunks(tokens):
             self._connection.execute(delete(table).where(table.c.token.in_(chunk)))
+        if new != old:
+            self._rows.change(schema.slices, [(row, {"digest": new})])
+            take_versions(self._rows, [(place, new)])
+            add_versions(self._rows, [(place, old)], generation=min(taken, default=0))
         if taken:
-            self._rows.write_note(WALKED, to=min(min(taken) - 1, self._rows.note(WALKED)))
-
-    def still_rewriting(self, place: Place, digest: str) -> None:
-        """Look, before a slice's new file takes its place, whether it is still the one that is to come.
-
-        Raises:
-            StorageError: another has rewritten it meanwhile.
-        """
-        if self.snapshot().slices[place].next_digest != digest:
-            raise _lost_lock(place)
+            walk_again(self._rows, min(taken))
+        self._note_change()
+        return True
 
     def _slice(self, place: Place) -> Any:
         """A slice's row."""
@@ -264,28 +255,24 @@ class Transaction(History):
             raise damaged(schema.slices, 1)
         return rows[0]
 
-    def _change_slice(self, row: Any, **values: Any) -> None:
-        self._rows.change(schema.slices, [(row, values)])
-        self._note_change()
-
     def have_walked(self, generation: int) -> None:
-        """Note that every place was gone through for the generations up to one."""
+        """Note that every place was gone through for the generations up to one, unless an orphan is left."""
+        if nobodys_left(self._rows):
+            return
         self._rows.write_note(WALKED, to=max(generation, self._rows.note(WALKED)))
         self._note_change()
 
-    def count_erasure(self, *, at_least: int = 0) -> None:
-        """Note that slices were rewritten once more."""
-        self._rows.write_note(ERASURES, to=max(at_least, self._rows.note(ERASURES) + 1))
-        self._note_change()
-
-    def removed(self, artifacts: Collection[tuple[int, str]]) -> None:
-        """Note that tainted artifacts are removed."""
-        if not artifacts:
+    def removed(
+        self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
+    ) -> None:
+        """Note that condemned artifacts and versions of slices are removed."""
+        if not artifacts and not versions:
             return
         table = schema.erasing_artifacts
         row = table.c.shard == bindparam("at_shard"), table.c.key == bindparam("at_key")
-        places = [{"at_shard": shard, "at_key": key} for shard, key in sorted(artifacts)]
-        self._connection.execute(delete(table).where(*row), places)
+        if places := [{"at_shard": shard, "at_key": key} for shard, key in sorted(artifacts)]:
+            self._connection.execute(delete(table).where(*row), places)
+        take_versions(self._rows, versions)
         self._note_change()
 
     def note_accepted(self) -> None:
@@ -326,61 +313,52 @@ class Transaction(History):
         if self._rows.change(log, changes):
             self._note_change()
 
-    def commit_stage(
-        self,
-        stage: Stage,
-        key: str,
-        *,
-        seen: Mapping[Place, SliceState],
-        manifest: str | None = None,
-        put: Callable[[], None],
-    ) -> bool:
-        """Store a trained stage, unless a slice under it has lost a record since it was `seen`, or was losing one.
+    def announce(self, trained: Trained) -> bool:
+        """Note that a stage's artifact is about to be put; False if it could not be committed any more.
 
-        Args:
-            stage: the stage.
-            key: of its artifact.
-            seen: every slice in its prefix, as it was before its training began.
-            manifest: SHA-256 of the file of its manifest.
-            put: stores the artifact. Called within the transaction, so no deletion comes between.
-
-        Returns:
-            Whether it was stored.
+        Raises:
+            KeyDestroyedError: the run's secret was destroyed meanwhile.
         """
-        # Between an acceptance and the end of its erasure the losses are new, but the file is the old one.
-        if any(state.pending for state in seen.values()) or not self.snapshot().still_as(seen):
-            return False
-        if self.key_destroyed_at() is not None:
-            raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
-        put()
-        row = {"shard": stage.shard, "prefix": prefix_text(stage), "key": key, "manifest": manifest}
-        self._rows.upsert(schema.stages, [row])
-        self._note_change()
-        return True
+        return announce(self._rows, self.sessions, self.snapshot(), trained)
 
-    def forget_stages(self, stages: Iterable[Stage]) -> None:
-        """Take stages out of use; their artifacts are then nobody's."""
-        gone = list(stages)
+    def commit(self, trained: Trained) -> bool:
+        """Take a stage into use whose artifact was announced and put; False if that cannot be.
+
+        It cannot if a slice under it has lost a record since it was seen, or was losing one; if a stage that it was
+        trained on is gone; or if the session has lost its claim. Raises as `announce`.
+        """
+        done = commit(self._rows, self.sessions, self.snapshot(), trained)
+        if done:
+            self._note_change()
+        return done
+
+    def forget_stages(self, stages: Mapping[Stage, str]) -> None:
+        """Take stages out of use, if they still have those keys; their artifacts are then nobody's."""
+        gone = {stage: key for stage, key in stages.items() if self.snapshot().stages.get(stage) == key}
         for stage in gone:
             self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
-        if gone:
-            self._note_change()
+        self.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
+
+    def condemn(
+        self, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
+    ) -> None:
+        """Note that artifacts, (shard, key), and versions are nobody's; they go with what deletions have condemned."""
+        slices = self.snapshot().slices  # a current version is no orphan, whoever took it for one
+        orphans = [
+            (place, digest) for place, digest in versions if place not in slices or slices[place].digest != digest
+        ]
+        condemn(self._rows, artifacts=artifacts, versions=orphans)
 
     def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
         """Note tokens as deleted, whether or not the ledger knew them."""
         self._rows.upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
-
-    def mend_slice(self, place: Place, *, digest: str) -> None:
-        """Note what a slice's file really holds; what was trained on it before counts as trained on another."""
-        row = self._slice(place)
-        self._change_slice(row, digest=digest, next_digest=None, losses=row.losses + 1)
 
     def _note_change(self) -> None:
         self._rows.write_note(CHANGES, to=self._rows.note(CHANGES) + 1)
         self._known = None
 
 
-_ERASING = (schema.erasing_records, schema.erasing_artifacts)
+_ERASING = (schema.erasing_records, *QUEUES)
 
 
 def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, Any]:
@@ -391,10 +369,3 @@ def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, An
         "records": sum(taken.losses.values()),
         "request": taken.request,
     }
-
-
-def _lost_lock(place: Place) -> StorageError:
-    return StorageError(
-        f"slice {place.slice} of shard {place.shard} was rewritten by another process meanwhile: this one has lost the "
-        "run's lock"
-    )

@@ -21,4 +21,6 @@ _VACUUMED = (
     schema.stages,
     schema.erasing_records,
     schema.erasing_artifacts,
+    schema.erasing_versions,
+    schema.claims,
 )

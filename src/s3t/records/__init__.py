@@ -4,35 +4,24 @@ from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data, Table, read_data
 from s3t.records.requests import read_requests, requested, requested_names
-from s3t.records.slices import (
-    SliceContent,
-    count_rows,
-    read_slice,
-    slice_digest,
-    slice_path,
-    split_into_slices,
-    without_records,
-    write_slice,
-)
+from s3t.records.slices import Slices, count_copies, slice_digest, split_into_slices, version_name, without_records
 
 __all__ = [
     "Data",
     "Inputs",
     "Records",
-    "SliceContent",
+    "Slices",
     "Table",
-    "count_rows",
+    "count_copies",
     "ingest",
     "ingest_inputs",
     "read_data",
     "read_requests",
-    "read_slice",
     "record_ids",
     "requested",
     "requested_names",
     "slice_digest",
-    "slice_path",
     "split_into_slices",
+    "version_name",
     "without_records",
-    "write_slice",
 ]

@@ -1,16 +1,17 @@
-"""Slice files: one Parquet file a slice, rewritten whole when a record leaves it.
+"""Slices as blobs: each version of a slice is a Parquet file under the keyed digest of its rows, and never changes.
 
-Rows are ordered by keyed hash of their id, so a row's position says nothing of the others' and does not depend on
-the input's order. The files are plain: no compression, no dictionaries, no statistics, so that a byte search over
-the run shows whether a record is gone, and no page keeps a value that its rows have lost.
+A slice that loses a record gets another version; which one is current, the ledger says. Rows are ordered by keyed hash
+of their id, so a row's position says nothing of the others' and does not depend on the input's order. The files are
+plain: no compression, no dictionaries, no statistics, so that a byte search over the run shows whether a record is
+gone, and no page keeps a value that its rows have lost.
 """
 
 from __future__ import annotations
 
 import hmac
+import re
 import struct
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -18,24 +19,117 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet
 
-from s3t.disk import write_durably
+from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret, place_of
 from s3t.records.canonical import canonical_bytes
 
+_NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
+UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
+"""What reading a damaged Parquet file may raise: damage may look like a text that is none, or a column of terabytes."""
+
+
+def version_name(place: Place, digest: str) -> str:
+    """The blob of a slice's version.
+
+    >>> version_name(Place(0, 2), "ab")
+    'shard-000/slice-002-ab.parquet'
+    """
+    return f"shard-{place.shard:03d}/slice-{place.slice:03d}-{digest}.parquet"
+
 
 @dataclass(frozen=True, kw_only=True)
-class SliceContent:
-    """A slice's rows and what the ledger keeps of them."""
+class Slices:
+    """Versions of one run's slices."""
 
-    rows: pa.Table
-    digest: str
-    """Keyed hash of the rows in order, hexadecimal."""
+    blobs: Blobs
+    secret: Secret
+    run: Path
+    """The run's folder, for messages."""
 
+    def put(self, place: Place, rows: pa.Table) -> str:
+        """Store a version, durably; its digest. One that is there already, whole, stays; a damaged one is replaced.
 
-def slice_path(folder: Path, place: Place) -> Path:
-    """The file of a slice in the run's slices folder."""
-    return folder / f"shard-{place.shard:03d}" / f"slice-{place.slice:03d}.parquet"
+        Raises:
+            OSError: the store refused.
+        """
+        digest = slice_digest(rows, self.secret)
+        name, content = version_name(place, digest), _parquet(rows)
+        if name in self.blobs.sizes([name]):
+            try:
+                self.read(place, digest)
+            except IntegrityError:
+                self.blobs.erase([name])
+            else:
+                with self.blobs.open(name) as file:  # another version of Parquet's writer may have written it
+                    content = file.read()
+        self.blobs.put(name, content)
+        return digest
+
+    def read(self, place: Place, digest: str) -> pa.Table:
+        """The rows of a version.
+
+        Raises:
+            IntegrityError: it is missing, not readable, or holds other rows.
+        """
+        try:
+            with self.blobs.open(version_name(place, digest)) as file:
+                rows = pa.parquet.ParquetFile(file).read()
+            found = slice_digest(rows, self.secret)
+        except UNREADABLE as error:
+            raise self._unreadable(place, digest, error) from None
+        if found != digest:
+            raise IntegrityError(
+                f"{self.where(place, digest)}: the file of slice {place.slice} of shard {place.shard} is not the one "
+                f"that the ledger knows; run `s3t reconcile {self.run}`, which mends it from an older one, or says "
+                "what is wrong"
+            )
+        return rows
+
+    def names_in(self, place: Place, digest: str) -> pa.Table:
+        """The columns `record` and `subject` of a version, and nothing else of it; its digest is not looked at.
+
+        Raises:
+            IntegrityError: it is missing or not readable.
+        """
+        try:
+            with self.blobs.open(version_name(place, digest)) as file:
+                names = pa.parquet.ParquetFile(file).read(columns=["record", "subject"])
+            return names.select(["record", "subject"])
+        except UNREADABLE as error:
+            raise self._unreadable(place, digest, error) from None
+
+    def count_rows(self, place: Place, digest: str) -> int | None:
+        """How many rows a version has, by its end alone; None if it is missing or cannot be read."""
+        try:
+            with self.blobs.open(version_name(place, digest)) as file:
+                return int(pa.parquet.read_metadata(file).num_rows)
+        except UNREADABLE:
+            return None
+
+    def versions(self) -> dict[Place, frozenset[str]]:
+        """The digests of every slice's versions that are there. Lists the store."""
+        found: dict[Place, set[str]] = {}
+        for name in self.blobs.names():
+            if match := _NAME.fullmatch(name):
+                found.setdefault(Place(int(match[1]), int(match[2])), set()).add(match[3])
+        return {place: frozenset(digests) for place, digests in found.items()}
+
+    def erase(self, versions: Iterable[tuple[Place, str]]) -> None:
+        """Remove versions, durably; one that is not there is no error."""
+        self.blobs.erase([version_name(place, digest) for place, digest in versions])
+
+    def where(self, place: Place, digest: str) -> str:
+        """A version, for messages."""
+        return f"{self.run}/slices/{version_name(place, digest)}"
+
+    def _unreadable(self, place: Place, digest: str, error: BaseException) -> IntegrityError:
+        reason = getattr(error, "strerror", None) or "its bytes are damaged"  # arrow's words may quote them
+        return IntegrityError(
+            f"{self.where(place, digest)}: the file of slice {place.slice} of shard {place.shard} cannot be read "
+            f"({reason}); put it back from a backup, then run `s3t reconcile {self.run}`, which takes out what was "
+            "deleted since"
+        )
 
 
 def split_into_slices(
@@ -83,79 +177,19 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
     return rows.take(pa.array(kept, pa.int64())).combine_chunks()
 
 
-def write_slice(
-    folder: Path,
-    place: Place,
-    rows: pa.Table,
-    *,
-    tmp: Path,
-    around: AbstractContextManager[None] | None = None,
-) -> None:
-    """Replace a slice's file, durably.
-
-    Raises:
-        OSError: the disk refused; the old file is as it was.
-    """
-
-    def write(part: Path) -> None:
-        pa.parquet.write_table(
-            rows, part, compression="none", use_dictionary=False, write_statistics=False, store_schema=False
-        )
-
-    write_durably(slice_path(folder, place), write, tmp=tmp, around=around)
-
-
-def read_slice(folder: Path, place: Place, secret: Secret) -> SliceContent:
-    """A slice's rows with the digest they have now.
-
-    Raises:
-        IntegrityError: the file is missing or not readable.
-    """
-    path = slice_path(folder, place)
-    try:
-        rows = pa.parquet.ParquetFile(path).read()
-        return SliceContent(rows=rows, digest=slice_digest(rows, secret))
-    except UNREADABLE as error:
-        raise unreadable(path, place, error) from None
-
-
-def names_in(folder: Path, place: Place) -> pa.Table:
-    """The columns `record` and `subject` of a slice's file, and nothing else of it; its digest is not looked at.
-
-    Raises:
-        IntegrityError: the file is missing or not readable.
-    """
-    path = slice_path(folder, place)
-    try:
-        return pa.parquet.ParquetFile(path).read(columns=["record", "subject"]).select(["record", "subject"])
-    except UNREADABLE as error:
-        raise unreadable(path, place, error) from None
-
-
-UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
-"""What reading a damaged Parquet file may raise: damage may look like a text that is none, or a column of terabytes."""
-
-
-def unreadable(path: Path, place: Place, error: BaseException) -> IntegrityError:
-    """What to tell of a slice's file that is missing or damaged."""
-    reason = getattr(error, "strerror", None) or "its bytes are damaged"  # arrow's words may quote them
-    return IntegrityError(
-        f"{path}: the file of slice {place.slice} of shard {place.shard} cannot be read ({reason}); put it back "
-        f"from a backup, then run `s3t reconcile {path.parents[2]}`, which takes out what was deleted since"
-    )
-
-
-def count_rows(path: Path) -> int | None:
-    """How many rows a slice's file has, by its end alone; None if it is missing or cannot be read."""
-    try:
-        return int(pa.parquet.read_metadata(path).num_rows)
-    except UNREADABLE:
-        return None
-
-
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
     """Rows by (record id, subject)."""
     counts: dict[tuple[str, str | None], int] = {}
     for owner in zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True):
         counts[owner] = counts.get(owner, 0) + 1
     return counts
+
+
+def _parquet(rows: pa.Table) -> bytes:
+    """A version's file."""
+    sink = pa.BufferOutputStream()
+    pa.parquet.write_table(
+        rows, sink, compression="none", use_dictionary=False, write_statistics=False, store_schema=False
+    )
+    content: bytes = sink.getvalue().to_pybytes()
+    return content

@@ -14,6 +14,7 @@ from s3t.ledger import Snapshot
 from s3t.ledger.locks import needed
 from s3t.ledger.presence import Overtaken
 from s3t.models.source import model_digest, model_folder
+from s3t.partition import Place
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
 from s3t.run.results import AuditReport
@@ -49,7 +50,7 @@ def audit(
     parts.secret.reveal()  # without it, everything would look wrong
     recipe = parts.recipe
     auditor = Auditor(
-        slices=parts.layout.slices,
+        slices=parts.slices,
         secret=parts.secret,
         store=parts.store,
         inputs=parts.key_inputs,
@@ -83,17 +84,21 @@ def audit(
 def _compared(parts: Parts, auditor: Auditor, snapshot: Callable[[], Snapshot]) -> tuple[Snapshot, list[Mismatch]]:
     """The ledger now, and what of run and store is not as it says."""
     now, found = _looked(parts, auditor)
-    found += auditor.check_store(_named(now))
+    found += auditor.check_store(parts.store.keys(), named=_named(now))
+    found += auditor.check_versions(parts.slices.versions(), named=_current(now))
     if found:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
         with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
             snapshot()
             now, found = _looked(parts, auditor)
-            with parts.ledger.writing() as transaction:  # a stage is stored and noted in one such
-                later = transaction.snapshot()
-                named = _named(now) | _named(later)
-                if later.generation > now.generation:
-                    named |= set(transaction.to_erase(received_by=0.0).artifacts)
-                found += auditor.check_store(named)
+            lying, versions = (
+                parts.store.keys(),
+                parts.slices.versions(),
+            )  # first: what is put later was announced before
+            with parts.ledger.reading() as transaction:
+                named = _named(now) | _named(transaction.snapshot()) | transaction.sessions.announced()
+                work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
+            found += auditor.check_store(lying, named=named | work.artifacts)
+            found += auditor.check_versions(versions, named=current | work.versions)
     return now, found
 
 
@@ -123,6 +128,11 @@ def _public_problems(parts: Parts) -> list[Mismatch]:
 def _named(snapshot: Snapshot) -> set[tuple[int, str]]:
     """(shard, key) of what lives."""
     return {(stage.shard, key) for stage, key in snapshot.stages.items()}
+
+
+def _current(snapshot: Snapshot) -> set[tuple[Place, str]]:
+    """Every slice and the digest of its current version."""
+    return {(place, state.digest) for place, state in snapshot.slices.items()}
 
 
 def _replay(

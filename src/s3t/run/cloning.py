@@ -18,12 +18,14 @@ from s3t.deletion.witness import Witness
 from s3t.disk import append_durably, make_folder, storage_errors, sync_folder, write_durably
 from s3t.errors import InputError
 from s3t.ledger.locks import needed
+from s3t.records import version_name
 from s3t.run.creation import check_free
 from s3t.run.home import Home, moved_error, write_home
 from s3t.run.layout import Layout, read_description, write_description
 from s3t.run.ledger_address import ledger_address
 from s3t.run.parts import Parts
 from s3t.run.unfinished import remove_unfinished, unfinished_folder
+from s3t.store import blobs_of
 
 
 def clone(parts: Parts, to: Path) -> None:
@@ -99,14 +101,16 @@ def _fill(parts: Parts, made: Layout, to: Path) -> None:
     address = ledger_address(made, url=description.ledger, run=description.run)
     ledger = parts.ledger.clone(address)
     try:
-        stages = ledger.snapshot().stages
-        artifacts = {parts.store.path(stage.shard, key) for stage, key in stages.items()}
+        snapshot = ledger.snapshot()
         source = parts.layout
+        artifacts = [
+            source.artifacts / name for stage, key in snapshot.stages.items() for name in blobs_of(stage.shard, key)
+        ]
         _copy(
             [
-                *(source.recipe, source.secret, source.public, source.erasures),
-                *sorted(source.slices.rglob("*.parquet")),
-                *sorted(path.with_suffix(suffix) for path in artifacts for suffix in (".safetensors", ".json")),
+                *(source.recipe, source.secret, source.public),
+                *(source.slices / version_name(place, each.digest) for place, each in snapshot.slices.items()),
+                *sorted(artifacts),
             ],
             source,
             made,

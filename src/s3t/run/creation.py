@@ -19,13 +19,13 @@ from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.recipe.bounds import bound_problems
-from s3t.records import Data, Records, ingest, slice_digest, split_into_slices, write_slice
+from s3t.records import Data, Records, count_copies, ingest, split_into_slices
 from s3t.records.public import public_digest, public_records, write_public
-from s3t.records.slices import count_copies
 from s3t.run.home import Home, write_home
 from s3t.run.layout import Description, Layout, write_layout
 from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.run.notices import notices_of
+from s3t.run.parts import slices_of
 from s3t.run.secret import secret_of_new_run
 from s3t.run.unfinished import remove_unfinished, unfinished_folder
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
@@ -181,10 +181,9 @@ def _write(
     write_layout(layout, recipe, description, secret)
     if public is not None:
         write_public(layout.public, public, tmp=layout.tmp)
-    for place, rows in contents.items():
-        write_slice(layout.slices, place, rows, tmp=layout.tmp)
     make_folder(layout.artifacts)
-    return {place: slice_digest(rows, secret) for place, rows in contents.items()}
+    slices = slices_of(layout, secret)
+    return {place: slices.put(place, rows) for place, rows in contents.items()}
 
 
 def _new_ledger(

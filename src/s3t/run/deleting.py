@@ -7,7 +7,6 @@ from contextlib import nullcontext
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.request import Request
-from s3t.disk import storage_errors
 from s3t.errors import UnknownNamesError
 from s3t.inventory import Inventory
 from s3t.ledger.locks import needed
@@ -48,15 +47,14 @@ def delete(
     if not dry_run:
         parts.check_changeable()
     named = None if key is None else requested("the idempotency key", [key])[0]
-    with after_refusal(NOTHING_CHANGED), storage_errors("looking at the artifacts"):
+    with after_refusal(NOTHING_CHANGED):
         request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
-        present = parts.store.present()
         if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
     with telling(progress, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, progress=progress)
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
-        after = status(outcome.after.keeping(present))
+        after = status(outcome.after)
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
@@ -65,7 +63,7 @@ def delete(
         unreadable=outcome.unreadable,
         slices=tuple(sorted(outcome.losses)),
         stages_lost=outcome.stages_lost,
-        before=outcome.before.keeping(present),
+        before=outcome.before,
         status=after,
         entries=outcome.entries,
         erase_within=parts.recipe.deletion.erase_within,
@@ -73,17 +71,16 @@ def delete(
     )
 
 
-def reconcile(parts: Parts, *, trust_slices: bool, status: Callable[[], Status]) -> Reconciliation:
+def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
     """Apply later deletions to a run that is an older state of itself.
 
     Args:
         parts: of the run.
-        trust_slices: whether what a slice's file lacks was deleted.
         status: the run's, afterwards.
     """
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED), needed(parts.lock):
-        done = parts.reconciler(trust_slices=trust_slices).reconcile()
+        done = parts.reconciler().reconcile()
     return Reconciliation(
         rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages, status=status()
     )
@@ -104,7 +101,7 @@ def _only_present_records_left(parts: Parts) -> bool:
     parts.deleter.finish(everything=True)
     with parts.ledger.writing() as transaction:
         work = transaction.to_erase()
-        if work.records or work.artifacts:
+        if work.records or work.artifacts or work.versions:
             return False
         transaction.note_key_destroyed()
     return True

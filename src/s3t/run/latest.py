@@ -59,19 +59,18 @@ class Latest:
         refuse_if_restored(
             parts.ledger,
             parts.witness,
-            erasures=parts.erasures,
             lock=parts.lock,
             run=parts.layout.root,
-            slices=parts.layout.slices,
+            slices=parts.slices,
         )
         if self.passive:
             return
         if parts.ledger.snapshot().waiting_since is not None:
             parts.ledger.confirm()  # whoever accepted may have been killed before that was on the disk
         parts.witness.catch_up(parts.ledger)
+        parts.deleter.sweep()
         self.snapshot()
         parts.deleter.settle()
-        parts.deleter.sweep()
 
     def snapshot(self, *, everything: bool = False) -> Snapshot:
         """The ledger now, after what is accepted has been erased.
@@ -107,6 +106,7 @@ class Latest:
             if copies_are_gone:
                 self._parts.eraser.forget_copies()
             self._parts.presence.look()  # else the deletions would wait for this very session
+            self._parts.deleter.sweep()
             self._parts.deleter.finish(everything=True)
             self._parts.deleter.settle()
             if not self.only_serves:

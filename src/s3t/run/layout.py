@@ -49,18 +49,13 @@ class Layout:
         return self.root / "ledger.sqlite"
 
     @property
-    def erasures(self) -> Path:
-        """How often slices were rewritten in this folder: fewer times than in the ledger if it is an old one."""
-        return self.root / "erasures"
-
-    @property
     def home(self) -> Path:
         """Which folder is the run's, to tell it from copies (home.py)."""
         return self.root / "home"
 
     @property
     def slices(self) -> Path:
-        """The records, a file a slice."""
+        """The records: versions of slices."""
         return self.root / "slices"
 
     @property
@@ -234,25 +229,6 @@ def _check_of(content: dict[str, Any], secret: Secret) -> str:
 
 
 _RESTORE = "restore it from a backup of the run"
-
-
-def read_erasures(layout: Layout) -> int:
-    """How often slices were rewritten in this folder.
-
-    Raises:
-        IntegrityError: the file is damaged.
-    """
-    try:
-        return int(layout.erasures.read_text(encoding="ascii"))
-    except FileNotFoundError:
-        return 0
-    except (OSError, ValueError) as error:
-        raise _damaged(layout, error) from error
-
-
-def write_erasures(layout: Layout, count: int) -> None:
-    """Note how often slices were rewritten."""
-    write_bytes_durably(layout.erasures, f"{count}\n".encode(), tmp=layout.tmp)
 
 
 def _damaged(layout: Layout, error: Exception) -> IntegrityError:

@@ -31,7 +31,7 @@ class LazyWorkshop:
                 from s3t.run.workshop import Workshop  # here: it imports torch
 
                 self._made = Workshop(
-                    slices=parts.layout.slices,
+                    slices=parts.slices,
                     tmp=parts.layout.tmp,
                     recipe=parts.recipe,
                     labels=parts.description.labels,

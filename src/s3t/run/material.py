@@ -12,14 +12,13 @@ from pathlib import Path
 import pyarrow as pa
 import torch
 
-from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.augment import augmented
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, tokens
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
-from s3t.records import read_slice
+from s3t.records import Slices
 from s3t.records.replay import replayed
 from s3t.stages import Stage, trained_block
 from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
@@ -32,7 +31,7 @@ class Material:
     """One run's.
 
     Args:
-        slices: the folder of slice files.
+        slices: the run's.
         tmp: where what has no room in memory goes, in files without a name.
         recipe: the run's.
         labels: in the head's order.
@@ -44,7 +43,7 @@ class Material:
     def __init__(
         self,
         *,
-        slices: Path,
+        slices: Slices,
         tmp: Path,
         recipe: Recipe,
         labels: Sequence[str],
@@ -142,14 +141,7 @@ class Material:
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:
-            content = read_slice(self._slices, place, self._secret)
-            if content.digest != digest:
-                raise IntegrityError(
-                    f"the file of slice {place.slice} of shard {place.shard} is not the one that the ledger knows; "
-                    f"run `s3t reconcile {self._slices.parent}`, which mends an older one and says of any other what "
-                    "is wrong"
-                )
-            known = self._encode(place, digest, content.rows)
+            known = self._encode(place, digest, self._slices.read(place, digest))
             with self._remembering:  # the ledger's watcher forgets meanwhile
                 others = [other for other in self._encoded if other.shard != place.shard]  # one shard in memory
                 for other in others:

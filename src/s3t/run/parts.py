@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.blobs import Blobs, LocalBlobs
 from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.deleter import Deleter
 from s3t.deletion.erasure import Eraser
@@ -23,9 +24,10 @@ from s3t.ledger.presence import Presence
 from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
+from s3t.records import Slices
 from s3t.records.public import Public
 from s3t.run.home import Home, moved_error, write_home
-from s3t.run.layout import Description, Layout, check_files, read_erasures, read_layout, write_erasures
+from s3t.run.layout import Description, Layout, check_files, read_layout
 from s3t.run.ledger_address import ledger_address
 from s3t.run.orders import Orders
 from s3t.run.secret import VARIABLE as SECRET_VARIABLE
@@ -33,7 +35,7 @@ from s3t.run.secret import read_secret
 from s3t.run.unfinished import remove_unfinished
 from s3t.run.validation import Validation
 from s3t.stages import KeyInputs, training_part
-from s3t.store import LocalStore
+from s3t.store import Artifacts, lost_stages
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,8 @@ class Parts:
     orders: Orders
     ledger: Ledger
     lock: RunLock
-    store: LocalStore
+    store: Artifacts
+    slices: Slices
     validation: Validation
     presence: Presence
     witness: Witness
@@ -117,17 +120,19 @@ class Parts:
             training_part=training_part(recipe, labels=description.labels, validation=description.validation),
         )
         orders, lock = Orders(layout, description, secret), ledger.lock(layout.lock)
-        store = LocalStore(layout.artifacts, tmp=layout.tmp)
+        blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp)
+        store = Artifacts(blobs)
+        slices = slices_of(layout, secret)
         presence, witness = Presence(ledger, moved=moved, meanwhile=meanwhile), Witness.of_run(description.run)
-        eraser = _eraser(layout, recipe, secret, ledger, store, forget)
-        # Orders and store are for the report, and whether a server has to move; the ledger's stages decide what goes.
+        eraser = _eraser(layout, recipe, secret, ledger, blobs, slices, forget)
+        # Orders are for the report, and whether a server has to move; the ledger's stages decide what goes.
         prototypes = recipe.method.has_prototypes
         validation = Validation(store, chooses=recipe.prediction.select == "validation")
         acceptor = Acceptor(
             ledger,
             inventory=lambda snapshot: validation.scored(snapshot.inventory(orders.now(), prototypes=prototypes)),
         )
-        lookup = _lookup(layout, recipe, secret, ledger)
+        lookup = _lookup(slices, recipe, secret, ledger)
         deleter = Deleter(
             ledger=ledger,
             acceptor=acceptor,
@@ -147,6 +152,7 @@ class Parts:
             ledger=ledger,
             lock=lock,
             store=store,
+            slices=slices,
             validation=validation,
             presence=presence,
             witness=witness,
@@ -210,9 +216,13 @@ class Parts:
                 logging.getLogger("s3t").debug("the run's home could not be noted", exc_info=True)
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
-        """What is alive: committed, untainted, and in the store."""
+        """What is alive: committed and untainted; after the secret was destroyed, also in the store."""
         prototypes = self.recipe.method.has_prototypes
-        found = snapshot.inventory(self.orders.now(), prototypes=prototypes).keeping(self.store.present())
+        found = snapshot.inventory(self.orders.now(), prototypes=prototypes)
+        if self.secret.salt is None:  # what is lost nobody can train again; a backup may bring it back
+            lost = lost_stages(self.store, found.alive)
+            alive = {stage: key for stage, key in found.alive.items() if stage not in lost}
+            found = replace(found, alive=alive)
         return self.validation.scored(found)
 
     def unfinished(self) -> tuple[LogEntry, ...]:
@@ -226,11 +236,7 @@ class Parts:
         digest = self.description.validation
         return None if digest is None else Public(path=self.layout.public, digest=digest)
 
-    def erasures(self) -> int:
-        """How often slices were rewritten in this folder."""
-        return read_erasures(self.layout)
-
-    def reconciler(self, *, trust_slices: bool) -> Reconciler:
+    def reconciler(self) -> Reconciler:
         """What applies later deletions to an older state of the run."""
         return Reconciler(
             ledger=self.ledger,
@@ -238,17 +244,20 @@ class Parts:
             eraser=self.eraser,
             secret=self.secret,
             inventory=self.inventory,
-            erasures=self.erasures,
-            trust_slices=trust_slices,
         )
 
 
-def _lookup(layout: Layout, recipe: Recipe, secret: Secret, ledger: Ledger) -> Lookup:
+def slices_of(layout: Layout, secret: Secret) -> Slices:
+    """The slices in a run's folder."""
+    return Slices(blobs=LocalBlobs(layout.slices, tmp=layout.tmp), secret=secret, run=layout.root)
+
+
+def _lookup(slices: Slices, recipe: Recipe, secret: Secret, ledger: Ledger) -> Lookup:
     group = recipe.partition.group
     return Lookup(
         ledger=ledger,
         secret=secret,
-        slices=layout.slices,
+        slices=slices,
         counts=(recipe.partition.shards, recipe.partition.slices),
         spread=(None,) if group is None else tuple(map(group.among, group.slices)),
         has_subjects=recipe.columns.subject is not None,
@@ -260,18 +269,18 @@ def _eraser(
     recipe: Recipe,
     secret: Secret,
     ledger: Ledger,
-    store: LocalStore,
+    blobs: Blobs,
+    slices: Slices,
     forget: Callable[[Collection[Place]], None],
 ) -> Eraser:
     return Eraser(
         ledger=ledger,
-        store=store,
+        store=Artifacts(blobs),
+        blobs=blobs,
         secret=secret,
         run=layout.root,
-        slices=layout.slices,
-        tmp=layout.tmp,
+        slices=slices,
         within=recipe.deletion.erase_within,
         forget=forget,
         unfinished=lambda: remove_unfinished(layout.root),
-        mark=lambda count: write_erasures(layout, count),
     )

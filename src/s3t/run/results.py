@@ -18,7 +18,7 @@ from s3t.recipe import Recipe
 from s3t.run.advice import empty_slices, few_steps
 from s3t.run.forecasting import forecast_of
 from s3t.stages import Stage
-from s3t.store import ArtifactStore
+from s3t.store import Artifacts
 from s3t.training_events import StageEnd
 from s3t.wording import counted
 
@@ -40,7 +40,7 @@ class Status:
     """Deletions that are accepted, and not erased yet; the log's."""
     ledger: str
     """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
-    store: ArtifactStore = field(repr=False)
+    store: Artifacts = field(repr=False)
     """Of the run's artifacts."""
     recipe: Recipe = field(repr=False)
     """The run's."""

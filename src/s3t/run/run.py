@@ -120,12 +120,8 @@ class Run:
             return run
 
     @classmethod
-    def reconcile(cls, path: str | Path, *, trust_slices: bool = False, moved: bool = False) -> Reconciliation:
+    def reconcile(cls, path: str | Path, *, moved: bool = False) -> Reconciliation:
         """Apply later deletions to a run that is an older state of itself; does no harm to one that is not.
-
-        Args:
-            trust_slices: take what a slice's file lacks for deleted, although nothing else remembers that: where the
-                ledger was put back from a backup, the files were not, and `S3T_STATE` was lost.
 
         Raises:
             IntegrityError: a slice's file is not one that deletions explain.
@@ -134,7 +130,7 @@ class Run:
         """
         with cls(Path(path)) as run:
             run._parts.note_home(moved=moved)
-            return reconcile(run._parts, trust_slices=trust_slices, status=run.status)
+            return reconcile(run._parts, status=run.status)
 
     @classmethod
     def clone(cls, path: str | Path, to: str | Path) -> Run:

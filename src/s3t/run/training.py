@@ -7,8 +7,8 @@ begins, so they share the work. No lock is held while one trains. Worker process
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Protocol
@@ -18,7 +18,7 @@ from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import IntegrityError, S3TError, StorageError
 from s3t.inventory import Inventory
-from s3t.ledger import Snapshot
+from s3t.ledger import Snapshot, Trained
 from s3t.ledger.presence import Overtaken, Work
 from s3t.progress import Progress, telling
 from s3t.run.parts import Parts
@@ -26,7 +26,7 @@ from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.results import Status, TrainReport
 from s3t.run.stage_report import StageReport, Summarised
 from s3t.stages import Stage
-from s3t.store import Manifest
+from s3t.store import Manifest, lost_stages
 from s3t.training_events import TrainingStart, tell
 from s3t.wording import counted
 
@@ -78,6 +78,7 @@ class Trainer:
 
     def _train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
         started = time.monotonic()
+        self._forget_lost()
         inventory = self.parts.inventory(self.snapshot())
         missing = inventory.missing()
         places = placements(workers, missing, self.parts.recipe.training)
@@ -120,6 +121,13 @@ class Trainer:
             lambda: self.parts.inventory(self.snapshot()).missing(),
             lambda stage: self._train_stage(stage, progress),
         )
+
+    def _forget_lost(self) -> None:
+        """Take stages out of use whose artifacts are gone from the store: they are trained again."""
+        if lost := lost_stages(self.parts.store, self.parts.ledger.snapshot().stages):
+            self.parts.check_trainable()
+            with self.parts.ledger.writing() as transaction:
+                transaction.forget_stages(lost)
 
     def work(self, inventory: Inventory, stages: Sequence[Stage]) -> str:
         """How much training stages is, in what the user knows: stages, records of the run, epochs."""
@@ -172,49 +180,27 @@ class Trainer:
             work.look(self.parts.ledger.snapshot())
             work.check()  # a parent or a slice was erased under our hands
             raise
-        with (
-            self._all_or_nothing(stage, key) as put,
-            storage_errors(f"storing {stage}"),
-            self.parts.ledger.writing() as transaction,
-        ):
-            if stage in self.parts.inventory(transaction.snapshot()).alive:
-                return None  # its children may be trained already, on those very bytes
-            if (
-                transaction.sessions.claimed().get(stage, self.parts.presence.session.name)
-                != self.parts.presence.session.name
-            ):
-                return False  # this process slept for so long that another has taken it over
-            transaction.sessions.release(stage, self.parts.presence.session)
-            stored = transaction.commit_stage(
-                stage,
-                key,
-                seen=snapshot.seen(stage),
-                manifest=sha256(manifest.to_bytes()).hexdigest(),
-                put=lambda: put(content, manifest),
-            )
+        trained = Trained(
+            stage=stage,
+            key=key,
+            manifest=sha256(manifest.to_bytes()).hexdigest(),
+            session=self.parts.presence.session,
+            seen=snapshot.seen(stage),
+            parents={link: snapshot.stages[link] for link in stage.chain[:-1]},
+        )
+        stored = self._store(trained, content, manifest)
         if stored:
             report.stored(manifest)
         return stored
 
-    @contextmanager
-    def _all_or_nothing(self, stage: Stage, key: str) -> Iterator[Callable[[bytes, Manifest], None]]:
-        """What stores a stage's artifact. If the commit then fails, and did not happen all the same, it is taken away.
-
-        With the connection, the lock that kept deletions off may have been lost, and one may have gone through the
-        store before the artifact was there.
-        """
-        begun = False
-
-        def put(content: bytes, manifest: Manifest) -> None:
-            nonlocal begun
-            begun = True
-            self.parts.store.put(stage.shard, key, content, manifest)
-
-        try:
-            yield put
-        except BaseException:
-            if begun:  # where not even this can be done, a sweep takes it away
-                with suppress(OSError, S3TError), self.parts.ledger.writing() as transaction:
-                    if transaction.snapshot().stages.get(stage) != key:
-                        self.parts.store.erase({(stage.shard, key)})
-            raise
+    def _store(self, trained: Trained, content: bytes, manifest: Manifest) -> bool | None:
+        """Put an artifact, and take its stage into use. What cannot come into use is erased as what is tainted is."""
+        with storage_errors(f"storing {trained.stage}"):
+            with self.parts.ledger.writing() as transaction:
+                if trained.stage in transaction.snapshot().stages:
+                    return None  # its children may be trained already, on those very bytes
+                if not transaction.announce(trained):
+                    return False  # a deletion came, or this process slept until another took the claim over
+            self.parts.store.put(trained.stage.shard, trained.key, content, manifest)
+            with self.parts.ledger.writing() as transaction:
+                return transaction.commit(trained)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from s3t.inventory import Inventory
 from s3t.stages import Stage
-from s3t.store import ArtifactStore
+from s3t.store import Artifacts
 
 
 class Validation:
@@ -18,7 +18,7 @@ class Validation:
         chooses: whether scores are looked at; else inventories stay as they are.
     """
 
-    def __init__(self, store: ArtifactStore, *, chooses: bool) -> None:
+    def __init__(self, store: Artifacts, *, chooses: bool) -> None:
         self._store = store
         self._chooses = chooses
         self._known: dict[str, float] = {}  # a manifest never changes under its key

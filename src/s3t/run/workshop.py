@@ -30,10 +30,11 @@ from s3t.prediction.resident import Held, Resident
 from s3t.prediction.whole import WholeEnsemble, WholeLink
 from s3t.prediction.windows import Windows
 from s3t.recipe import Recipe
+from s3t.records import Slices
 from s3t.records.public import Public
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
-from s3t.store import Artifact, ArtifactStore, Manifest, Parent, read_chain
+from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
 
@@ -44,12 +45,12 @@ class Workshop:
     def __init__(
         self,
         *,
-        slices: Path,
+        slices: Slices,
         tmp: Path,
         recipe: Recipe,
         labels: Sequence[str],
         inputs: KeyInputs,
-        store: ArtifactStore,
+        store: Artifacts,
         public: Public | None = None,
     ) -> None:
         folder = model_folder(recipe.base_model, revision=recipe.revision)

@@ -1,7 +1,7 @@
 """Artifacts at rest: safetensors with a manifest beside each."""
 
-from s3t.store.artifacts import Artifact, ArtifactStore, LocalStore
-from s3t.store.chain import read_chain
+from s3t.store.artifacts import Artifact, Artifacts, blobs_of
+from s3t.store.chain import lost_stages, read_chain
 from s3t.store.manifest import Manifest, Parent
 
-__all__ = ["Artifact", "ArtifactStore", "LocalStore", "Manifest", "Parent", "read_chain"]
+__all__ = ["Artifact", "Artifacts", "Manifest", "Parent", "blobs_of", "lost_stages", "read_chain"]

@@ -1,19 +1,20 @@
-"""The artifact store. Names are stage keys; a tensor file is only read together with the hash it must have."""
+"""Artifacts as blobs. Names are stage keys; a tensor file is only read together with the hash it must have."""
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from pydantic import ValidationError
 
-from s3t.disk import remove_durably, write_bytes_durably
+from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.store.manifest import Manifest
+
+_TENSORS, _MANIFEST = ".safetensors", ".json"
+_NAME = re.compile(rf"shard-(\d+)/([^/]+)({_TENSORS}|{_MANIFEST})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,121 +26,94 @@ class Artifact:
     manifest: Manifest
 
 
-class ArtifactStore(Protocol):
-    """Where artifacts are. All methods name an artifact by shard and key."""
+class Artifacts:
+    """A run's artifacts: the blobs `shard-000/KEY.safetensors` and `shard-000/KEY.json`. Methods name them by shard and
+    key.
+
+    Args:
+        blobs: where they are.
+    """
+
+    def __init__(self, blobs: Blobs) -> None:
+        self._blobs = blobs
 
     def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
-        """Store durably; what was there under the key is replaced."""
-        ...
+        """Store durably, the manifest last: an artifact without one is not there.
 
-    def get(self, shard: int, key: str) -> Artifact:
-        """Read and check against the manifest. Raises IntegrityError."""
-        ...
-
-    def keys(self) -> set[tuple[int, str]]:
-        """All (shard, key) of which any file is present."""
-        ...
-
-    def present(self) -> set[tuple[int, str]]:
-        """All (shard, key) that are whole."""
-        ...
-
-    def manifest(self, shard: int, key: str) -> Manifest | None:
-        """A manifest, its artifact not looked at; None if it cannot be read."""
-        ...
-
-    def manifest_digest(self, shard: int, key: str) -> str | None:
-        """SHA-256 of a manifest's file; None if it cannot be read."""
-        ...
-
-    def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
-        """Bytes that some take, with their manifests."""
-        ...
-
-    def erase(self, artifacts: set[tuple[int, str]]) -> None:
-        """Remove durably; those that are not there are no error."""
-        ...
-
-
-class LocalStore:
-    """Artifacts in a folder: `shard-000/<key>.safetensors` and `shard-000/<key>.json`."""
-
-    def __init__(self, folder: Path, *, tmp: Path) -> None:
-        self._folder = folder
-        self._tmp = tmp
-
-    def path(self, shard: int, key: str) -> Path:
-        """The tensor file."""
-        return self._folder / f"shard-{shard:03d}" / f"{key}.safetensors"
-
-    def put(self, shard: int, key: str, content: bytes, manifest: Manifest) -> None:
-        """Store durably, the manifest last: an artifact without one is not there."""
-        path = self.path(shard, key)
-        try:
-            write_bytes_durably(path, content, tmp=self._tmp)
-            write_bytes_durably(path.with_suffix(".json"), manifest.to_bytes(), tmp=self._tmp)
-        except OSError:
-            path.unlink(missing_ok=True)
-            raise
+        Raises:
+            IntegrityError: another artifact has the key.
+            OSError: the store refused; a part may be left.
+        """
+        tensors, beside = blobs_of(shard, key)
+        self._blobs.put(tensors, content)
+        self._blobs.put(beside, manifest.to_bytes())
 
     def get(self, shard: int, key: str) -> Artifact:
         """Read an artifact and check its bytes against its manifest.
 
         Raises:
-            IntegrityError: a file is missing, is not what it should be, or belongs to another stage.
+            IntegrityError: a blob is missing, is not what it should be, or belongs to another stage.
         """
-        path = self.path(shard, key)
+        name, beside = blobs_of(shard, key)
         try:
-            content = path.read_bytes()
-            manifest = Manifest.model_validate_json(path.with_suffix(".json").read_bytes())
+            content = self._read(name)
+            manifest = Manifest.model_validate_json(self._read(beside))
         except (OSError, ValidationError) as error:
-            raise IntegrityError(f"{path}: the artifact cannot be read ({error}); run `s3t repair`") from error
+            raise IntegrityError(f"artifact {name} cannot be read ({error}); run `s3t repair`") from error
         if hashlib.sha256(content).hexdigest() != manifest.sha256:
             raise IntegrityError(
-                f"{path}: its bytes are not those that its manifest names; remove the file and run `s3t repair`"
+                f"artifact {name}: its bytes are not those that its manifest names; remove the file from the run's "
+                "folder artifacts, then run `s3t repair`"
             )
         if (manifest.key, manifest.shard) != (key, shard):
             raise IntegrityError(
-                f"{path}: its manifest is that of another stage; remove both files and run `s3t repair`"
+                f"artifact {name}: its manifest is that of another stage; remove both files from the run's folder "
+                "artifacts, then run `s3t repair`"
             )
         return Artifact(content=content, manifest=manifest)
 
     def manifest(self, shard: int, key: str) -> Manifest | None:
         """A manifest, its artifact not looked at; None if it cannot be read."""
         try:
-            return Manifest.model_validate_json(self.path(shard, key).with_suffix(".json").read_bytes())
+            return Manifest.model_validate_json(self._read(blobs_of(shard, key)[1]))
         except (OSError, ValidationError):
             return None
 
     def manifest_digest(self, shard: int, key: str) -> str | None:
-        """SHA-256 of a manifest's file; None if it cannot be read."""
+        """SHA-256 of a manifest; None if it cannot be read."""
         try:
-            return hashlib.sha256(self.path(shard, key).with_suffix(".json").read_bytes()).hexdigest()
+            return hashlib.sha256(self._read(blobs_of(shard, key)[1])).hexdigest()
         except OSError:
             return None
 
     def keys(self) -> set[tuple[int, str]]:
-        """Every (shard, key) that has a tensor file or a manifest."""
-        return self._with_suffix(".safetensors") | self._with_suffix(".json")
+        """Every (shard, key) of which a blob is there. Lists the store."""
+        found = (_NAME.fullmatch(name) for name in self._blobs.names())
+        return {(int(match[1]), match[2]) for match in found if match}
 
-    def present(self) -> set[tuple[int, str]]:
-        """Every (shard, key) that has both."""
-        return self._with_suffix(".safetensors") & self._with_suffix(".json")
+    def present(self, artifacts: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
+        """Those of some artifacts that are whole."""
+        asked = set(artifacts)
+        sizes = self._blobs.sizes([name for artifact in asked for name in blobs_of(*artifact)])
+        return {artifact for artifact in asked if all(name in sizes for name in blobs_of(*artifact))}
 
     def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
-        """Bytes of some artifacts' tensor files and manifests."""
-        total = 0
-        for shard, key in artifacts:
-            for suffix in (".safetensors", ".json"):
-                with suppress(FileNotFoundError):  # erased meanwhile
-                    total += self.path(shard, key).with_suffix(suffix).stat().st_size
-        return total
-
-    def _with_suffix(self, suffix: str) -> set[tuple[int, str]]:
-        found = self._folder.glob(f"shard-*/*{suffix}")
-        return {(int(path.parent.name.removeprefix("shard-")), path.stem) for path in found}
+        """Bytes that some artifacts take, with their manifests."""
+        return sum(self._blobs.sizes([name for artifact in artifacts for name in blobs_of(*artifact)]).values())
 
     def erase(self, artifacts: set[tuple[int, str]]) -> None:
-        """Remove tensor files and manifests, durably."""
-        paths = [self.path(shard, key) for shard, key in sorted(artifacts)]
-        remove_durably([*paths, *(path.with_suffix(".json") for path in paths)])
+        """Remove tensors and manifests, durably; those that are not there are no error."""
+        self._blobs.erase([name for artifact in artifacts for name in blobs_of(*artifact)])
+
+    def _read(self, name: str) -> bytes:
+        with self._blobs.open(name) as file:
+            return file.read()
+
+
+def blobs_of(shard: int, key: str) -> tuple[str, str]:
+    """The names of an artifact's blobs: its tensors and its manifest.
+
+    >>> blobs_of(2, "ab")
+    ('shard-002/ab.safetensors', 'shard-002/ab.json')
+    """
+    return f"shard-{shard:03d}/{key}{_TENSORS}", f"shard-{shard:03d}/{key}{_MANIFEST}"

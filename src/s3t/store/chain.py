@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from s3t.errors import IntegrityError
 from s3t.stages import Stage
-from s3t.store.artifacts import Artifact, ArtifactStore
+from s3t.store.artifacts import Artifact, Artifacts
 
 
 def read_chain(
-    store: ArtifactStore, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
+    store: Artifacts, stage: Stage, *, keys: Mapping[Stage, str], slice_digests: Sequence[str]
 ) -> list[Artifact]:
     """The artifacts of a stage's chain, from the top block down.
 
@@ -39,6 +39,13 @@ def read_chain(
             raise IntegrityError(f"{link}: it was trained on another parent than the one stored; {_REMEDY}")
         chain.append(artifact)
     return chain
+
+
+def lost_stages(store: Artifacts, keys: Mapping[Stage, str]) -> dict[Stage, str]:
+    """Those of the live stages whose artifact is not there any more, with all that stand on one, and their keys."""
+    present = store.present((stage.shard, key) for stage, key in keys.items())
+    whole = {stage for stage, key in keys.items() if (stage.shard, key) in present}
+    return {stage: key for stage, key in keys.items() if not whole.issuperset(stage.chain)}
 
 
 _REMEDY = "remove its files (artifacts/shard-*/KEY.*, with the key of `s3t audit`) and run `s3t repair`"

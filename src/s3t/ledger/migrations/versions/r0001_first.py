@@ -66,7 +66,6 @@ def _make_records() -> None:
         _number("records"),
         _number("losses"),
         _text("digest", 64),
-        sa.Column("next_digest", sa.String(64)),
     )
     _table(
         "records",
@@ -88,6 +87,13 @@ def _make_records() -> None:
         _number("generation"),
     )
     op.create_index("erasing_records_by_slice", "erasing_records", ["shard", "slice"])
+    _table(
+        "erasing_versions",
+        sa.Column("shard", sa.Integer, primary_key=True),
+        sa.Column("slice", sa.Integer, primary_key=True),
+        sa.Column("digest", sa.String(64), primary_key=True),
+        _number("generation"),
+    )
 
 
 def _make_stages() -> None:
@@ -102,7 +108,7 @@ def _make_stages() -> None:
         sa.Column("shard", sa.Integer, primary_key=True),
         sa.Column("prefix", sa.String, primary_key=True),
         _text("key", 64),
-        sa.Column("manifest", sa.String(64)),
+        _text("manifest", 64),
     )
     op.create_table(
         "sessions",
@@ -117,4 +123,5 @@ def _make_stages() -> None:
         sa.Column("shard", sa.Integer, primary_key=True),
         sa.Column("prefix", sa.String, primary_key=True),
         _text("session", 32),
+        sa.Column("key", sa.String(64)),
     )
