@@ -203,7 +203,7 @@ def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
 
 
 def test_what_prototypes_cannot_do_is_refused(text_model):
-    with pytest.raises(s3t.RecipeError, match="needs classes"):
+    with pytest.raises(s3t.RecipeError, match="every record needs one label"):
         recipe_from(
             recipe_with(text_model)
             | {"task": "text-regression", "labels": None, "columns": {"text": "t", "label": "y"}}
