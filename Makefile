@@ -34,8 +34,10 @@ lint: $(VENV)/test.stamp
 types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
+# A file's tests share the runs that it trains, so they go to one process.
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "not slow and not integration"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		--durations 20 -m "not slow and not integration"
 
 test-integration: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "integration and not slow"

@@ -35,7 +35,7 @@ from rich.progress import track
 
 import s3t
 from benchmarks.machine import describe
-from tests import tiny
+from testing import tiny
 
 RECORDS = 10_000
 

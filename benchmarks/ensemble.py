@@ -45,7 +45,7 @@ from s3t.prediction.windows import Windows
 from s3t.program import set_up_process
 from s3t.recipe import recipe_from
 from s3t.tasks.aggregate import Scores
-from tests.plain import member_logits, random_chain
+from testing.plain import member_logits, random_chain
 
 MEMBERS, LAYERS, BATCH, LABELS, RANK = 5, 6, 64, 77, 16
 DEPTHS = {"full": 6, "half": 3}

@@ -33,7 +33,7 @@ from transformers import PreTrainedModel
 from benchmarks.flops import step_flops
 from benchmarks.machine import describe
 from benchmarks.variant import Job, measure, steady
-from tests import tiny
+from testing import tiny
 
 RESULTS = Path(__file__).parent / "results"
 LABELS = ("a", "b", "c")

@@ -42,14 +42,16 @@ from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Batch, Request
 from s3t.deletion.witness import Witness
-from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, ToErase, Transaction
+from s3t.inventory import Inventory
+from s3t.ledger import Address, Ledger, PostgresAddress, RecordRow, SliceState, Snapshot, ToErase, Transaction
 from s3t.partition import Place
 from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
 from s3t.store import Artifact
-from tests import tiny
-from tests.ledger.world import commit
-from tests.postgres import PostgresServer, binaries
+from testing import tiny
+from testing.postgres import PostgresServer, binaries
+from testing.roles import roles
+from testing.trained import commit
 
 SEED = 0
 CALLERS, REQUESTS, GROUP = 32, 10, 64
@@ -64,7 +66,7 @@ def _rewrite(transaction: Transaction, place: Place, work: ToErase, digest: str,
     """As if a slice's file was rewritten."""
     old = work.slices[place].digest
     transaction.supersede(place, old=old, new=digest, gone=gone)
-    transaction.removed(versions=[(place, old)])
+    transaction.note_removed(versions=[(place, old)])
 
 
 def main() -> None:
@@ -111,6 +113,16 @@ def servers(folder: Path) -> Iterator[dict[str, Address]]:
         server.stop()
 
 
+@dataclass(frozen=True)
+class Alive:
+    """What is alive, for given orders."""
+
+    orders: tuple[tuple[tuple[int, ...], ...], ...]
+
+    def inventory(self, snapshot: Snapshot) -> Inventory:
+        return snapshot.inventory(self.orders)
+
+
 @dataclass
 class Bench:
     """A ledger with what accepts for it, wired as in `run/parts.py`."""
@@ -133,11 +145,11 @@ class Bench:
         count = records // len(places) + 1
         ledger = Ledger.create(
             address,
-            slices={place: SliceState(records=count, losses=0, digest="0" * 64, pending=False) for place in places},
+            slices={place: SliceState(records=count, digest="0" * 64, pending=False) for place in places},
             records=rows,
             key=rng.bytes(32),
         )
-        acceptor = Acceptor(ledger, inventory=lambda snapshot: snapshot.inventory(orders))
+        acceptor = Acceptor(ledger, Alive(orders))
         return cls(ledger, Witness(witness), acceptor, orders, [row.token for row in rows])
 
     def accept(self, batches: Sequence[Batch]) -> Sequence[Accepted | Exception]:
@@ -152,8 +164,8 @@ class Bench:
             work = transaction.to_erase()
             for place, gone in work.records.items():
                 _rewrite(transaction, place, work, "0" * 64, gone)
-            transaction.removed(work.artifacts)
-            transaction.have_walked(transaction.snapshot().generation)
+            transaction.note_removed(work.artifacts)
+            transaction.note_walked(transaction.snapshot().generation)
             transaction.settle()
             snapshot = transaction.snapshot()
             for stage in stages_of(self.orders):
@@ -261,8 +273,8 @@ def sizes(folder: Path, large: int) -> dict[str, Any]:
         seconds = time.perf_counter() - started
     with s3t.Run.open(folder / "small") as small:
         small.train()
-        stages = small._ledger.snapshot().stages
-        trained = {stage: small._store.get(stage.shard, key) for stage, key in stages.items()}
+        stages = roles(small).ledger.snapshot().stages
+        trained = {stage: roles(small).store.get(stage.shard, key) for stage, key in stages.items()}
     runs = {name: s3t.Run.open(folder / name) for name in counts}
     ways: dict[str, Callable[[s3t.Run, str], object]] = {"accept": accept_alone, "delete": delete_one}
     times: dict[str, dict[str, list[float]]] = {name: {way: [] for way in ways} for name in runs}
@@ -289,9 +301,9 @@ def sizes(folder: Path, large: int) -> dict[str, Any]:
 
 
 def accept_alone(run: s3t.Run, record: str) -> None:
-    request = Request.of(run._parts.secret, records=[record], subjects=[], key=None)
+    request = Request.of(roles(run).secret, records=[record], subjects=[], key=None)
     (batch,) = request.batches(1)
-    if not run._deleter._accept(batch).plan.tainted:
+    if not roles(run).deleter._accept(batch).plan.tainted:
         raise RuntimeError("the benchmark is broken: no stage was alive")
 
 
@@ -303,19 +315,19 @@ def delete_one(run: s3t.Run, record: str) -> None:
 
 def restore(run: s3t.Run, trained: Mapping[Stage, Artifact]) -> None:
     """Every stage in use, with a stage's bytes of the small run; and nothing to erase, as if slices were rewritten."""
-    with run._ledger.writing() as transaction:
+    with roles(run).ledger.writing() as transaction:
         work = transaction.to_erase()
         for place, gone in work.records.items():
             _rewrite(transaction, place, work, work.slices[place].digest, gone)
-        transaction.removed(work.artifacts)
-        transaction.have_walked(transaction.snapshot().generation)
+        transaction.note_removed(work.artifacts)
+        transaction.note_walked(transaction.snapshot().generation)
         transaction.settle()
         snapshot = transaction.snapshot()
         for stage, artifact in trained.items():
             if stage not in snapshot.stages:
-                run._store.put(stage.shard, artifact.manifest.key, artifact.content, artifact.manifest)
+                roles(run).store.put(stage.shard, artifact.manifest.key, artifact.content, artifact.manifest)
                 commit(transaction, stage, artifact.manifest.key)
-    run._ledger.wipe()
+    roles(run).ledger.wipe()
 
 
 def made(path: Path, folder: Path, *, records: int) -> s3t.Run:

@@ -39,7 +39,7 @@ from benchmarks.machine import describe
 from benchmarks.scaling_picture import draw
 from s3t.partition import Place
 from s3t.stages import stages_of
-from tests import tiny
+from testing import tiny
 
 ROOT = Path(__file__).parent.parent
 RESULTS = ROOT / "benchmarks" / "results" / "scaling.json"

@@ -1,4 +1,4 @@
-"""A claim of the paper, held against results. Every folder's `finding.py` makes one."""
+"""A claim of the paper, and its verdict by our results. Every folder's `finding.py` makes one."""
 
 from __future__ import annotations
 
@@ -11,13 +11,11 @@ class Finding(NamedTuple):
     """One claim, in Markdown."""
 
     claim: str
-    """In a few words; its heading."""
+    """The claim in a few words, also its heading."""
     paper: str
-    """What the paper says, and where."""
-    ours: str
-    """What was found."""
+    """The paper's words or numbers, and their place."""
     verdict: str
-    """HOLDS, PART or NOT, and after a colon in which respect."""
+    """HOLDS, PART or NOT, and after a colon our numbers."""
 
 
 def percent(share: float | None) -> str:

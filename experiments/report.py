@@ -1,7 +1,7 @@
-"""docs/results.md, from the results: what the paper says, what was found here, and whether it holds.
+"""Generator of docs/results.md from committed results: each claim of the paper, our numbers and a verdict.
 
-python -m experiments.report            write it
-python -m experiments.report --check    whether it is in step; nothing is written
+python -m experiments.report            write the page
+python -m experiments.report --check    compare the page; write nothing
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ PATH = FOLDER.parent / "docs" / "results.md"
 
 HEAD = """# The paper's results, beside ours
 
-Written by `python -m experiments.report` from each `results.json` in `experiments/`. A verdict says whether the paper's
-claim holds *here*: {verdicts}. Here is a small scale for what trains: two cores, MiniLM (6 layers) and a ViT of 2 M
-parameters where the paper has RoBERTa-large and ViT-base. The last ones train nothing, and have the paper's sizes.
+Check here whether the paper's claims hold at a small scale: {verdicts}. Experiments that train use two cores, MiniLM
+(6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large and ViT-base. The last ones train nothing, and
+have the paper's sizes. Tables, figures and reasons are in the experiments' READMEs. `python -m experiments.report`
+writes this page from `experiments/*/results.json`.
 
 | claim | verdict |
 |---|---|
@@ -55,7 +56,6 @@ def _section(name: str, finding: Finding) -> str:
         f"\n## {finding.claim}\n\n"
         f"**Paper.** {finding.paper}\n\n"
         f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n\n"
-        f"{finding.ours}\n\n"
         f"[{name}](../experiments/{name}/README.md): {took}, commit {found['commit']}, seed {found['seed']}, "
         f"{found['machine']['cores']} cores of an {found['machine']['processor'].replace('(R)', '')}.\n"
     )
@@ -66,9 +66,9 @@ def _anchor(claim: str) -> str:
 
 
 def main() -> None:
-    """Write the page, or look whether it is in step."""
+    """Write the page, or compare it."""
     parser = argparse.ArgumentParser(prog="python -m experiments.report", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page is not in step")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the page differs")
     if parser.parse_args().check:
         sys.exit(int(not PATH.exists() or PATH.read_text() != text()))
     PATH.write_text(text())

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import settings
 
 import s3t
-from tests import tiny
-from tests.postgres import PostgresServer
+from testing import tiny
+from testing.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import sqlalchemy
 
-from tests import postgres as places
-from tests.postgres import PostgresServer
+from testing import postgres as places
+from testing.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,7 +94,7 @@ def test_binaries_that_the_server_s_account_may_not_enter_are_copied(short, tmp_
 
 def test_a_server_whose_tests_are_killed_goes_with_them(short):
     code = (
-        "import sys, time; from pathlib import Path; from tests.postgres import PostgresServer\n"
+        "import sys, time; from pathlib import Path; from testing.postgres import PostgresServer\n"
         f"print(PostgresServer.start(Path({str(short / 'p')!r})).pid, flush=True); time.sleep(600)"
     )
     tests = subprocess.Popen([sys.executable, "-c", code], cwd=ROOT, stdout=subprocess.PIPE, text=True)

@@ -10,7 +10,7 @@ from s3t import EpochEnd, ProgressBar, StageEnd, StageStart, TrainingStart, prog
 from s3t.progress import Silent
 from s3t.progress_lines import ProgressLines
 from s3t.stages import Stage
-from s3t.training_events import tell
+from s3t.training_events import Observer, tell
 
 FIRST, SECOND, SUMS = Stage(0, (1,)), Stage(0, (1, 0)), Stage(0, (1,), "prototypes")
 
@@ -130,5 +130,17 @@ def test_where_stderr_is_no_terminal_the_bar_is_lines(clock, capsys):
     assert len(capsys.readouterr().err.splitlines()) == 7
 
 
-def test_who_has_no_ear_for_events_is_not_told():
-    tell(Silent(), TrainingStart(stages=1))
+def test_a_progress_that_observes_no_events_receives_none():
+    assert not isinstance(Silent(), Observer)
+    tell(Silent(), TrainingStart(stages=1))  # it has no method for them
+
+    class Observing(Silent):
+        def __init__(self):
+            self.events = []
+
+        def hear(self, event):
+            self.events.append(event)
+
+    observing = Observing()
+    tell(observing, TrainingStart(stages=1))
+    assert observing.events == [TrainingStart(stages=1)]

@@ -13,6 +13,7 @@ import yaml
 import s3t
 from s3t.deletion.places import PLACES
 from s3t.recipe import Recipe, recipe_from
+from s3t.recipe.parts import Method
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "s3t"
@@ -35,6 +36,7 @@ ROOMS = [
     "planning",
     "drawing",
     "tasks",
+    "methods",
     "recipe",
     "partition",
     "records",
@@ -44,6 +46,7 @@ ROOMS = [
     "training",
     "store",
     "ledger",
+    "folder",
     "prediction",
     "engine",
     "deletion",
@@ -54,7 +57,7 @@ ROOMS = [
     "progress_bar",
     "cli",
 ]
-PURE = ["sequences", "planning", "partition", "stages", "inventory", "recipe", "engine"]
+PURE = ["sequences", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
 PURE_FILES = [
     "deletion/plan.py",
     "deletion/places.py",
@@ -97,13 +100,21 @@ def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
         assert not {module.partition(".")[0] for module in imports_of(path)} & IMPURE, path
 
 
+OUTSIDE = {"experiments", "benchmarks", "testing", "tests"}
+
+
 def test_the_package_imports_no_experiment_benchmark_or_test():
     for path in FILES:
         tree = ast.walk(ast.parse(path.read_text()))
         for node in tree:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.partition(".")[0] for name in names} & {"experiments", "benchmarks", "tests"}, path
+            assert not {name.partition(".")[0] for name in names} & OUTSIDE, path
+
+
+def test_what_is_shared_imports_no_experiment_benchmark_or_test():
+    for path in (ROOT / "testing").glob("*.py"):
+        assert not {module.partition(".")[0] for module in imports_of(path)} & (OUTSIDE - {"testing"}), path
 
 
 def test_no_file_is_over_400_lines_and_no_function_over_60():
@@ -200,9 +211,18 @@ def fields_of(model):
 
 def test_docs_name_every_field_of_the_recipe():
     text = (ROOT / "docs" / "recipe.md").read_text()
-    for name, field in fields_of(Recipe):
+    for name, field in (*fields_of(Recipe), *fields_of(Method)):
         assert f"`{name}`" in text, name
         assert field.description, name
+
+
+def test_docs_name_every_task():
+    from s3t.tasks import TASKS
+
+    text = (ROOT / "docs" / "recipe.md").read_text()
+    for name in TASKS:
+        assert f"`{name}`" in text.partition("## Tasks")[2].partition("## ")[0], name
+        assert name in Recipe.model_fields["task"].description, name
 
 
 def test_docs_list_every_command_and_tell_its_options_in_its_section():
@@ -277,4 +297,4 @@ def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
     assert "s3t/py.typed" in names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert s3t.__version__ in wheel.name
-    assert not any(name.startswith(("tests/", "benchmarks/", "experiments/")) for name in names)
+    assert not any(name.startswith(tuple(f"{name}/" for name in OUTSIDE)) for name in names)

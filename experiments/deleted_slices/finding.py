@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -10,16 +10,8 @@ SMALL = 0.05
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     rows = found["rows"]
-    widest = max(row["slices"] for row in rows)
-    lines = [
-        f"| task | {' | '.join(f'{count} deleted' for count in range(1, widest))} |",
-        f"|---|{'---|' * (widest - 1)}",
-    ]
-    for row in rows:
-        cells = [f"{-100 * (drop or 0.0):+.1f} %" for drop in row["relative_drop"][1:]]
-        lines.append(f"| {row['task']} | {' | '.join(cells + [''] * (widest - 1 - len(cells)))} |")
     told = [row for row in rows if row["better_than_a_guess"]]
     worst = {row["task"]: max(drop or 0.0 for drop in row["relative_drop"]) for row in told}
     guessed = [row["task"] for row in rows if row not in told]
@@ -29,7 +21,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "Little is lost as slices are deleted, on images less than on texts",
         'Appendix C: on images "only [...] a small drop in performance (<5%)"; on a few text tasks a considerable one.',
-        "\n".join(lines),
         f"{HOLDS if small and most else PART if small or most else NOT}: with one slice left, CIFAR-10 loses "
         f"{100 * worst['cifar10']:.1f} %, and {less} of {len(worst) - 1} text tasks lose more; the deepest slices are "
         f"deleted first{'; not counted, hardly better than a guess: ' + ', '.join(guessed) if guessed else ''}",

@@ -1,8 +1,8 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
-from experiments.findings import HOLDS, NOT, PART, Finding, percent
+from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import Row
 
 BEHIND = 0.5
@@ -12,19 +12,8 @@ NEAR = 2.0
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
-    systems, full = found["summary"]["systems"], found["summary"]["full"]
-    lines = [
-        "| system | no deletion | after 20 | after 40 | that answer after 40 | half are dead after |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name, row in systems.items():
-        cells = [percent(row["accuracy_where_sisa_answers"][at]) for at in ("0", "20", "40")]
-        half = f"{row['half_dead_after']} deletions" if row["half_dead_after"] else "more than were made"
-        lines.append(f"| {name} | {' | '.join(cells)} | {percent(row['alive']['40'])} | {half} |")
-    told = ", ".join(f"{percent(row['accuracy'])} after {count}" for count, row in full.items())
-    lines.append("\nAccuracies are means over the same deletion orders: those after which SISA still answers.")
-    lines.append(f"\nRetrained in full every time: {told} deletions.")
+    """The claim and its verdict."""
+    systems = found["summary"]["systems"]
     few = next(row for name, row in systems.items() if name.startswith("s3t, B=4"))
     most = next(row for name, row in systems.items() if name.startswith("s3t, B=24"))
     theirs = [row for name, row in systems.items() if not name.startswith("s3t")]
@@ -37,7 +26,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "S3T handles more deletions than SISA and ProtoSISA, and answers better meanwhile",
         "Section 4.2: SISA and ProtoSISA end after about 40 deletions; S3T goes on, and is better; B=4 is near B=24.",
-        "\n".join(lines),
         f"{HOLDS if better and near else PART if better or near else NOT}: at B=4 half are dead after "
         f"{few['half_dead_after']} deletions, of SISA after {systems['sisa']['half_dead_after']} (arithmetic, without "
         f"training). Where SISA answers, B=4 against the best of SISA and ProtoSISA: {against}; at these points it is "

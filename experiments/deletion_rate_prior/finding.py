@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -7,20 +7,13 @@ from experiments.runner import Row
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
-    lines = ["| median deletions until every shard is dead | uniform prior | rotations | BMS |", "|---|---|---|---|"]
-    lines += [
-        f"| B = {row['budget']} | {row['uniform_rate']:.0f} | {row['cyclic_rate']:.0f} | {row['bms_rate']:.0f} |"
-        for row in summary["curves"]
-        if row["budget"] & (row["budget"] - 1) == 0
-    ]
     share = summary["bms_above_uniform_in"] / summary["cases"]
     first, last = summary["curves"][0], summary["curves"][-1]
     return Finding(
         "When the deletion prior is known, a system takes significantly more deletions",
         "Appendix C, Dirichlet priors: significantly more than under the uniform one, notably high at a low budget.",
-        "\n".join(lines),
         f"{HOLDS if share == 1 else PART if share > 0.5 else NOT}: in {summary['bms_above_uniform_in']} of "
         f"{summary['cases']} cases; at B=1 BMS has {100 * first['bms_rate'] / last['bms_rate']:.0f} % of what it has "
         "at B=L. How many more means little: a mean over such priors does not exist, and medians hang on the least "

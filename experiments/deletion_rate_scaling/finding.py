@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -10,18 +10,8 @@ PAPER = {"small budget": 1.6, "shards": 2.3, "slices": 3.0}
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary, few = found["summary"], str(found["config"]["small_budget"])
-    lines = ["| times SISA's rate | from | to |", "|---|---|---|"]
-    for curve, told in (
-        ("gain_by_budget", "B = {}"),
-        ("gain_by_shards_with_all", "m = {}, B = L"),
-        ("gain_by_shards_with_few", f"m = {{}}, B = {few}"),
-        ("gain_by_slices_with_all", "L = {}, B = L"),
-        ("gain_by_slices_with_few", f"L = {{}}, B = at most {few}"),
-    ):
-        (first, start), *_, (last, end) = summary[curve].items()
-        lines.append(f"| {told.format(f'{first} to {last}')} | {start:.2f} | {end:.2f} |")
     shards, slices = (list(summary[f"gain_by_{what}_with_all"].values()) for what in ("shards", "slices"))
     few_slices = list(summary["gain_by_slices_with_few"].values())
     gain = summary["gain_by_budget"][few]
@@ -31,7 +21,6 @@ def finding(found: Row) -> Finding:
         "The deletion rate grows faster than SISA's, with the budget, the shards and the slices",
         f"Section 4.3: {PAPER['small budget']} times SISA's at B=8, up to {PAPER['shards']} times with more shards and "
         f"{PAPER['slices']:g} times with more slices, of what B is not told.",
-        "\n".join(lines),
         f"{HOLDS if reached and grows else PART if reached or grows else NOT}: at B={few} it is {gain:.2f} times "
         f"SISA's; with the slices the gain goes to {slices[-1]:.2f} if B=L, and to {few_slices[-1]:.2f} if B={few}; "
         f"with the shards it goes from {shards[0]:.2f} to {shards[-1]:.2f}, for SISA gains by shards too: in deletions "

@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -6,22 +6,14 @@ from collections.abc import Mapping
 
 from experiments.chance import CLEARLY
 from experiments.design_ablation.experiment import AS_MANY
-from experiments.findings import HOLDS, NOT, PART, Finding, percent
+from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import Row
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary, config = found["summary"], found["config"]
     shares = [*config["replays"], *([AS_MANY] if config["as_many_passes"] else [])]
-    lines = [
-        f"| task, direction | {' | '.join(f'seen again: {share}' for share in shares)} |",
-        f"|---|{'---|' * len(shares)}",
-    ]
-    for name, designs in summary.items():
-        for direction in config["directions"]:
-            cells = (percent(designs[f"{direction}, {share}"]["accuracy"]) for share in shares)
-            lines.append(f"| {name}, {direction} | {' | '.join(cells)} |")
     down = {name: _above(own["top-down, 1.0"], own["bottom-up, 1.0"]) for name, own in summary.items()}
     again = {name: _above(own["top-down, 1.0"], own[f"top-down, {shares[-1]}"]) for name, own in summary.items()}
     failed = [name for name, own in summary.items() if own["bottom-up, 1.0"]["accuracy"] < own["guess"] + CLEARLY]
@@ -29,7 +21,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "Top-down and cumulative training is the better design",
         "Appendix C.2: bottom-up training did not converge; a stage that sees its own slice alone converges worse.",
-        "\n".join(lines),
         f"{HOLDS if all_better else PART if some else NOT}: top-down is "
         f"better than bottom-up on {_those(down)} (bottom-up "
         f"{'does not converge on ' + ', '.join(failed) if failed else 'converges on all'}); seeing all again is "

@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from experiments.runner import Row
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
-    shapes = [f"{layers}x{slices}" for layers, slices in found["config"]["shapes"]]
-    lines = [f"| task | {' | '.join(shapes)} |", f"|---|{'---|' * len(shapes)}"]
-    for name, row in summary.items():
-        lines.append(f"| {name} | {' | '.join(percent(row[shape]['score']) for shape in shapes)} |")
-    lines.append("\nColumns are layers a slice times slices.")
     counted = [name for name, row in summary.items() if row["6x1"]["score"] > CLEARLY + _guess(found, name)]
     guessed = sorted(summary.keys() - set(counted))
     held, told = 0, []
@@ -31,7 +26,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "With few layers a slice, more slices first help and then hurt",
         "Appendix C: on RTE poor with one layer a slice; better with more slices at first, worse with too many.",
-        "\n".join(lines),
         f"{HOLDS if held == 2 * len(counted) > 0 else PART if held else NOT}: {'; '.join(told)}. In brackets what "
         "three slices are above that, with its 95 % interval over the seeds",
     )

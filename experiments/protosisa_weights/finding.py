@@ -1,8 +1,8 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
-from experiments.findings import HOLDS, NOT, PART, Finding, percent
+from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import Row
 
 EVEN = 0.5
@@ -12,12 +12,9 @@ SLIGHTLY = 0.2
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
     late = summary["late_deletions"]
-    lines = [f"| weight of SISA's logits | no deletion | {late} deletions |", "|---|---|---|"]
-    for weight, row in summary["accuracy"].items():
-        lines.append(f"| {weight} | {percent(row['no_deletion'])} | {percent(row['late'])} |")
     best, accuracy = summary["best_weight"], summary["accuracy"]
     first = best["no_deletion"]
     lower = [row for weight, row in accuracy.items() if float(weight) < first]
@@ -26,7 +23,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "ProtoSISA does slightly better with a lower weight of SISA once many deletions have come",
         "Appendix C: slightly better with lower weights when the number of deletions is high.",
-        "\n".join(lines),
         f"{verdict}: the best weight is {first:g} without a deletion and {best['late']:g} after {late}, where the best "
         f"of the weights below {first:g} gains {gained:.1f} points over it; low, as the paper has it, would be "
         f"{EVEN:g} or less",

@@ -12,19 +12,8 @@ LESS = 2 / 3
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     systems, requests = found["summary"]["systems"], found["config"]["requests"]
-    lines = ["| system | policy | accuracy, dead as 0 | answers | trainings |", "|---|---|---|---|---|"]
-    for name, policies in systems.items():
-        for policy, row in policies.items():
-            told = f"{percent(row['accuracy'])} | {percent(row['answering'])} | {row['trainings']:.2f}"
-            lines.append(f"| {name} | {policy} | {told} |")
-    without = found["summary"]["trained_without"]
-    lines.append(
-        f"\nA repaired shard is taken to answer as before its deletions. Trained without the {requests} records, a "
-        f"system has {percent(without[str(requests)])} right; with them, {percent(without['0'])}. "
-        "A training is one of one order of S3T in every shard."
-    )
     cheaper = {name: _cheapest(policies) for name, policies in systems.items() if name.startswith("s3t")}
     less = [name for name, (_, share) in cheaper.items() if share <= LESS]
     verdict = HOLDS if len(less) == len(cheaper) else PART if less else NOT
@@ -34,7 +23,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "A policy that waits keeps the accuracy of eager repair for less training",
         "Ours only: the paper retrains from scratch once every shard is dead.",
-        "\n".join(lines),
         f"{verdict}: over {requests} requests, the cheapest policy within {100 * NEAR:g} point of eager repair, "
         f"read after repairs: {told}",
     )

@@ -1,18 +1,15 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
-from experiments.findings import HOLDS, NOT, PART, Finding, percent
+from experiments.findings import HOLDS, NOT, PART, Finding
 from experiments.runner import Row
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
     rows = found["rows"]
-    lines = [f"| orders | {' | '.join(str(row['orders']) for row in rows)} |", f"|---|{'---|' * len(rows)}"]
-    for what, told in (("accuracy", "all shards"), ("one_shard", "one shard")):
-        lines.append(f"| {told} | {' | '.join(percent(row[what]) for row in rows)} |")
     gained = summary["accuracy"]["points_gained"]
     few = summary["accuracy"]["points_gained_by"].get("6", 0.0)
     noise = 100 * rows[0]["accuracy_spread"]  # of one order chosen at random
@@ -20,7 +17,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "Several orders of a shard together answer better, at first",
         "Appendix C: accuracy rises with the number of models at first, then stays.",
-        "\n".join(lines),
         f"{verdict}: all orders gain {gained:.1f} points over one, six of them {few:.1f}; of one shard alone they gain "
         f"{summary['one_shard']['points_gained']:.1f}",
     )

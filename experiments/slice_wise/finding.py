@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -11,20 +11,8 @@ MARGIN = 2.5
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     tasks, pooled = found["summary"]["tasks"], found["summary"]["points_apart"]
-    lines = [
-        "| task | metric | slice by slice | full, as many epochs | points apart (95 %) | full, as many passes "
-        "| points apart (95 %) |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    for name, row in tasks.items():
-        against = [f"{100 * row[system]:.1f} | {_told(row['points_apart'][system])}" for system in ("full", AS_MANY)]
-        lines.append(f"| {name} | {row['metric']} | {100 * row['slice-wise']:.1f} | {' | '.join(against)} |")
-    lines.append(
-        "\nIn as many epochs, slice-wise training passes (L + 1) / 2 times as many records as full training, through "
-        "fewer trained layers. The last columns are of full training that sees as many records."
-    )
     counted = {name: row["points_apart"] for name, row in tasks.items() if row["better_than_a_guess"]}
     low, high = (min(_ends(apart)[end] for apart in pooled.values()) for end in (0, 1))
     worse = [
@@ -42,7 +30,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "Slice-wise training is about as good as full training",
         'Section 4.1: "comparable performance to full training (FT) across all settings", at times better.',
-        "\n".join(lines),
         f"{verdict}: in the mean over {len(counted)} tasks {_told(pooled['full'])} points at equal epochs, and "
         f"{_told(pooled[AS_MANY])} against full training that sees as many records, where {MARGIN:g} points below "
         f"would be comparable; in brackets what three seeds leave open{told}",

@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -12,18 +12,9 @@ FAR = 0.05
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
     table = [row for row in summary["table"] if row["paper_gb"]]
-    lines = [
-        "| B | GB, paper | GB, whole adapters a stage | GB, s3t | rate, paper | rate, exact |",
-        "|---|---|---|---|---|---|",
-    ]
-    lines += [
-        f"| {row['budget']} | {row['paper_gb']:.2f} | {row['gb_whole_adapter_a_stage']:.2f} | {row['gb_survival']:.2f} "
-        f"| {row['paper_rate']:.1f} | {row['rate']:.1f} |"
-        for row in table
-    ]
     off, times = summary["paper_rate_off_at_most"], summary["paper_over_ours_gb"]
     last, steps = table[-1], [later["rate"] - row["rate"] for row, later in pairwise(table)]
     little, slows = last["gb_survival"] < summary["model_gb"] / 2, all(later < step for step, later in pairwise(steps))
@@ -31,7 +22,6 @@ def finding(found: Row) -> Finding:
     return Finding(
         "For ViT-large the adapters take little beside the model, and the rate rises less and less",
         "Appendix C, m=5, L=6: 0.21 GB an order beside 1.2 GB; rates from 66.4 to 124.1.",
-        "\n".join(lines),
         f"{HOLDS if little and slows and off < FAR else PART if little or slows else NOT}: by our count "
         f"{last['gb_survival']:.2f} GB at B={last['budget']} beside {summary['model_gb']:.2f}, and an order more adds "
         f"{steps[0]:.1f}, later {steps[-1]:.1f} deletions. The paper's rates are within {100 * off:.1f} % of the exact "

@@ -1,4 +1,4 @@
-"""What the results say of the paper's claim."""
+"""Verdict on the paper's claim."""
 
 from __future__ import annotations
 
@@ -7,17 +7,14 @@ from experiments.runner import Row
 
 
 def finding(found: Row) -> Finding:
-    """The claim, what was found, and whether it holds."""
+    """The claim and its verdict."""
     summary = found["summary"]
-    lines = ["| system | stages | MB on disk |", "|---|---|---|"]
-    lines += [f"| {name} | {summary['stages'][name]} | {size:.2f} |" for name, size in summary["megabytes"].items()]
     ours, paper = summary["times_one_order"], summary["paper_times_one_order"]
     linear = all(abs(ours[budget] - times) < 0.05 * times for budget, times in paper.items())
     return Finding(
         "Storage grows linearly with the budget",
         "Appendix C: B times 0.21 GB for ViT-large, m=5, L=6, beside a model of 1.2 GB. True sizes: "
         "[storage](../experiments/storage/README.md).",
-        "\n".join(lines),
         f"{HOLDS if linear else NOT}: {'linear' if linear else 'not linear'} up to B = L; above, prefixes are shared. "
         f"SISA stores {summary['sisa_over_one_order']:.1f} times what one order of S3T does",
     )

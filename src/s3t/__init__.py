@@ -73,7 +73,7 @@ _HOMES = (
     "s3t.run",
     "s3t.progress_bar",
 )
-"""Where public names are, in the order in which they are looked for: light modules first."""
+"""Modules of the public names, in the order of the search: light modules first."""
 
 __all__ = [
     "AuditReport",

@@ -28,8 +28,8 @@ class Aftermath:
 
 
 NOTHING_CHANGED = Aftermath(now="nothing was changed", then="run the same command again", changed=False, certain=False)
-NOBODY_KNOWS = Aftermath(
-    now="whether the change was made nobody can know",
+OUTCOME_UNKNOWN = Aftermath(
+    now="it is unknown whether the change was made",
     then="run the same command again: what was deleted already is reported as such",
     changed=None,
 )
@@ -70,10 +70,7 @@ KEY_NOTED_AS_DESTROYED = Aftermath(
 
 @contextmanager
 def after_refusal(aftermath: Aftermath) -> Iterator[None]:
-    """Let every refusal within tell what is true after it.
-
-    Wrong input and a failed fsync speak for themselves: the first changes nothing, of the second nobody can know.
-    """
+    """Attach an aftermath to every refusal within, except to wrong input and failed fsyncs, whose messages have it."""
     try:
         yield
     except FsyncError:

@@ -2,7 +2,7 @@
 
 A file is written beside its final place under `tmp/`, synchronised, renamed, and its folder synchronised. What a
 killed process left in `tmp/` is removed when the run is opened. A failed fsync is never retried: the error stops
-the operation, for after it nobody knows what is on the disk.
+the operation, since the disk's content is unknown after it.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ from s3t.errors import FsyncError, StorageError
 from s3t.processes import this_machine
 
 MOST_NAME_BYTES = 255
-"""That a file system of Linux gives a name."""
+"""Longest file name on Linux file systems, in bytes."""
 _failed_fsync: list[str] = []
-"""What could not be confirmed, in this process."""
+"""Failed fsyncs of this process: path and reason."""
 
 
 def note_failed_fsync(what: str) -> FsyncError:
-    """From here on this process does nothing more to any run: an fsync that is tried again may succeed although what
-    failed before is lost. The error to raise."""
+    """Stop this process from changing any run, and return the error to raise.
+
+    A second fsync may succeed although the data of the first, failed one are lost.
+    """
     _failed_fsync.append(what)
     return _fsync_error()
 
@@ -40,9 +42,9 @@ def refuse_after_failed_fsync() -> None:
 
 def _fsync_error() -> FsyncError:
     return FsyncError(
-        f"the disk could not confirm what was written ({_failed_fsync[0]}), so nobody knows what is on it. This "
-        "process does nothing more: mend the disk, end the process, and open the run again; what was accepted is there "
-        "or is not, and asking again for a deletion tells"
+        f"the disk could not confirm what was written ({_failed_fsync[0]}), so its content is unknown. This "
+        "process changes nothing more: repair the disk, end the process, and open the run again. If the last request "
+        "was a deletion, repeat it: the answer says whether it had been accepted"
     )
 
 
@@ -78,7 +80,7 @@ _REMEDIES: dict[int | None, str] = {
 def open_regular(path: Path) -> BinaryIO:
     """Open a user's file for reading; nothing but a regular one, for a pipe or a device may never come to an end.
 
-    What is looked at is what was opened, so nobody can put another file there in between.
+    The check is of the open file, so no other process can swap the file in between.
 
     Raises:
         OSError: it cannot be opened, or is not a regular file; `strerror` says what is wrong.
@@ -114,16 +116,16 @@ def write_durably(
     """
     make_folder(tmp)
     make_folder(path.parent)
-    written = tmp / (part or temporary_name(os.getpid()))
+    part_path = tmp / (part or temporary_name(os.getpid()))
     try:
-        write(written)
+        write(part_path)
         if mode is not None:
-            written.chmod(mode)
-        _sync(written)
-        written.replace(path)
+            part_path.chmod(mode)
+        _sync(part_path)
+        part_path.replace(path)
         sync_folder(path.parent)
     finally:
-        written.unlink(missing_ok=True)
+        part_path.unlink(missing_ok=True)
 
 
 def temporary_name(process: int) -> str:
@@ -157,9 +159,9 @@ def append_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     try:
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
-        left = (b"\n" if torn else b"") + content
-        while left:
-            left = left[os.write(descriptor, left) :]
+        rest = (b"\n" if torn else b"") + content
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
         _confirm(descriptor, path)
     finally:
         os.close(descriptor)
@@ -212,13 +214,13 @@ def _confirm(descriptor: int, path: Path) -> None:
 
 
 def open_to(path: Path) -> str | None:
-    """Who but its owner may read, write or enter a file or folder: "others", "its group", or None."""
+    """Users with access beside the owner: "others", "its group", or None."""
     mode = path.stat().st_mode
     return "others" if mode & 0o007 else "its group" if mode & 0o070 else None
 
 
 def is_folder(path: Path) -> bool:
-    """Whether there is a folder; none has a name that is too long, or lies where one may not look."""
+    """True if the folder exists; False if its name is too long or its parent may not be read."""
     try:
         return path.is_dir()
     except (OSError, ValueError):
@@ -226,7 +228,7 @@ def is_folder(path: Path) -> bool:
 
 
 def reading_problem(path: Path) -> str | None:
-    """What is wrong with a file that a user wants to be read, before it is opened: a pipe would be waited for."""
+    """Problem of an input file, found without opening it (opening a pipe would block); None if there is none."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -239,12 +241,12 @@ def reading_problem(path: Path) -> str | None:
 
 
 def reason_of(error: OSError | ValueError) -> str:
-    """Why the system refused a path: a ValueError is one with a null byte, or that is no text."""
+    """Reason why the system refused a path. A ValueError means a null byte or undecodable text."""
     return (getattr(error, "strerror", None) or str(error)) if isinstance(error, OSError) else "no file has such a name"
 
 
 def writing_problems(path: Path, suffixes: Sequence[str]) -> list[str]:
-    """What is wrong with a file that a user wants a result in, before any work is done for it."""
+    """Problems of an output file, checked before any work is done."""
     problems = []
     if path.suffix.lower() not in suffixes:
         problems.append(f"has the suffix {path.suffix!r}; use {', '.join(suffixes)}")
@@ -259,7 +261,7 @@ def writing_problems(path: Path, suffixes: Sequence[str]) -> list[str]:
 
 
 def too_long(path: Path) -> str | None:
-    """What is wrong with the names in a path that is to be made."""
+    """Problem of a path to be created: a name that is too long; None if there is none."""
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
     over = longest - MOST_NAME_BYTES
     return None if over <= 0 else f"has a name that is {over} bytes too long; choose a shorter one"

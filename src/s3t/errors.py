@@ -4,22 +4,22 @@ S3TError
 ├── InputError            the caller's input is wrong; carries every problem found   (exit status 2)
 │   ├── RecipeError           a recipe
 │   ├── DataError             a table of records
-│   ├── SettingError          what sequences are chosen from: L, B, the prior
+│   ├── SettingError          the settings of the sequences: L, B, the prior
 │   ├── PlanningError         a plan: a prior, counts of records, top slices
 │   └── RunFolderError        the run folder: exists, missing, of another version
-├── UnknownNamesError     a strict deletion names what the run has never held         (exit status 1)
+├── UnknownNamesError     a strict deletion names ids that the run never held         (exit status 1)
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
-│   ├── MovedError            a folder that was copied, or moved: say which
+│   ├── MovedError            a folder that was copied or moved: say which
 │   ├── RestoredError         an older state of the run, brought back: reconcile it
-│   └── KeyDestroyedError     what needs the run's secret, after that was destroyed
+│   └── KeyDestroyedError     the operation needs the run's secret, now destroyed
 ├── TrainingError         training diverged                                           (exit status 1)
 ├── WorkerError           a worker process was killed, or could not be started        (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 ├── ClosedError           a run that was closed, used afterwards                      (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
-    └── FsyncError            nobody knows what is on the disk; this process must end
+    └── FsyncError            the disk's content is unknown; this process must end
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class S3TError(Exception):
 
 
 class InputError(S3TError):
-    """Wrong input. `problems` lists all that is wrong, not only the first.
+    """Wrong input. `problems` lists all problems, not only the first.
 
     Args:
         where: the file or object that is wrong, as the user named it.
@@ -80,14 +80,14 @@ class DataError(InputError):
 
 
 class SettingError(InputError):
-    """Slices, budget or prior that no orders can be chosen from."""
+    """Slices, budget or prior for which no orders exist."""
 
     def __init__(self, *problems: str) -> None:
-        super().__init__("what the sequences are chosen from", problems)
+        super().__init__("the settings of the sequences", problems)
 
 
 class PlanningError(InputError):
-    """Numbers that no system can have: a prior, counts of records, top slices, or a question about them."""
+    """Invalid numbers of a system: a prior, counts of records, top slices, or a question about them."""
 
 
 class RunFolderError(InputError):
@@ -95,7 +95,7 @@ class RunFolderError(InputError):
 
 
 class UnknownNamesError(S3TError):
-    """A strict deletion that names what the run has never held. Nothing was deleted.
+    """A strict deletion that names ids that the run never held. Nothing was deleted.
 
     Args:
         unknown: the names, in the order asked.
@@ -125,7 +125,7 @@ class NoLiveShardError(S3TError):
 
 
 class IntegrityError(S3TError):
-    """Stored bytes differ from what the manifest, the ledger or the recipe says of them."""
+    """Stored bytes differ from the manifest, the ledger or the recipe."""
 
 
 class IsolationError(S3TError):
@@ -137,15 +137,15 @@ class TrainingError(S3TError):
 
 
 class WorkerError(S3TError):
-    """A worker process that was killed, ended without a word, or could not be started. What is stored is kept."""
+    """A worker process was killed, ended without a result, or could not be started. Stored stages are kept."""
 
 
 class StorageError(S3TError):
     """The disk or the database refused to read or write.
 
     Args:
-        reason: what refused, while what was being done.
-        remedy: an imperative without a full stop; "" where there is none but to try again.
+        reason: the refusing resource and the operation.
+        remedy: an imperative without a full stop; "" if trying again is the only remedy.
     """
 
     def __init__(self, reason: str, *, remedy: str = "") -> None:
@@ -153,7 +153,7 @@ class StorageError(S3TError):
         super().__init__(reason)
 
     def __str__(self) -> str:
-        """Reason, what is true now, remedy, and what to do after that."""
+        """Reason, state now, remedy, and the step after it."""
         then = "run the same command again" if self.aftermath is None else self.aftermath.then
         if self.remedy:
             return f"{super().__str__()}. {self.remedy[0].upper()}{self.remedy[1:]}, then {then}"
@@ -174,15 +174,15 @@ class ForkedError(S3TError):
 
 
 class FsyncError(StorageError):
-    """The disk failed to confirm what was written. Nobody knows what is there, so this process does nothing more."""
+    """The disk failed to confirm a write. Its content is unknown, so this process changes nothing more."""
 
 
 class RestoredError(IntegrityError):
-    """The run, or its ledger, is an older state than one that has been seen: a backup that was put back, or a copy."""
+    """The run or its ledger is older than a state seen before: a restored backup, or a copy."""
 
 
 class KeyDestroyedError(IntegrityError):
-    """The run's secret was destroyed: it can go on answering, and nothing else."""
+    """The run's secret was destroyed: the run can answer, and nothing else."""
 
 
 class MovedError(IntegrityError):

@@ -1,4 +1,4 @@
-"""What s3t needs only for some of its work, and how that is installed."""
+"""Optional dependencies, and how to install them."""
 
 from __future__ import annotations
 

@@ -49,10 +49,10 @@ def is_running(process: int, *, seen_at: float | None = None) -> bool:
         seen_at: when it was seen, in seconds since the epoch: one that began later has only the same number.
     """
     try:
-        found = psutil.Process(process)
-        if found.status() == psutil.STATUS_ZOMBIE:
+        running = psutil.Process(process)
+        if running.status() == psutil.STATUS_ZOMBIE:
             return False
-        return seen_at is None or found.create_time() <= seen_at + _CLOCK_SECONDS
+        return seen_at is None or running.create_time() <= seen_at + _CLOCK_SECONDS
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import resource
+import signal
 
 # Options of glibc's mallopt. Larger blocks than 32 MiB are mapped alone: fragments of them would waste too much.
 _MALLOPT = {"M_MMAP_THRESHOLD": (-3, 32 * 2**20), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 * 2**20)}
@@ -21,3 +22,12 @@ def set_up_process() -> None:
     if mallopt is not None:
         for option, value in _MALLOPT.values():
             mallopt(option, value)
+
+
+def exit_on_sigterm() -> None:
+    """End on SIGTERM as on an error: what is half written is removed on the way out."""
+
+    def stop(_number: int, _frame: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    signal.signal(signal.SIGTERM, stop)

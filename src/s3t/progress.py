@@ -1,4 +1,4 @@
-"""The protocol of progress reports. The command line draws bars; the library is silent unless told."""
+"""Protocol of progress reports. The command line draws bars; the library reports nothing by default."""
 
 from __future__ import annotations
 
@@ -20,28 +20,39 @@ class Progress(Protocol):
         ...
 
     def advance(self, count: int) -> None:
-        """Some of it is done."""
+        """Count finished units."""
         ...
 
     def finish(self) -> None:
-        """It is done, or given up."""
+        """End the work, finished or aborted."""
         ...
 
 
 class Silent:
-    """Tells nobody."""
+    """No progress output."""
 
     def start(self, what: str, total: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def note(self, what: str) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def advance(self, count: int) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing."""
+
+
+class Steps(Protocol):
+    """Hears of every step: the part of a `Progress` that a computation needs."""
+
+    def advance(self, count: int) -> None:
+        """Some of it is done. May raise, to stop it."""
+        ...
+
+
+SILENT = Silent()
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingS
 class ProgressBar:
     """A progress bar on stderr, and in training a line for every stage that is stored; pass it as `progress=`.
 
-    It shows a share: steps are no unit that anybody has. Where stderr is no terminal, lines take its place.
+    It shows a percentage, since users do not count in steps. Where stderr is no terminal, lines take its place.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Progress in lines on stderr, where no bar can be drawn: a log, a pipe, a job that nobody looks at."""
+"""Progress in lines on stderr, where no bar can be drawn: a log, a pipe, a batch job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 import time
 
 from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart
-from s3t.wording import counted
+from s3t.wording import counted, duration
 
 QUIET_SECONDS = 10.0
 """Between two lines within a stage, or within work that has none."""
@@ -30,7 +30,7 @@ class ProgressLines:
         self._first = None
 
     def note(self, what: str) -> None:
-        """Nothing: a stage is told of by its events, and what else is noted by its numbers."""
+        """Do nothing: lines come from events of stages and from counts."""
 
     def advance(self, count: int) -> None:
         """Count, and say how far it is if nothing has been said for a while."""
@@ -88,11 +88,11 @@ def described_epoch(event: EpochEnd) -> str:
 
 def described_end(event: StageEnd) -> str:
     """Such as: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
-    shown = [f"{loss:.4g}" for loss in event.losses]
-    if len(shown) > MAX_LOSSES:
-        shown = [*shown[: MAX_LOSSES // 2], "...", *shown[-MAX_LOSSES // 2 :]]
-    if shown:
-        learnt = f"loss {', '.join(shown)} in {counted(event.steps, 'step')}"
+    losses = [f"{loss:.4g}" for loss in event.losses]
+    if len(losses) > MAX_LOSSES:
+        losses = [*losses[: MAX_LOSSES // 2], "...", *losses[-MAX_LOSSES // 2 :]]
+    if losses:
+        learnt = f"loss {', '.join(losses)} in {counted(event.steps, 'step')}"
     else:
         learnt = "made" if event.stage.kind == "prototypes" else "no record, nothing to optimise"
     return f"{event.stage}: {learnt}, {duration(event.seconds)}{_described_validation(event.validation)}"
@@ -102,11 +102,3 @@ def _described_validation(score: float | None) -> str:
     if score is None:
         return ""
     return f", {'accuracy' if score >= 0 else 'error'} on public records {abs(score):.4g}"
-
-
-def duration(seconds: float) -> str:
-    """Such as 3.1 s, 2 min 5 s, 1 h 10 min."""
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

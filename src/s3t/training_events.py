@@ -29,7 +29,7 @@ class StageStart:
 
     stage: Stage
     records: int
-    """To go through in an epoch; where some are replayed, about as many."""
+    """Records an epoch; an estimate where some are replayed."""
     epochs: int
     """0 for prototypes, which are not optimised."""
 
@@ -62,11 +62,35 @@ class StageEnd:
     steps: int
     """Optimiser steps."""
     seconds: float
-    """From its start until it was stored."""
+    """Seconds from its start until it was stored."""
     validation: float | None
     """Score of the prefix on the declared public records: its accuracy; a regression's error, below zero. None where
     none are declared."""
 
+
+class StageListener(Protocol):
+    """Receives steps and losses of one stage's training. Nothing that is trained or stored depends on it."""
+
+    def advance(self, count: int) -> None:
+        """A step is done, with so many records. May raise, to stop the training."""
+        ...
+
+    def end_epoch(self, loss: float) -> None:
+        """An epoch is over; the mean of its loss over the answers."""
+        ...
+
+
+class Unheard:
+    """Listener that ignores everything."""
+
+    def advance(self, count: int) -> None:
+        """Do nothing."""
+
+    def end_epoch(self, loss: float) -> None:
+        """Do nothing."""
+
+
+UNHEARD = Unheard()
 
 Event: TypeAlias = TrainingStart | StageStart | EpochEnd | StageEnd
 
@@ -81,6 +105,6 @@ class Observer(Protocol):
 
 
 def tell(progress: Progress, event: Event) -> None:
-    """Tell of an event, if there is an ear for it."""
+    """Pass an event to a progress that observes events."""
     if isinstance(progress, Observer):
         progress.hear(event)

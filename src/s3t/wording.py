@@ -15,6 +15,21 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def duration(seconds: float) -> str:
+    """A duration, in its two largest units.
+
+    >>> duration(3.14), duration(125), duration(4200), duration(3600), duration(604800)
+    ('3.1 s', '2 min 5 s', '1 h 10 min', '1 h', '7 d')
+    """
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    parts, left = [], round(seconds)
+    for size, unit in ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")):
+        number, left = divmod(left, size)
+        parts += [f"{number} {unit}"] if number else []
+    return " ".join(parts[:2])
+
+
 def closest(name: str, names: Iterable[str]) -> str | None:
     """The name that is most like the one given; None where none is.
 

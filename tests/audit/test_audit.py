@@ -14,7 +14,9 @@ import s3t
 from s3t.audit.audit import Auditor
 from s3t.ledger import schema
 from s3t.stages import Stage
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, trained_run
 from tests.slice_files import slice_path
 
 
@@ -92,10 +94,10 @@ def test_a_manifest_that_names_other_slices_is_found(trained):
 
 
 def test_a_ledger_that_names_another_key_is_found(trained):
-    with trained._ledger.writing() as transaction:
-        rows = transaction._rows
+    with roles(trained).ledger.writing() as transaction:
+        rows = transaction.rows
         rows.change(schema.stages, [(row, {"key": "0" * 64}) for row in rows.read(schema.stages)])
-        transaction._note_change()
+        transaction.rows.note_change()
     assert "its key is not the one" in problems(trained)
 
 
@@ -110,7 +112,7 @@ def test_what_was_changed_in_the_ledger_past_s3t_is_found_by_a_process_that_know
 def test_which_stages_are_trained_again_cannot_be_foreseen():
     stages = {Stage(shard, order): "key" for shard in range(20) for order in [(0,), (0, 1), (1,)]}
     snapshot = SimpleNamespace(stages=stages)
-    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, retrain=None)
+    auditor = Auditor(slices=None, secret=None, store=None, inputs=None, base_digest=None, trainer=None)
     drawn = {tuple(auditor.sample(snapshot, 5, None)) for _ in range(20)}
     assert len(drawn) > 15  # of 5 million
     assert auditor.sample(snapshot, 5, 7) == auditor.sample(snapshot, 5, 7) != auditor.sample(snapshot, 5, 8)
@@ -135,7 +137,7 @@ def test_a_deletion_that_is_accepted_meanwhile_is_no_mismatch(trained, monkeypat
         if found_before and not deleting:
             deleting.append(threading.Thread(target=trained.delete, kwargs={"records": ["r3"]}))
             deleting[0].start()
-            while trained._ledger.snapshot().generation == snapshot.generation:
+            while roles(trained).ledger.snapshot().generation == snapshot.generation:
                 time.sleep(0.01)
         found_before.append(True)
         return found
@@ -163,8 +165,7 @@ def test_other_bytes_on_replay_name_what_differs_in_the_environment(trained, mon
 
 def test_a_changed_base_model_is_refused(tmp_path):
     model = tiny.make_text_model(tmp_path / "model")
-    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(model), data=tiny.text_table()) as run:
-        run.train()
+    trained_run(tmp_path / "run", tiny.recipe(model, **SMALL), tiny.text_table()).close()
     (model / "model.safetensors").write_bytes((model / "model.safetensors").read_bytes()[:-4] + b"\0\0\0\1")
     with s3t.Run.open(tmp_path / "run") as reopened:
         with pytest.raises(s3t.IntegrityError, match="base model"):
@@ -253,9 +254,9 @@ def test_a_slice_whose_column_has_lost_its_name_is_found(trained):
 
 
 def test_a_record_that_the_ledger_counts_and_does_not_know_is_found(trained):
-    with trained._ledger.writing() as transaction:
-        row = transaction._connection.execute(schema.records.select()).first()
-        transaction._connection.execute(schema.records.delete().where(schema.records.c.token == row.token))
+    with roles(trained).ledger.writing() as transaction:
+        row = transaction.rows.connection.execute(schema.records.select()).first()
+        transaction.rows.connection.execute(schema.records.delete().where(schema.records.c.token == row.token))
     assert "holds 1 records that the ledger does not know" in problems(trained)
 
 

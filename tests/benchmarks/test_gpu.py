@@ -15,6 +15,10 @@ TINY = {
     "llama": LLAMA | {"pad_token_id": 0, "vocab_size": 50},
 }
 
+each_kind = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.integration] * (name != "vit")) for name in gpu.KINDS]
+)
+
 
 def tiny_kind(name):
     tokens = 5 if name == "vit" else 20
@@ -26,7 +30,7 @@ def test_models_have_their_true_size(name, millions):
     assert gpu.parameters(gpu.KINDS[name]) / 1e6 == pytest.approx(millions, rel=0.005)
 
 
-@pytest.mark.parametrize("name", gpu.KINDS)
+@each_kind
 def test_operations_of_the_trunk_are_those_of_its_layers_forward(name):
     kind = gpu.KINDS[name]
     config, tokens = kind.configuration(), kind.tokens
@@ -41,7 +45,7 @@ def test_operations_of_the_trunk_are_those_of_its_layers_forward(name):
     assert 1.5 < kind.flops(cached=True) / (kind.block * layer) < 2.2
 
 
-@pytest.mark.parametrize("name", gpu.KINDS)
+@each_kind
 def test_a_tiny_model_of_each_kind_is_measured_by_both_ways(name, tmp_path, monkeypatch):
     monkeypatch.setattr(variant, "PEAK_SIDES", (64,))
     folders = iter(range(10))

@@ -8,7 +8,7 @@ import s3t
 from benchmarks import plain
 from benchmarks.flops import step_flops
 from s3t.models.tensors import deserialize
-from tests import tiny
+from testing import tiny
 
 ADAPTER = {"rank": 2, "alpha": 4, "target_modules": ["query", "dense"], "layers_per_slice": 1}
 TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "warmup": 0.06, "seed": 0}

@@ -8,7 +8,7 @@ import pytest
 import s3t
 from benchmarks import scaling
 from benchmarks.scaling_picture import PANELS, panel_rows
-from tests import tiny
+from testing import tiny
 
 
 def run_of(tmp_path, model, **sequences):

@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document
 
 

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document, invoke
 
 COMMANDS = {

@@ -8,7 +8,7 @@ import pytest
 import typer
 
 from s3t.cli.app import app
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import program
 
 # A right call of every command that takes a path; RUN, DATA and RECIPE stand for what is there.

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document, in_slices, invoke
 
 PASSWORD = "geheim"

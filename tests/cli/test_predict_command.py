@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app
 from s3t.tasks import TASKS
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document, invoke, problems
 
 TABLE = tiny.text_table()

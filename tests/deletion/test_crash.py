@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import s3t
-from tests import tiny
+from testing import tiny
 
 pytestmark = pytest.mark.integration
 

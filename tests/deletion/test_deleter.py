@@ -13,16 +13,19 @@ from sqlalchemy.exc import OperationalError
 import s3t
 from s3t.deletion import deleter
 from s3t.deletion.acceptance import Acceptor
-from s3t.deletion.deleter import Deleter
+from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Request
 from s3t.errors import StorageError
-from s3t.ledger import Transaction
+from s3t.ledger.history import History
+from s3t.ledger.locks import needed
 from s3t.partition import Secret
 from s3t.progress import Silent
 from s3t.records import Slices
-from tests import tiny
-from tests.run.worlds import records_by_slice
+from s3t.run.lazy_workshop import LazyWorkshop
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, records_by_slice, trained_run
 
 SECRET = Secret(salt="x")
 
@@ -81,7 +84,7 @@ def test_a_key_that_took_nothing_stays_free(trained):
 
 def test_a_long_keyed_request_whose_first_batches_take_nothing_is_carried_out_once(trained, monkeypatch):
     monkeypatch.setattr(deleter, "BATCH_NAMES", 1)
-    secret = trained._parts.secret
+    secret = roles(trained).secret
     names = sorted(["x", "y", "r3", "z"], key=lambda name: secret.token("ledger", "record", name))
     assert names.index("r3") > 0
     assert trained.delete(records=names, key="ticket").deleted == 1
@@ -134,7 +137,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
 
 
 def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are_out_of_use(trained, monkeypatch):
-    log, left = Transaction.log, [0]
+    log, left = History.log, [0]
 
     def at_last_refused(self, generations=None):
         if threading.current_thread() is not threading.main_thread():  # the one that keeps the time looks, too
@@ -144,7 +147,7 @@ def test_a_refusal_at_any_look_at_the_log_after_acceptance_says_that_records_are
             raise OperationalError("SELECT", {}, sqlite3.OperationalError("the connection is lost"))
         return log(self, generations)
 
-    monkeypatch.setattr(Transaction, "log", at_last_refused)
+    monkeypatch.setattr(History, "log", at_last_refused)
     told = []
     for number in range(1, 10):
         left[0] = number
@@ -173,7 +176,7 @@ class Coming(Silent):
 def test_a_long_request_is_accepted_in_batches_and_each_slice_gets_one_version(trained, monkeypatch):
     """Also by the thread that erases meanwhile, which may come between any two batches."""
     monkeypatch.setattr(deleter, "BATCH_NAMES", 4)
-    comes = Coming(trained._latest.keep_the_time)
+    comes = Coming(roles(trained).upkeep.erase_due)
     put, proper = [], Slices.put
     monkeypatch.setattr(Slices, "put", lambda *args: put.append(args[1]) or proper(*args))
     report = trained.delete(records=[f"r{number}" for number in range(12)], progress=comes)
@@ -246,7 +249,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
     run.delete(records=[places[0, 0][0]])  # now (1, 2, 0) serves to depth 2
     serving = run.status().inventory.serving(0)
     assert 0 not in serving.prefix
-    asked, predict = [], s3t.run.answering.predict
+    asked, predict = [], s3t.run.answerer.predict
 
     def meanwhile(*args, **kwargs):
         asked.append(args)
@@ -264,15 +267,14 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
 
 
 def test_with_time_to_erase_the_record_is_out_of_use_at_once_and_its_bytes_go_later(text_model, tmp_path):
-    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}), tiny.text_table()
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
+    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}, **SMALL), tiny.text_table()
+    with trained_run(tmp_path / "run", recipe, table) as run:
         before = tiny.all_files(run.path / "slices")
         report = run.delete(records=["r3"])
         assert report.state == "effective"
         assert report.to_json()["erased_by"] is not None
         assert tiny.all_files(run.path / "slices") == before
-        assert len(tiny.artifacts(run.path)) == 2 * (18 - report.stages_lost)  # dead artifacts do not wait
+        assert len(tiny.artifacts(run.path)) == 2 * (6 - report.stages_lost)  # dead artifacts do not wait
         assert run.audit().ok
         run.predict(["w1"])
         assert run.log()[-1].state == "effective"
@@ -283,27 +285,69 @@ def test_with_time_to_erase_the_record_is_out_of_use_at_once_and_its_bytes_go_la
 
 
 def test_training_erases_first_what_may_still_wait(text_model, tmp_path):
-    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}), tiny.text_table()
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
+    recipe, table = tiny.recipe(text_model, deletion={"erase_within": 3600}, **SMALL), tiny.text_table()
+    with trained_run(tmp_path / "run", recipe, table) as run:
         run.delete(records=["r3"])
         run.repair()
         assert run.log()[-1].state == "erased"
         artifacts = tiny.artifacts(run.path)
     left = table[table.id != "r3"]
-    with s3t.Run.create(tmp_path / "twin", recipe=tiny.recipe(text_model), data=left) as twin:
-        twin.train()
+    with trained_run(tmp_path / "twin", tiny.recipe(text_model, **SMALL), left) as twin:
         assert tiny.artifacts(twin.path) == artifacts
 
 
 def test_what_waited_long_enough_is_erased_by_the_next_use(text_model, tmp_path, monkeypatch):
-    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
+    recipe = tiny.recipe(text_model, deletion={"erase_within": 3600}, **SMALL)
+    with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         run.delete(records=["r3"])
         now = __import__("time").time()
         monkeypatch.setattr("s3t.deletion.erasure.time.time", lambda: now + 3601)
         run.predict(["w1"])
+        assert run.log()[-1].state == "erased"
+
+
+def test_a_deletion_in_python_repairs_as_the_recipe_says(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, deletion={"repair": "eager"})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        assert run.delete(records=["r3"], dry_run=True).repair is None
+        report = run.delete(records=["r3"])
+        assert len(report.repair.stages) == report.stages_lost > 0
+        assert (report.repair.status.missing, report.repair_error) == (0, None)
+        assert run.audit().ok
+        unknown = run.delete(records=["nobody"])
+        assert (unknown.repair, unknown.repair_error) == (None, None)  # nothing is missing
+
+
+def test_a_repair_that_fails_leaves_the_deletion_done_and_is_said(text_model, tmp_path, monkeypatch):
+    def diverge(*_, **__):
+        raise s3t.TrainingError("training diverged")
+
+    recipe = tiny.recipe(text_model, deletion={"repair": "eager"})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        with monkeypatch.context() as patch:
+            patch.setattr(LazyWorkshop, "train", diverge)
+            report = run.delete(records=["r3"])
+        assert (report.deleted, report.state, report.repair) == (1, "erased", None)
+        assert isinstance(report.repair_error, s3t.TrainingError)
+        assert report.to_json()["repair_failed"] == str(report.repair_error)
+        assert run.status().missing == report.stages_lost
+        assert len(run.repair().stages) == report.stages_lost
+
+
+def test_reading_erases_nothing_and_the_status_erases_what_is_due(trained):
+    """What another process accepted before it was killed."""
+    request = Request.of(roles(trained).secret, records=["r3"], subjects=[], key=None)
+    with s3t.Run.open(trained.path) as run:
+        trained.close()  # its thread erases
+        roles(run).deleter._acceptor.accept(list(request.batches(10)))
+        before = tiny.all_files(run.path / "slices") | tiny.all_files(run.path / "artifacts")
+        assert not run.locate(records=["r3"])[0].present
+        assert run.log()[-1].state == "accepted"
+        run.extension(budget=4)
+        assert tiny.all_files(run.path / "slices") | tiny.all_files(run.path / "artifacts") == before
+        run.status()
         assert run.log()[-1].state == "erased"
 
 
@@ -330,25 +374,25 @@ def test_who_has_the_run_open_still_deletes_nothing_once_the_secret_is_destroyed
 
 
 def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(trained, monkeypatch):
-    finish, noted = Deleter.finish, []
+    finish, noted = Eraser.finish, []
 
     def and_another_comes(self, **options):
         finish(self, **options)
         if options.get("everything") and not noted:  # and not the thread that keeps the time
-            request = Request.of(trained._parts.secret, records=["r3"], subjects=[], key=None)
-            noted.extend(self._acceptor.accept(list(request.batches(10))))
+            request = Request.of(roles(trained).secret, records=["r3"], subjects=[], key=None)
+            noted.extend(roles(trained).deleter._acceptor.accept(list(request.batches(10))))
 
-    monkeypatch.setattr(Deleter, "finish", and_another_comes)
+    monkeypatch.setattr(Eraser, "finish", and_another_comes)
     trained.destroy_key()
     assert [result.generation for result in noted] == [1]
-    with trained._ledger.reading() as transaction:
+    with roles(trained).ledger.reading() as transaction:
         assert not transaction.to_erase().records
     assert not any(b"r3" in path.read_bytes() for path in trained.path.glob("slices/*/*"))
 
 
 def test_that_it_is_accepted_is_noted_before_it_is_reported_whoever_holds_the_lock(trained):
-    trained._deleter._patience = 0.0
-    with s3t.Run.open(trained.path) as other, other._deleter.holding_off():
+    roles(trained).deleter._patience = 0.0
+    with s3t.Run.open(trained.path) as other, needed(roles(other).lock):
         (entry,) = trained.delete(records=["r3"]).entries
     assert (entry.received_at <= entry.accepted_at, entry.erased_at) == (True, None)
 
@@ -368,7 +412,7 @@ def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_pa
         assert 1800 <= entry.accepted_at - entry.received_at < 1900
         by = datetime.fromisoformat(report.to_json()["erased_by"]).timestamp()
         assert by == pytest.approx(entry.received_at + 3600, abs=0.001)
-        assert run._ledger.snapshot().pending_since == entry.received_at
+        assert roles(run).ledger.snapshot().pending_since == entry.received_at
         assert not in_time(run, entry.received_at + 3599)
         assert in_time(run, entry.received_at + 3600)
 
@@ -377,4 +421,4 @@ def in_time(run, now):
     """Whether the run rewrites its slices at a time."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("s3t.deletion.erasure.time.time", lambda: now)
-        return run._parts.eraser.due()
+        return roles(run).eraser.due()

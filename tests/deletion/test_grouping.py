@@ -94,17 +94,20 @@ def test_a_group_that_fails_fails_for_each_and_the_next_goes_on(answer):
     assert ask(grouped, [4]) == [8]
 
 
-def test_who_gives_up_while_waiting_leaves_the_others_their_turn(monkeypatch):
-    """As Ctrl-C does, in the moment in which it was to do the work."""
+def test_a_caller_that_is_interrupted_while_waiting_is_not_worked_for(monkeypatch):
+    """As by Ctrl-C."""
     work = Work(hold=threading.Event())
     grouped = Grouped(work, limit=8)
-    wait = threading.Event.wait
+    wait = threading.Condition.wait
+
+    interrupt = threading.Event()
 
     def interrupted(self, timeout=None):
-        done = wait(self, timeout)
-        if threading.current_thread().name == "gives up":
-            raise KeyboardInterrupt
-        return done
+        if threading.current_thread().name != "gives up":
+            return wait(self, timeout)
+        while not interrupt.is_set():
+            wait(self, 0.01)
+        raise KeyboardInterrupt
 
     seen = []
 
@@ -117,15 +120,16 @@ def test_who_gives_up_while_waiting_leaves_the_others_their_turn(monkeypatch):
     with ThreadPoolExecutor(2) as pool:
         first = pool.submit(grouped, 100)
         wait_until(lambda: work.groups)
-        monkeypatch.setattr(threading.Event, "wait", interrupted)
+        monkeypatch.setattr(threading.Condition, "wait", interrupted)
         thread = threading.Thread(target=give_up, name="gives up")
         thread.start()
         wait_until(lambda: len(grouped._waiting) == 1)
         last = pool.submit(grouped, 1)
         wait_until(lambda: len(grouped._waiting) == 2)
+        interrupt.set()
+        thread.join()
         work.hold.set()
         assert (first.result(30), last.result(30)) == (200, 2)
-        thread.join()
     assert work.groups == [[100], [1]]
     assert len(seen) == 1
 

@@ -4,15 +4,18 @@ import platform
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
 import s3t
 from s3t.deletion import erasure
+from s3t.deletion.erasure import Eraser
 from s3t.disk import temporary_name
 from s3t.ledger import Transaction, schema
 from s3t.records import Slices
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import records_by_slice
 from tests.slice_files import read_slice
 
@@ -29,10 +32,10 @@ def states(run):
 
 def test_a_place_that_could_not_be_gone_through_is_no_erasure_and_is_tried_again(trained, monkeypatch):
     """The copies in the cache of `datasets` come after the slices, which are rewritten by then."""
-    with trained._ledger.writing() as transaction:
+    with roles(trained).ledger.writing() as transaction:
         row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
-        transaction._rows.insert(schema.copies, [row])
-    monkeypatch.setattr(trained._presence, "_meanwhile", lambda: None)  # who erases is not waited for by who opens
+        transaction.rows.insert(schema.copies, [row])
+    monkeypatch.setattr(roles(trained).upkeep, "erase_due", lambda: None)  # who erases is not waited for by who opens
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", fails)
         with pytest.raises(s3t.StorageError, match="out of use already"):
@@ -43,13 +46,13 @@ def test_a_place_that_could_not_be_gone_through_is_no_erasure_and_is_tried_again
             assert other.status().warnings
     with s3t.Run.open(trained.path) as other:
         assert states(other) == ["erased", "erased"]
-    with trained._ledger.reading() as transaction:
-        assert transaction.copies() == []
+    with roles(trained).ledger.reading() as transaction:
+        assert transaction.history.copies() == []
 
 
 def test_a_log_that_somebody_reads_is_emptied_before_anything_is_called_erased(trained, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(type(trained._ledger), "wipe", lambda self: False)
+        patched.setattr(type(roles(trained).ledger), "wipe", lambda self: False)
         with pytest.raises(s3t.StorageError, match="out of use already"):
             trained.delete(records=["r3"])
         assert states(trained) == ["erased", "effective"]
@@ -151,21 +154,21 @@ def test_another_deletion_of_the_same_number_is_no_proof_that_nothing_is_missing
 
 
 def test_the_key_is_not_destroyed_over_a_deletion_that_is_accepted_meanwhile(trained, monkeypatch):
-    finish, raced = trained._deleter.finish, []
+    finish, raced = Eraser.finish, []
 
-    def with_a_race(**how):
-        finish(**how)
+    def with_a_race(self, **how):
+        finish(self, **how)
         if how.get("everything") and not raced:  # and not the thread that keeps the time
             raced.append(True)
             with s3t.Run.open(trained.path) as other:
-                other._deleter._accept(next(request(other).batches(9)))  # and it dies before anything is erased
+                roles(other).deleter._accept(next(request(other).batches(9)))  # and it dies before anything is erased
 
     def request(run):
         from s3t.deletion.request import Request
 
-        return Request.of(run._parts.secret, records=["r3"], subjects=[], key=None)
+        return Request.of(roles(run).secret, records=["r3"], subjects=[], key=None)
 
-    monkeypatch.setattr(trained._deleter, "finish", with_a_race)
+    monkeypatch.setattr(Eraser, "finish", with_a_race)
     trained.destroy_key()
     until = time.monotonic() + 30
     while states(trained)[1] != "erased" and time.monotonic() < until:
@@ -177,7 +180,7 @@ def test_the_key_is_not_destroyed_over_a_deletion_that_is_accepted_meanwhile(tra
 
 def test_a_secret_that_was_being_overwritten_counts_as_destroyed(trained, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr("s3t.run.secret.remove_durably", fails)
+        patched.setattr("s3t.folder.secret.remove_durably", fails)
         with pytest.raises(s3t.StorageError):
             trained.destroy_key()
     with s3t.Run.open(trained.path) as run:
@@ -190,9 +193,9 @@ def test_a_secret_that_was_being_overwritten_counts_as_destroyed(trained, monkey
 
 def test_an_acceptance_is_told_although_the_log_cannot_be_written_back(trained, monkeypatch):
     monkeypatch.setattr("s3t.ledger.ledger._LONG_LOG_BYTES", 0)
-    trained._ledger._long_log = 0
+    roles(trained).ledger._long_log = 0
     monkeypatch.setattr(
-        type(trained._ledger), "_checkpoint", lambda self, mode: True if mode == "TRUNCATE" else _refuse()
+        type(roles(trained).ledger), "_checkpoint", lambda self, mode: True if mode == "TRUNCATE" else _refuse()
     )
     assert trained.delete(records=["r3"]).state == "erased"
 
@@ -212,17 +215,17 @@ def test_a_version_that_another_has_superseded_is_never_current(trained, text_mo
         if not slept:
             slept.append(True)
             with s3t.Run.open(trained.path) as other:
-                other._deleter._lock = _Taken()
+                roles(other).deleter._eraser = replace(roles(other).eraser, lock=_Taken())
                 other.delete(records=[other_record])
         return put(*args, **kwargs)
 
-    monkeypatch.setattr(trained._presence, "_meanwhile", lambda: None)  # else that thread may be the one that sleeps
+    monkeypatch.setattr(roles(trained).upkeep, "erase_due", lambda: None)  # else that thread may be the one that sleeps
     with monkeypatch.context() as patched:
         patched.setattr(Slices, "put", sleeping)
         with pytest.raises(s3t.StorageError, match="superseded by another process"):
             trained.delete(records=["r3"])
     trained.erase()
-    names = read_slice(trained.path / "slices", place, trained._parts.secret).rows["record"].to_pylist()
+    names = read_slice(trained.path / "slices", place, roles(trained).secret).rows["record"].to_pylist()
     assert not {"r3", other_record} & set(names)
     assert trained.audit().ok
 

@@ -8,7 +8,8 @@ import pytest
 import s3t
 from s3t.ledger import schema
 from s3t.partition import Secret
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 
 SECRET = Secret(salt=tiny.SALT)
 
@@ -117,9 +118,9 @@ def test_a_lost_row_is_no_unknown_record(run):
 def lose(opened, *names):
     """Rows of records vanish."""
     table = schema.records
-    with opened._ledger.writing() as transaction:
+    with roles(opened).ledger.writing() as transaction:
         lost = table.c.token.in_([token("record", name) for name in names])
-        transaction._connection.execute(table.delete().where(lost))
+        transaction.rows.connection.execute(table.delete().where(lost))
 
 
 def test_a_slice_that_cannot_be_read_is_named_where_a_name_is_unknown(run):
@@ -159,14 +160,14 @@ def test_names_are_looked_for_in_the_slices_that_their_group_may_lie_in(text_mod
 
 
 def test_a_row_with_more_than_one_wrong_bit_is_written_anew_from_its_slice_and_of_another_table_refused(run):
-    with s3t.Run.open(run) as opened, opened._ledger.writing() as transaction:
+    with s3t.Run.open(run) as opened, roles(opened).ledger.writing() as transaction:
         changed = schema.records.update().where(schema.records.c.token == token("record", "r0"))
-        transaction._connection.execute(changed.values(copies=6, subject=b"x" * 32))
+        transaction.rows.connection.execute(changed.values(copies=6, subject=b"x" * 32))
     assert s3t.Run.reconcile(run).rows == 1
     with s3t.Run.open(run) as opened:
         assert opened.delete(records=["r0"]).deleted == 1
-        with opened._ledger.writing() as transaction:
-            transaction._connection.execute(schema.deleted.update().values(generation=77))
+        with roles(opened).ledger.writing() as transaction:
+            transaction.rows.connection.execute(schema.deleted.update().values(generation=77))
     before = names_left(run)
     with pytest.raises(s3t.IntegrityError, match="table `deleted` are damaged"):
         s3t.Run.reconcile(run)

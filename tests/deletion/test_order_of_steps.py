@@ -21,9 +21,10 @@ from s3t.partition import Place
 from s3t.records import Slices
 from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
+from testing.trained import commit
 from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
-from tests.ledger.world import commit
 from tests.slice_files import read_slice, slice_path, versions_of
 
 STAGE, KEY = Stage(0, (0,)), "f" * 64
@@ -50,14 +51,14 @@ def patient(text_model, tmp_path):
 
 def records_of(run, index=0):
     """Names of the records in a slice's file."""
-    return read_slice(run.path / "slices", Place(0, index), run._parts.secret).rows["record"].to_pylist()
+    return read_slice(run.path / "slices", Place(0, index), roles(run).secret).rows["record"].to_pylist()
 
 
 def store_a_stage(run, *, ledger=None):
     """As if one had been trained on slice 0: nothing here reads what is in its files."""
 
     put(run)
-    with (ledger or run._ledger).writing() as transaction:
+    with (ledger or roles(run).ledger).writing() as transaction:
         assert commit(transaction, STAGE, KEY)
 
 
@@ -76,14 +77,14 @@ def a_trained(transaction, session):
 def killed_after_acceptance(run, *names):
     """A process that accepts a deletion, and is gone."""
     with s3t.Run.open(run.path) as other:
-        request = Request.of(other._parts.secret, records=names, subjects=(), key=None)
-        (accepted,) = other._deleter._acceptor.accept(list(request.batches(10)))
+        request = Request.of(roles(other).secret, records=names, subjects=(), key=None)
+        (accepted,) = roles(other).deleter._acceptor.accept(list(request.batches(10)))
     return accepted.generation
 
 
 def noted(run):
     """The newest generation outside of the run."""
-    return Witness(run._parts.witness.path).newest()
+    return Witness(roles(run).witness.path).newest()
 
 
 def state(run):
@@ -127,7 +128,7 @@ def test_a_deletion_that_returned_is_noted_outside_of_the_run(run):
     name = records_of(run)[0]
     run.delete(records=[name])
     assert noted(run) == 1
-    assert run._parts.secret.token("ledger", "record", name) in Witness(run._parts.witness.path).tokens()
+    assert roles(run).secret.token("ledger", "record", name) in Witness(roles(run).witness.path).tokens()
 
 
 def test_what_could_not_be_noted_is_noted_the_next_time(run):
@@ -150,7 +151,7 @@ def test_what_a_killed_process_accepted_is_made_durable_before_anything_of_it_is
     """The next process reads it, and yet a power cut can take it; the artifact would be gone all the same."""
     store_a_stage(run)
     killed_after_acceptance(run, records_of(run)[0])
-    with run._ledger.writing() as transaction:
+    with roles(run).ledger.writing() as transaction:
         transaction.note_accepted()  # it came so far, and no more is to be written for it
     then, seen = commits(), []
     with before(Artifacts, "erase", lambda: seen.append(commits())):
@@ -174,24 +175,26 @@ def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
     store_a_stage(run)
     one, other = records_of(run)[:2]
     asked = [
-        Request.of(run._parts.secret, records=names, subjects=(), key=None) for names in ([one], [one, other], [one])
+        Request.of(roles(run).secret, records=names, subjects=(), key=None) for names in ([one], [one, other], [one])
     ]
     batches = [batch for request in asked for batch in request.batches(10)]
-    results = run._deleter._acceptor.accept(batches)
+    results = roles(run).deleter._acceptor.accept(batches)
     assert [result.generation for result in results] == [1, 2, None]
     assert [len(result.rows) for result in results] == [1, 1, 0]
     assert [len(result.plan.tainted) for result in results] == [1, 0, 0]
     assert [len(result.gone) for result in results] == [0, 1, 1]
-    assert run._ledger.snapshot().slices[Place(0, 0)].records == len(records_of(run)) - 2
+    assert roles(run).ledger.snapshot().slices[Place(0, 0)].records == len(records_of(run)) - 2
     run.erase()
     assert [entry.records for entry in run.log()] == [0, 1, 1]
 
 
-def test_a_place_that_refused_was_not_gone_through(run):
-    with failing(Slices, "erase"):
+@pytest.mark.parametrize(("where", "name"), [(Slices, "erase"), (Ledger, "wipe")], ids=["slices", "ledger"])
+def test_a_place_that_refused_was_not_gone_through(run, where, name):
+    with failing(where, name, error=OSError(28, "full") if where is Slices else s3t.StorageError("the log is full")):
         with pytest.raises(s3t.StorageError, match="out of use already"):
             run.delete(records=records_of(run)[:1])
         assert state(run) == "effective"
+        assert roles(run).ledger.snapshot().walked == 0
     gone_through = []
     with before(Ledger, "wipe", lambda: gone_through.append(True)):
         run.erase()
@@ -211,7 +214,7 @@ def test_a_deletion_that_comes_while_places_are_gone_through_has_a_walk_of_its_o
 
 def test_a_stage_that_is_stored_just_before_a_sweep_looks_stays(run):
     """The ledger is looked at after the store was listed, in the transaction that condemns."""
-    with closing(run._ledger.again()) as other:
+    with closing(roles(run).ledger.again()) as other:
         keys = Artifacts.keys
 
         def stored_then(self):
@@ -220,43 +223,43 @@ def test_a_stage_that_is_stored_just_before_a_sweep_looks_stays(run):
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Artifacts, "keys", stored_then)
-            run._deleter.sweep()
+            roles(run).eraser.sweep()
     run.erase()
-    assert run._store.keys() == {(0, KEY)}
+    assert roles(run).store.keys() == {(0, KEY)}
 
 
 def test_what_a_living_trainer_has_announced_is_not_swept(run):
     """Its artifact is put, and its stage not committed yet."""
     session = Session()
-    with run._ledger.writing() as transaction:
-        transaction.sessions.seen(session, generation=0)
+    with roles(run).ledger.writing() as transaction:
+        transaction.sessions.enter(session, generation=0)
         assert transaction.sessions.claim(STAGE, session)
         assert transaction.announce(a_trained(transaction, session))
     put(run)
     part = run.path / "tmp" / f"{KEY}.json.0123"
     part.write_bytes(b"being written")
     run.erase()
-    assert run._store.keys() == {(0, KEY)}
+    assert roles(run).store.keys() == {(0, KEY)}
     assert part.exists()
-    with run._ledger.writing() as transaction:
+    with roles(run).ledger.writing() as transaction:
         transaction.sessions.end([session.name])
     run.erase()
-    assert run._store.keys() == set()
+    assert roles(run).store.keys() == set()
     assert not part.exists()
 
 
 def test_a_version_that_another_process_has_superseded_meanwhile_is_condemned(run):
     """This process slept, and lost the run's lock: what it puts may hold what was deleted since."""
-    known, name = run._ledger.snapshot().slices[Place(0, 0)], records_of(run)[0]
+    known, name = roles(run).ledger.snapshot().slices[Place(0, 0)], records_of(run)[0]
 
     def others():
-        with closing(run._ledger.again()) as other, other.writing() as transaction:
+        with closing(roles(run).ledger.again()) as other, other.writing() as transaction:
             assert transaction.supersede(Place(0, 0), old=known.digest, new="e" * 64, gone=[])
 
     refused = pytest.raises(s3t.StorageError, match="superseded by another process")
     with before(Slices, "put", others), failing(Slices, "erase"), refused:
         run.delete(records=[name])
-    with run._ledger.reading() as transaction:
+    with roles(run).ledger.reading() as transaction:
         condemned = transaction.to_erase().versions
     assert {digest for _, digest in condemned} == {
         path.stem.rpartition("-")[2] for path in versions_of(run.path / "slices", Place(0, 0))
@@ -268,14 +271,14 @@ def test_a_next_version_is_condemned_before_it_is_put(run):
     seen = []
 
     def look():
-        with closing(run._ledger.again()) as other, other.reading() as transaction:
+        with closing(roles(run).ledger.again()) as other, other.reading() as transaction:
             seen.extend(transaction.to_erase().versions)
 
     with before(Slices, "put", look):
         run.delete(records=records_of(run)[:1])
     ((place, digest),) = seen
     assert slice_path(run.path / "slices", place).stem.endswith(digest)
-    assert not run._ledger.snapshot().dead
+    assert not roles(run).ledger.snapshot().condemned
 
 
 def test_an_erasure_that_a_crash_cut_short_before_the_pointer_moves_goes_on(run):
@@ -313,7 +316,9 @@ def test_a_slice_that_was_renamed_before_a_crash_is_made_durable_before_it_count
     assert len(versions_of(run.path / "slices", Place(0, 0))) == 2
     with disk_calls() as calls:
         run.erase() if how == "erase" else s3t.Run.reconcile(run.path)
-    assert path.parent in [call.path for call in calls if call.what == "fsync"]
+    steps = [call.what for call in calls if path.parent in (call.path, call.path.parent)]
+    assert steps[0] == "fsync"  # before the older version goes
+    assert "unlink" in steps
     assert state(run) == "erased"
 
 

@@ -6,7 +6,8 @@ import pytest
 
 import s3t
 from s3t.partition import Place
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.slice_files import read_slice
 
 NAMES = ["r3", "r4", "r5"]
@@ -44,7 +45,7 @@ def held(run):
     return {
         name
         for place in places
-        for name in read_slice(run.path / "slices", place, run._parts.secret).rows["record"].to_pylist()
+        for name in read_slice(run.path / "slices", place, roles(run).secret).rows["record"].to_pylist()
     }
 
 

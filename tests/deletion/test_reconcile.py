@@ -9,7 +9,7 @@ import pytest
 
 import s3t
 from s3t.partition import Place
-from tests import tiny
+from testing import tiny
 from tests.run.worlds import records_by_slice
 from tests.slice_files import slice_path, versions_of
 
@@ -83,7 +83,7 @@ def what_the_ledger_says(run):
     with ledger.reading() as transaction:
         snapshot = transaction.snapshot()
         rows = {place: sorted(row.token for row in transaction.records_in(place)) for place in snapshot.slices}
-        found = snapshot, transaction.log(), transaction.to_erase(), rows
+        found = snapshot, transaction.history.log(), transaction.to_erase(), rows
     ledger.close()
     return found
 

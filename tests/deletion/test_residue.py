@@ -21,9 +21,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from s3t.deletion.places import place_named
 from s3t.partition import Secret
-from tests import tiny
+from testing import tiny
+from tests.deletion.listed import place_named
 from tests.deletion.scanner import found_in, image_spellings, spellings, token_spellings
 from tests.deletion.watch import Folders, logged
 from tests.faults.build import build

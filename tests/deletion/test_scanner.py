@@ -15,7 +15,7 @@ import pyarrow.parquet
 import pytest
 import safetensors.numpy
 
-from tests import tiny
+from testing import tiny
 from tests.deletion import scanner
 from tests.deletion.scanner import found_in, image_spellings, spellings, token_spellings
 

@@ -14,7 +14,8 @@ from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import needed
 from s3t.partition import Place
 from s3t.store import Artifacts
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import records_by_slice
 from tests.slice_files import slice_path
 
@@ -41,11 +42,11 @@ def patient(text_model, tmp_path):
 @pytest.mark.parametrize("step", ["ledger", "copies"])
 def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step, monkeypatch):
     """The first one, which left the slice for later, went through every place."""
-    monkeypatch.setattr(patient._presence, "_meanwhile", lambda: None)  # who erases is not waited for by who opens
+    monkeypatch.setattr(roles(patient).upkeep, "erase_due", lambda: None)  # who erases is not waited for by who opens
     if step == "copies":
-        with patient._ledger.writing() as transaction:
+        with roles(patient).ledger.writing() as transaction:
             row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
-            transaction._rows.insert(schema.copies, [row])
+            transaction.rows.insert(schema.copies, [row])
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", lambda copies: tuple(copies))
         if step == "copies":
@@ -82,7 +83,7 @@ def test_a_damaged_slice_holds_up_no_other(patient, text_model):
     path.write_bytes(slice_path(patient.path / "slices", Place(1, 0)).read_bytes())
     with pytest.raises(s3t.IntegrityError, match="slice 1 of shard 0 is not the one that the ledger knows"):
         patient.erase()
-    pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
+    pending = {place for place, state in roles(patient).ledger.snapshot().slices.items() if state.pending}
     assert pending == {damaged}
     assert states(patient) == ["erased", "effective"]
     assert whole not in pending
@@ -113,7 +114,7 @@ def test_nothing_is_erased_before_the_witness_has_it(trained, monkeypatch):
         assert "erased" not in states(trained)[1:]
     assert trained.delete(records=["r3"], key="ticket").repeated
     assert states(trained) == ["erased", "erased"]
-    assert trained._parts.witness.newest() == 1
+    assert roles(trained).witness.newest() == 1
 
 
 def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
@@ -124,7 +125,7 @@ def test_who_finishes_another_s_deletion_notes_it_first(trained, monkeypatch):
             killed.delete(records=["r3"])
     trained.erase()  # or the thread that erases meanwhile, which is waited for
     assert states(trained) == ["erased", "erased"]
-    assert trained._parts.witness.newest() == 1
+    assert roles(trained).witness.newest() == 1
 
 
 def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text_model, tmp_path, monkeypatch):
@@ -133,7 +134,7 @@ def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text
     with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
         run.train()
         with s3t.Run.open(run.path) as other:
-            other._deleter._patience = 0.0
+            roles(other).deleter._patience = 0.0
             other.delete(records=["r3"])
         assert states(run) == ["erased", "accepted"]
         run.erase()
@@ -142,11 +143,11 @@ def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text
 
 def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     """It may be stopped, or hang. The deletion is accepted all the same, and erased later."""
-    trained._deleter._patience = 0.3
+    roles(trained).deleter._patience = 0.3
     holding, done = threading.Event(), threading.Event()
 
     def hold():
-        with needed(trained._ledger.lock(trained.path / "lock")):
+        with needed(roles(trained).ledger.lock(trained.path / "lock")):
             holding.set()
             done.wait(60)
 
@@ -165,7 +166,7 @@ def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
 
 def test_what_was_put_and_never_committed_is_taken_away(trained, monkeypatch):
     trained.delete(records=["r3"])
-    held, put = trained._store.keys(), Artifacts.put
+    held, put = roles(trained).store.keys(), Artifacts.put
 
     def put_and_fail(self, *args):
         put(self, *args)
@@ -176,7 +177,7 @@ def test_what_was_put_and_never_committed_is_taken_away(trained, monkeypatch):
         with pytest.raises(s3t.StorageError, match="connection is lost"):
             trained.repair()
     trained.erase()
-    assert trained._store.keys() == held
+    assert roles(trained).store.keys() == held
     trained.repair()
     assert trained.audit().ok
 
@@ -185,17 +186,17 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
     """Its file is rewritten an hour later."""
     with s3t.Run.open(patient.path) as other:
         assert other.delete(records=["r3"]).state == "effective"
-    held = patient._workshop().material.held
+    held = roles(patient).loaded.get().material.held
     assert held
-    pending = {place for place, state in patient._ledger.snapshot().slices.items() if state.pending}
+    pending = {place for place, state in roles(patient).ledger.snapshot().slices.items() if state.pending}
     assert pending
     assert not pending & held
 
 
 def test_copies_on_another_host_are_waited_for_until_somebody_says_that_they_are_gone(trained):
-    with trained._ledger.writing() as transaction:
+    with roles(trained).ledger.writing() as transaction:
         row = {"path": "/not/here/copy.arrow", "cache": "/not/here", "host": "another-host"}
-        transaction._rows.insert(schema.copies, [row])
+        transaction.rows.insert(schema.copies, [row])
     with pytest.raises(s3t.StorageError, match=r"another-host, where the run was made.*--copies-are-gone"):
         trained.delete(records=["r3"])
     with pytest.raises(s3t.StorageError, match="another-host"):

@@ -92,7 +92,7 @@ def test_the_report_adds_up_and_has_parents_first(tmp_path):
         ("StorageError", "it did not work; do something else"),
         ("IsolationError", "it did not work; do something else"),
         ("RecipeError", "2 problems in recipe.yaml:\n  - rank is 0\n  - epochs is -1"),
-        ("SettingError", "1 problem in what the sequences are chosen from:\n  - no slices"),
+        ("SettingError", "1 problem in the settings of the sequences:\n  - no slices"),
         ("ValueError", "it did not work; do something else"),
     ],
 )

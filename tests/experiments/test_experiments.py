@@ -13,6 +13,7 @@ from peft import LoraConfig, inject_adapter_in_model
 from transformers import ViTConfig, ViTForImageClassification
 
 from experiments import runner
+from experiments.__main__ import main
 from experiments.distance_cyclic.experiment import counting_bound
 from experiments.runner import FOLDER, NAMES, TIMED, TRAINED, draw, experiment, results, rounded, run
 from experiments.settings import load
@@ -73,7 +74,9 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "results.json"]
 
 
-@every_name
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.integration] * (name != "bms_random")) for name in NAMES]
+)
 @pytest.mark.usefixtures("runnable")
 def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path, monkeypatch):
     """However many processes share the work."""
@@ -145,12 +148,14 @@ def test_rows_of_other_code_are_not_used_and_that_is_told(tmp_path, monkeypatch,
     assert results(name, tmp_path)["seconds"] < 5
 
 
-def test_without_the_records_one_line_says_where_they_are_looked_for(tmp_path):
-    environment = os.environ | {"PYTHONPATH": str(FOLDER.parent), "S3T_DATA": str(tmp_path / "none")}
-    command = [sys.executable, "-m", "experiments", "sequential", "--jobs", "1"]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    (line,) = [line for line in done.stderr.splitlines() if not line.startswith("sequential: ")]
+def test_without_the_records_one_line_says_where_they_are_looked_for(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("S3T_DATA", str(tmp_path / "none"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["experiments", "sequential", "--jobs", "1"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("sequential: ")]
     assert str(tmp_path / "none" / "cifar10") in line
     assert "S3T_DATA" in line
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.methods.__main__ import FOLDER, RESULTS
+from experiments.methods.__main__ import FOLDER, RESULTS, main
 from experiments.methods.experiment import Config, recipe_of
 from experiments.methods.table import table
 from experiments.settings import load
@@ -54,23 +54,24 @@ def test_the_smoke_run_measures_every_method_and_goes_on_where_it_was(tmp_path):
     assert list(tmp_path.iterdir()) == [results]
 
 
-def test_results_of_a_smoke_run_are_not_kept_beside_the_real_ones():
-    refused = command("--smoke")
-    assert refused.returncode == 2
-    assert "--results" in refused.stderr
-
-
-def test_a_method_that_is_none_is_refused():
-    refused = command("--method", "sista")
-    assert refused.returncode == 2
-    assert "sista" in refused.stderr
+@pytest.mark.parametrize(
+    ("arguments", "said"), [(["--smoke"], "--results"), (["--method", "sista"], "no method is called sista")]
+)
+def test_a_smoke_run_beside_the_real_results_and_a_method_that_is_none_are_refused(
+    arguments, said, monkeypatch, capsys
+):
+    monkeypatch.setattr(sys, "argv", ["experiments.methods", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", CONFIG.methods)
 def test_every_recipe_is_one_and_adapts_as_many_layers(name):
     recipe = recipe_from(recipe_of(CONFIG, name, task("banking77", made_up=True)))
-    layers = recipe.adapter.layers if not recipe.method.blockwise else recipe.adapter.layers_per_slice * 3
-    assert layers == ("all" if recipe.method.trainable == "all" else 6)
+    layers = recipe.adapter.layers if recipe.method.one_order else recipe.adapter.layers_per_slice * 3
+    assert layers == ("all" if recipe.method.options.trainable == "all" else 6)
 
 
 @pytest.mark.skipif(not RESULTS.exists(), reason="not measured yet")

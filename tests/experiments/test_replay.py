@@ -15,7 +15,7 @@ from experiments.runs import expected_of, recipe_of, remembering_in
 from experiments.served import beside_prototypes, every_order, own_orders, protosisa
 from experiments.tasks import TASKS, task
 from s3t.sequences import Setting, cyclic, survival
-from tests import tiny
+from testing import tiny
 
 
 @pytest.fixture

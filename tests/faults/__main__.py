@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from testing.postgres import PostgresServer
 from tests.faults.client import Client, serving
 from tests.faults.scenarios import SCENARIOS, Scenario
 from tests.faults.trial import KINDS, Trial
-from tests.postgres import PostgresServer
 
 
 def main() -> None:

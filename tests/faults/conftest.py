@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from testing.postgres import PostgresServer
 from tests.faults.client import Client, serving
-from tests.postgres import PostgresServer
 
 
 @pytest.fixture(scope="session")

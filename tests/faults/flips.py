@@ -38,9 +38,9 @@ import numpy as np
 import pandas as pd
 
 import s3t
-from s3t.run.home import Home, write_home
-from s3t.run.layout import Layout
-from tests import tiny
+from s3t.folder.home import Home, write_home
+from s3t.folder.layout import Layout
+from testing import tiny
 
 SECONDS = 180
 """After that a trial counts as hanging."""

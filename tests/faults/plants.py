@@ -17,7 +17,7 @@ from unittest import mock
 
 from s3t import disk
 from s3t.deletion.acceptance import Accepted, Acceptor
-from s3t.deletion.deleter import Deleter
+from s3t.deletion.erasure import Eraser
 from s3t.deletion.request import Batch
 from s3t.deletion.witness import Witness
 from s3t.run import Run
@@ -49,7 +49,7 @@ def skip_fsync() -> AbstractContextManager[object]:
 
 def skip_sweep() -> AbstractContextManager[object]:
     """What killed processes left stays."""
-    return mock.patch.object(Deleter, "sweep", return_value=None)
+    return mock.patch.object(Eraser, "sweep", return_value=None)
 
 
 def skip_erasure() -> AbstractContextManager[object]:
@@ -59,7 +59,7 @@ def skip_erasure() -> AbstractContextManager[object]:
 
 def skip_finish() -> AbstractContextManager[object]:
     """Opening does not finish what a crash interrupted."""
-    return mock.patch.object(Deleter, "finish", return_value=None)
+    return mock.patch.object(Eraser, "finish", return_value=None)
 
 
 def swallow_os_errors() -> AbstractContextManager[object]:
@@ -93,17 +93,17 @@ def witness_first() -> Iterator[None]:
 @contextlib.contextmanager
 def write_unseen() -> Iterator[None]:
     """A file is written past the calls that the shim knows."""
-    sweep = Deleter.sweep
+    sweep = Eraser.sweep
 
-    def and_scribble(deleter: Deleter) -> None:
-        sweep(deleter)
+    def and_scribble(eraser: Eraser) -> None:
+        sweep(eraser)
         with (
-            (deleter._eraser.run / "recipe.yaml").open("r+b", buffering=0) as file,
+            (eraser.run / "recipe.yaml").open("r+b", buffering=0) as file,
             mmap.mmap(file.fileno(), 0) as content,
         ):
             content[-1:] = b" "
 
-    with mock.patch.object(Deleter, "sweep", and_scribble):
+    with mock.patch.object(Eraser, "sweep", and_scribble):
         yield
 
 

@@ -14,9 +14,9 @@ from typing import Any
 import pandas as pd
 
 import s3t
-from s3t.run.home import Home, write_home
-from s3t.run.layout import Layout
-from tests import tiny
+from s3t.folder.home import Home, write_home
+from s3t.folder.layout import Layout
+from testing import tiny
 from tests.faults.database import Database, Rows
 from tests.faults.scenarios import Program, deletes
 from tests.faults.shim import Shim, read_log

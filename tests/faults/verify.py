@@ -16,9 +16,9 @@ from pathlib import Path
 import pyarrow.parquet
 
 import s3t
-from s3t.deletion.places import place_named
 from s3t.deletion.witness import Witness
-from tests import tiny
+from testing import tiny
+from tests.deletion.listed import place_named
 from tests.faults.plants import planted
 from tests.faults.scenarios import DESTROYED, ERASED, SCENARIOS, Program, Scenario
 from tests.faults.stock import Stock

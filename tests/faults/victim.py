@@ -11,12 +11,12 @@ from unittest import mock
 
 import s3t
 from s3t.ledger import presence
+from testing.postgres import PORT
 from tests.faults.plants import planted
 from tests.faults.scenarios import SCENARIOS, Program, Scenario
 from tests.faults.shim import Shim
 from tests.faults.trial import Trial
 from tests.faults.world import recipe, table
-from tests.postgres import PORT
 
 SECONDS_AT_MOST = 120
 """For one process of a trial."""
@@ -91,7 +91,7 @@ def _attempt(act: Any, program: Program, notes: Notes) -> bool:
 def _told_the_truth(scenario: Scenario, program: Program, notes: Notes) -> None:
     """A refusal that does not say that records are out of use says that nothing has changed."""
     (told,) = notes.details("refused")
-    if "out of use" in told or "nobody can know" in told:
+    if "out of use" in told or "is unknown whether" in told:
         return
     promised = notes.details("acknowledged")
     known = [request for request in scenario.requests if request.name in promised]

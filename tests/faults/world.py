@@ -17,7 +17,7 @@ import pandas as pd
 import s3t
 from s3t.deletion import deleter, request
 from s3t.partition import Secret
-from tests import tiny
+from testing import tiny
 
 BUDGET = 2
 MORE = 3

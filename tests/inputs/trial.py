@@ -21,7 +21,7 @@ import yaml
 
 import s3t
 from s3t.cli.app import run as run_command
-from tests import tiny
+from testing import tiny
 from tests.inputs import wrong
 
 SECONDS = 30

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import yaml
 from PIL import Image
 
-from tests import tiny
+from testing import tiny
 
 CANARY = "kanarienvogel"
 """In every cell of wrong data that is a person's; no refusal may repeat it."""

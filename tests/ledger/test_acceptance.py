@@ -38,7 +38,7 @@ def located(ledger, *numbers, subjects=()):
 
 def log(ledger, generations=None):
     with ledger.reading() as transaction:
-        return transaction.log(generations)
+        return transaction.history.log(generations)
 
 
 def test_acceptance_changes_everything_in_one_transaction(ledger):
@@ -46,11 +46,11 @@ def test_acceptance_changes_everything_in_one_transaction(ledger):
     snapshot = ledger.snapshot()
     assert snapshot.generation == 1
     hit = snapshot.slices[PLACES[0]]
-    assert (hit.records, hit.losses, hit.pending, hit.digest) == (1, 1, True, OLD)
+    assert (hit.records, hit.pending, hit.digest) == (1, True, OLD)
     untouched = states(ROWS.values())
     assert all(snapshot.slices[place] == untouched[place] for place in PLACES[1:])
     assert snapshot.stages == {Stage(0, (1,)): "k1", Stage(1, (0,)): "k2"}
-    assert snapshot.dead
+    assert snapshot.condemned
     with ledger.reading() as transaction:
         work = transaction.to_erase()
     assert work.records == {PLACES[0]: {token(1)}}
@@ -61,8 +61,7 @@ def test_acceptance_changes_everything_in_one_transaction(ledger):
 
 def test_copies_of_a_record_leave_together(ledger):
     accept(ledger, taking(5))
-    state = ledger.snapshot().slices[PLACES[2]]
-    assert (state.records, state.losses) == (1, 1)  # three rows, one deletion
+    assert ledger.snapshot().slices[PLACES[2]].records == 1
     assert log(ledger)[1].records == 3
 
 
@@ -74,11 +73,7 @@ def test_a_group_is_accepted_at_once_each_with_a_generation_of_its_own(ledger, o
     snapshot = other.snapshot()
     assert snapshot.generation == 4
     assert snapshot.stages == {}
-    assert {place: (state.records, state.losses) for place, state in snapshot.slices.items()} == {
-        PLACES[0]: (0, 2),
-        PLACES[1]: (1, 1),
-        PLACES[2]: (1, 1),
-    }
+    assert [snapshot.slices[place].records for place in PLACES] == [0, 1, 1]
     entries = log(other)[1:]
     assert [(entry.generation, entry.records, entry.state) for entry in entries] == [
         (1, 1, "accepted"),
@@ -169,7 +164,7 @@ def test_thousands_of_records_leave_in_one_transaction(address):
 def test_a_record_that_came_back_and_goes_again_is_remembered_with_its_last_deletion(ledger):
     """The ledger of a restored run may know a token as deleted and present."""
     with ledger.writing() as transaction:
-        transaction.remember([token(3)], generation=0)
+        transaction.history.remember([token(3)], generation=0)
     accept(ledger, taking(3))
     assert located(ledger, 3).gone == {token(3): 1}
 
@@ -177,11 +172,11 @@ def test_a_record_that_came_back_and_goes_again_is_remembered_with_its_last_dele
 def test_tokens_that_the_ledger_never_knew_are_remembered_too(ledger):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        transaction.remember([token(98), token(99)], generation=1)
+        transaction.history.remember([token(98), token(99)], generation=1)
     assert located(ledger, 98, 99).gone == {token(98): 1, token(99): 1}
     with ledger.reading() as transaction:
         assert tokens_since(transaction, 0) == {1: sorted([token(3), token(98), token(99)])}
-        assert transaction.deleted_since(1) == {}
+        assert transaction.history.deleted_since(1) == {}
 
 
 def test_the_log_gives_the_generations_asked_for_in_their_order(ledger):
@@ -227,18 +222,20 @@ def test_an_entry_tells_its_times_in_utc():
 def test_a_request_is_known_by_its_key_with_what_it_did(ledger, other):
     key = b"k" * 32
     with ledger.writing() as transaction:
-        assert transaction.request(key) is None
+        assert transaction.history.request(key) is None
         transaction.accept([taking(3, request=key)])
-        transaction.note_request(key, content=b"c" * 32, names=1, deleted=1)
+        transaction.history.note_request(key, content=b"c" * 32, names=1, deleted=1)
     with other.writing() as transaction:
-        assert transaction.request(key) == RequestRow(content=b"c" * 32, names=1, deleted=1, generations=frozenset({1}))
+        assert transaction.history.request(key) == RequestRow(
+            content=b"c" * 32, names=1, deleted=1, generations=frozenset({1})
+        )
         transaction.accept([taking(5, request=key), taking(1)])
-        transaction.note_request(key, content=b"c" * 32, names=2, deleted=4)
+        transaction.history.note_request(key, content=b"c" * 32, names=2, deleted=4)
     with ledger.reading() as transaction:
-        assert transaction.request(key) == RequestRow(
+        assert transaction.history.request(key) == RequestRow(
             content=b"c" * 32, names=2, deleted=4, generations=frozenset({1, 2})
         )
-        assert transaction.request(b"K" * 32) is None
+        assert transaction.history.request(b"K" * 32) is None
 
 
 def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_is(ledger, other):
@@ -248,7 +245,7 @@ def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_
     def read():
         while not done.is_set():
             with other.reading() as transaction:
-                began = now(transaction._connection)
+                began = now(transaction.rows.connection)
                 located = transaction.locate(records=[token(3)], subjects=())
             reads.append((began, bool(located.rows)))
             time.sleep(0.001)
@@ -257,11 +254,12 @@ def test_what_begins_after_accepted_never_sees_the_record_however_slow_the_disk_
     reader.start()
     try:
         with ledger.writing() as transaction:
-            began = now(transaction._connection)
+            began = now(transaction.rows.connection)
             transaction.accept([replace(taking(3), waited=5.0)])
-            # What settles must not take the transaction's own deletions for durable.
+            # The transaction must not take its own deletions for durable.
             transaction.settle()
-            assert transaction.log([1])[0].accepted_at is None
+            transaction.note_accepted()
+            assert transaction.history.log([1])[0].accepted_at is None
             time.sleep(0.2)  # of the disk, before COMMIT
         settle(other)
     finally:

@@ -5,7 +5,7 @@ import pytest
 from s3t.errors import RecipeError
 from s3t.ledger.address import PostgresAddress, parsed, without_password
 from s3t.recipe import recipe_from
-from tests import tiny
+from testing import tiny
 
 WITH_PASSWORD = [
     "postgresql://me:geheim@db/runs",

@@ -7,6 +7,7 @@ import pytest
 from s3t.errors import KeyDestroyedError
 from s3t.ledger import Session, SliceState, schema
 from s3t.stages import Stage
+from testing.trained import commit
 from tests.ledger.world import (
     NEW,
     OLD,
@@ -14,7 +15,6 @@ from tests.ledger.world import (
     ROWS,
     STAGES,
     accept,
-    commit,
     erase,
     rewrite,
     settle,
@@ -35,7 +35,7 @@ def to_erase(ledger):
 
 def state(ledger, generation):
     with ledger.reading() as transaction:
-        return transaction.log([generation])[0].state
+        return transaction.history.log([generation])[0].state
 
 
 def test_nothing_is_to_erase_at_first(ledger):
@@ -48,7 +48,7 @@ def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
     accept(ledger, taking(3))
     with other.writing() as transaction:
         transaction.accept([taking(5), taking(1)])
-        entries = {entry.generation: entry.received_at for entry in transaction.log()}
+        entries = {entry.generation: entry.received_at for entry in transaction.history.log()}
     work = to_erase(ledger)
     assert work.records == {PLACES[0]: {token(1)}, PLACES[1]: {token(3)}, PLACES[2]: {token(5)}}
     assert work.since == {PLACES[0]: entries[3], PLACES[1]: entries[1], PLACES[2]: entries[2]}
@@ -63,7 +63,7 @@ def test_what_is_to_erase_says_since_when_and_what_shall_be(ledger, other):
 def test_a_slice_waits_since_its_oldest_deletion(ledger):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        first = transaction.log([1])[0].received_at
+        first = transaction.history.log([1])[0].received_at
         transaction.accept([taking(4)])
     assert to_erase(ledger).since == {PLACES[1]: first}
 
@@ -73,7 +73,7 @@ def test_what_waits_is_counted_from_the_oldest_deletion(ledger):
     for number in (3, 5, 4):
         accept(ledger, taking(number))
     with ledger.reading() as transaction:
-        times = {entry.generation: entry.received_at for entry in transaction.log()}
+        times = {entry.generation: entry.received_at for entry in transaction.history.log()}
     assert ledger.snapshot().pending_since == ledger.snapshot().waiting_since == times[1]
     with ledger.writing() as transaction:
         rewrite(transaction, PLACES[1], NEW, [token(3), token(4)])
@@ -85,7 +85,7 @@ def test_records_that_may_wait_are_not_read(ledger):
     for number in (3, 5, 4):
         accept(ledger, replace(taking(number), tainted={}))
     with ledger.reading() as transaction:
-        times = {entry.generation: entry.received_at for entry in transaction.log()}
+        times = {entry.generation: entry.received_at for entry in transaction.history.log()}
         before = transaction.to_erase(received_by=times[1] - 0.001)
         between = transaction.to_erase(received_by=times[1])
         after = transaction.to_erase(received_by=times[3])
@@ -106,13 +106,13 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
     assert ledger.snapshot().slices[PLACES[2]].pending
     assert [state(ledger, generation) for generation in (1, 2)] == ["effective", "effective"]
     with ledger.writing() as transaction:
-        transaction.removed([(0, "k1"), (0, "k10")])
+        transaction.note_removed([(0, "k1"), (0, "k10")])
         walk(transaction)
         transaction.settle()
     assert [state(ledger, generation) for generation in (1, 2)] == ["erased", "effective"]
     with ledger.writing() as transaction:
         rewrite(transaction, PLACES[2], NEW, [token(5)])
-        transaction.removed([(1, "k2")])
+        transaction.note_removed([(1, "k2")])
         transaction.settle()
     assert state(ledger, 2) == "effective"  # what the rewriting leaves behind, in the log, say, is gone through now
     with ledger.writing() as transaction:
@@ -120,7 +120,7 @@ def test_slices_and_artifacts_leave_the_list_one_by_one(ledger):
         transaction.settle()
     assert state(ledger, 2) == "erased"
     assert ledger.snapshot().waiting_since is None
-    assert not ledger.snapshot().dead
+    assert not ledger.snapshot().condemned
 
 
 @pytest.mark.parametrize("left", ["a slice's file", "an artifact", "the walk", "nothing"])
@@ -130,7 +130,7 @@ def test_a_deletion_is_erased_when_nothing_of_it_is_left_anywhere(ledger, left):
         work = transaction.to_erase()
         if left != "a slice's file":
             rewrite(transaction, PLACES[1], NEW, [token(3)])
-        transaction.removed([*work.artifacts][1 if left == "an artifact" else 0 :])
+        transaction.note_removed([*work.artifacts][1 if left == "an artifact" else 0 :])
         if left != "the walk":
             walk(transaction)
         transaction.settle()
@@ -150,35 +150,35 @@ def test_a_deletion_that_comes_while_a_slice_is_rewritten_stays_listed(ledger):
 def test_a_version_is_condemned_until_it_is_current_and_then_the_one_before_is(ledger, other):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        transaction.announce_version(PLACES[1], NEW)
+        transaction.condemn(versions=[(PLACES[1], NEW)])
     assert other.snapshot().slices[PLACES[1]].digest == OLD
     assert to_erase(other).versions == {(PLACES[1], NEW)}
     with ledger.writing() as transaction:
         assert transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
-    assert other.snapshot().slices[PLACES[1]] == SliceState(records=1, losses=1, digest=NEW, pending=False)
+    assert other.snapshot().slices[PLACES[1]] == SliceState(records=1, digest=NEW, pending=False)
     assert to_erase(other).versions == {(PLACES[1], OLD)}
 
 
 def test_a_current_version_is_never_to_erase(ledger):
     with ledger.writing() as transaction:
         transaction.condemn(versions=[(PLACES[0], OLD), (PLACES[0], NEW)])
-        transaction.announce_version(PLACES[1], OLD)
+        transaction.condemn(versions=[(PLACES[1], OLD)])
     assert to_erase(ledger).versions == {(PLACES[0], NEW)}
 
 
 def test_a_deletion_is_not_erased_while_the_version_before_it_may_be_there(ledger):
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
-        transaction.removed(to_erase(ledger).artifacts)
+        transaction.note_removed(to_erase(ledger).artifacts)
         transaction.supersede(PLACES[1], old=OLD, new=NEW, gone=[token(3)])
         walk(transaction)
         transaction.settle()
-    assert (state(ledger, 1), ledger.snapshot().dead) == ("effective", True)
+    assert (state(ledger, 1), ledger.snapshot().condemned) == ("effective", True)
     with ledger.writing() as transaction:
-        transaction.removed(versions=[(PLACES[1], OLD)])
+        transaction.note_removed(versions=[(PLACES[1], OLD)])
         walk(transaction)
         transaction.settle()
-    assert (state(ledger, 1), ledger.snapshot().dead) == ("erased", False)
+    assert (state(ledger, 1), ledger.snapshot().condemned) == ("erased", False)
 
 
 def test_who_has_lost_the_lock_supersedes_nothing_and_what_it_has_put_is_condemned(ledger):
@@ -193,7 +193,7 @@ def test_who_has_lost_the_lock_supersedes_nothing_and_what_it_has_put_is_condemn
 def test_removing_no_artifact_is_no_change(ledger):
     before = ledger.snapshot()
     with ledger.writing() as transaction:
-        transaction.removed([])
+        transaction.note_removed([])
     assert ledger.snapshot() is before
 
 
@@ -215,7 +215,7 @@ def test_a_stage_is_in_use_once_it_is_committed_and_its_claim_is_given_back(ledg
         assert CHILD not in other.snapshot().stages
     assert other.snapshot().stages == STAGES | {CHILD: "new"}
     with ledger.reading() as transaction:
-        assert transaction.sessions.claimed() == {}
+        assert transaction.sessions.claims() == {}
 
 
 def test_a_stage_that_is_there_gets_its_new_key(ledger):
@@ -238,7 +238,7 @@ def test_no_stage_is_stored_once_the_key_is_destroyed(ledger, other):
     """Nobody could delete a record from under it any more."""
     seen = ledger.snapshot().seen(CHILD)
     with other.writing() as transaction:
-        transaction.note_key_destroyed()
+        transaction.history.note_key_destroyed()
     with pytest.raises(KeyDestroyedError):
         committed(ledger, CHILD, seen)
     assert CHILD not in ledger.snapshot().stages
@@ -251,7 +251,7 @@ def test_a_stage_is_stored_if_another_slice_lost_a_record(ledger):
 
 
 def test_a_stage_is_not_stored_while_its_slice_still_holds_an_accepted_record(ledger):
-    """The losses are counted at acceptance, but until erasure the file, and what trains from it, is the old one."""
+    """Between the acceptance and the next version, training reads the old version."""
     accept(ledger, taking(3))
     between = ledger.snapshot().seen(Stage(0, (1,)))
     assert between[PLACES[1]].pending
@@ -275,18 +275,18 @@ def test_a_stage_is_not_stored_if_a_stage_before_it_is_gone_or_was_trained_again
     assert committed(ledger, CHILD, seen, parents={FIRST: STAGES[FIRST]})
 
 
-@pytest.mark.parametrize("end", ["released", "ended", "buried"])
+@pytest.mark.parametrize("end", ["released", "ended", "dead"])
 def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_as_erased(ledger, end):
     """It may hold what was deleted: here the deletion came before, and was gone through already."""
     accept(ledger, taking(3))
     with ledger.writing() as transaction:
         erase(transaction)
-    session = Session(process=999999999) if end == "buried" else Session()
+    session = Session(process=999999999) if end == "dead" else Session()
     stage = Stage(1, (0,))
     with ledger.writing() as transaction:
-        transaction.sessions.seen(session, generation=1)
+        transaction.sessions.enter(session, generation=1)
         claim = {"shard": 1, "prefix": "0", "session": session.name, "key": "put"}
-        transaction._rows.upsert(schema.claims, [claim])
+        transaction.rows.upsert(schema.claims, [claim])
         assert transaction.sessions.announced() == {(1, "put")}
     with ledger.writing() as transaction:
         if end == "released":
@@ -295,13 +295,13 @@ def test_what_was_announced_and_not_committed_is_erased_before_anything_counts_a
         elif end == "ended":
             transaction.sessions.end([session.name])
         transaction.settle()
-    assert (state(ledger, 1), ledger.snapshot().dead) == ("effective", True)
+    assert (state(ledger, 1), ledger.snapshot().condemned) == ("effective", True)
     assert to_erase(ledger).artifacts == {(1, "put")}
     with ledger.writing() as transaction:
         walk(transaction)
         transaction.settle()
-        assert transaction.log([1])[0].state == "effective"  # it is still there
-        transaction.removed([(1, "put")])
+        assert transaction.history.log([1])[0].state == "effective"  # it is still there
+        transaction.note_removed([(1, "put")])
         walk(transaction)
         transaction.settle()
     assert state(ledger, 1) == "erased"

@@ -68,6 +68,7 @@ def test_a_child_that_drops_its_parents_ledger_is_refused_all_the_same(address):
 
     with child(act):
         pass
+    assert ledgers[0].snapshot().generation == 0  # the parent's is whole
     ledgers.pop().close()
 
 
@@ -100,7 +101,7 @@ sees_open_files = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason=
 def test_an_interrupt_whose_traceback_is_kept_keeps_nothing_open(ledger, address):
     def read():
         with ledger.reading() as transaction:
-            rows = transaction._connection.execute(text("SELECT * FROM records"))
+            rows = transaction.rows.connection.execute(text("SELECT * FROM records"))
             next(rows)
             raise KeyboardInterrupt
 

@@ -79,13 +79,16 @@ def test_it_is_free_for_others_in_the_very_moment(lock, other, path):
         assert taken_for_a_moment(strangers)
 
 
+END_HOLDER = """SELECT pg_terminate_backend(pid, 10000) FROM pg_locks
+    WHERE locktype = 'advisory' AND objid = CAST(CAST(hashtext(:schema) AS bigint) & 4294967295 AS oid)"""
+
+
 def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
     ledgers = [make_ledger(schema_of_its_own), open_ledger(schema_of_its_own)]
     lock, strangers = (ledger.lock(path) for ledger in ledgers)
     with needed(lock):
-        ours = lock._connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
         with ledgers[1].reading() as transaction:
-            transaction._connection.execute(text(f"SELECT pg_terminate_backend({ours}, 10000)"))
+            transaction.rows.connection.execute(text(END_HOLDER), {"schema": schema_of_its_own.schema})
         assert taken_for_a_moment(strangers)
     assert taken_for_a_moment(lock)
     for ledger in ledgers:

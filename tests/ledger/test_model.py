@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from s3t.ledger import Acceptance, Ledger, PostgresAddress, Session, Snapshot
 from s3t.partition import Place
 from s3t.stages import Stage
-from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, commit, make_ledger, open_ledger, rewrite, token, walk
+from testing.trained import commit
+from tests.ledger.world import OLD, PERSON, PLACES, ROWS, STAGES, make_ledger, open_ledger, rewrite, token, walk
 
 SESSIONS = [Session(), Session(host="another-host", process=1)]
 
@@ -32,7 +33,7 @@ class Model:
 
     rows: dict = field(default_factory=lambda: dict(ROWS))
     slices: dict = field(default_factory=dict)
-    """Of each place: records, losses, digest."""
+    """Records and digest of each place."""
     stages: dict = field(default_factory=lambda: dict(STAGES))
     deleted: dict = field(default_factory=dict)
     pending: dict = field(default_factory=dict)
@@ -51,7 +52,7 @@ class Model:
         counts = Counter()
         for row in ROWS.values():
             counts[row.place] += row.copies
-        self.slices = {place: (counts[place], 0, OLD) for place in PLACES}
+        self.slices = {place: (counts[place], OLD) for place in PLACES}
 
     @property
     def generation(self) -> int:
@@ -76,8 +77,8 @@ class Model:
             if not any(row.subject == person for row in self.rows.values()):
                 self.deleted[person] = number
         for place, lost in losses.items():
-            records, times, digest = self.slices[place]
-            self.slices[place] = records - lost, times + 1, digest
+            records, digest = self.slices[place]
+            self.slices[place] = records - lost, digest
         for stage, key in tainted.items():
             del self.stages[stage]
             self.dead[stage.shard, key] = number
@@ -112,10 +113,10 @@ def change(transaction, model: Model, step) -> None:
         rewrite(transaction, place, digest, gone)
         for found in gone:
             model.walked = min(model.walked, model.pending.pop(found)[1] - 1)
-        model.slices[place] = *model.slices[place][:2], digest
+        model.slices[place] = model.slices[place][0], digest
     if name == "remove":
         gone = sorted(model.dead)[: len(numbers)]
-        transaction.removed(gone)
+        transaction.note_removed(gone)
         for artifact in gone:
             del model.dead[artifact]
     if name == "commit":
@@ -128,7 +129,7 @@ def change(transaction, model: Model, step) -> None:
             model.stages[stage] = f"key {model.made}"
     if name == "move":
         session = SESSIONS[flag]
-        transaction.sessions.seen(session, generation=model.generation)
+        transaction.sessions.enter(session, generation=model.generation)
         model.sessions[session.name] = model.generation
     if name == "end":
         transaction.sessions.end([SESSIONS[flag].name])
@@ -143,8 +144,8 @@ def change(transaction, model: Model, step) -> None:
 
 def check(ledger: Ledger, model: Model) -> Snapshot:
     with ledger.reading() as transaction:
-        work, log = transaction.to_erase(), transaction.log()
-        taken = {number: tokens for number, (_, tokens) in transaction.deleted_since(0).items()}
+        work, log = transaction.to_erase(), transaction.history.log()
+        taken = {number: tokens for number, (_, tokens) in transaction.history.deleted_since(0).items()}
         deleted = {found: number for number, tokens in taken.items() for found in tokens}
         located = transaction.locate(records=[token(number) for number in ROWS], subjects=[PERSON])
     snapshot = ledger.snapshot()
@@ -153,13 +154,13 @@ def check(ledger: Ledger, model: Model) -> Snapshot:
     assert set(located.rows) == set(model.rows.values())
     assert snapshot.generation == model.generation
     assert snapshot.stages == model.stages
-    slices = {place: (state.records, state.losses, state.digest) for place, state in snapshot.slices.items()}
+    slices = {place: (state.records, state.digest) for place, state in snapshot.slices.items()}
     assert slices == model.slices
     pending = {place for place, _ in model.pending.values()}
     assert {place for place, state in snapshot.slices.items() if state.pending} == pending == work.records.keys()
     assert {found for tokens in work.records.values() for found in tokens} == model.pending.keys()
     assert work.artifacts == model.dead.keys()
-    assert snapshot.dead == bool(model.dead)
+    assert snapshot.condemned == bool(model.dead)
     waiting = [entry.received_at for entry in log if model.log[entry.generation][1] != "erased"]
     assert snapshot.waiting_since == min(waiting, default=None)
     return snapshot

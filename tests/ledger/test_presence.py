@@ -12,7 +12,7 @@ from sqlalchemy import select
 from s3t.errors import ClosedError, StorageError
 from s3t.ledger import Ledger
 from s3t.ledger import schema as tables
-from s3t.ledger.presence import Overtaken, Presence
+from s3t.ledger.presence import Overtaken, Presence, Uses
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
 from s3t.ledger.statements import now
 from s3t.stages import Stage
@@ -24,19 +24,35 @@ PATIENCE = 10.0
 """Seconds for what takes a tenth of one."""
 
 
+class Watching:
+    """Memory and eraser of a run: does what a test says."""
+
+    def __init__(self, *, moved=lambda snapshot: None, meanwhile=lambda: None):
+        self.forget_stale, self.erase_due = moved, meanwhile
+
+
+ANY = Uses()
+"""Of a computation that no deletion stops."""
+
+
+def all_of(snapshot):
+    """Of a computation that every deletion stops."""
+    return Uses(slices=snapshot.slices)
+
+
 @pytest.fixture
 def presence(ledger):
     """Of a run that nobody else has open; its next beat is far away."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("s3t.ledger.presence.BEAT_SECONDS", 1000.0)
-        presence = Presence(ledger, moved=lambda snapshot: None)
+        presence = Presence(ledger, Watching())
         yield presence
         presence.close()
 
 
 def working(presence):
     """A computation that no deletion stops."""
-    return presence.working(presence._ledger.snapshot(), lambda later: True)
+    return presence.working(presence._ledger.snapshot(), ANY)
 
 
 def until(condition):
@@ -59,7 +75,8 @@ def refused(monkeypatch, method):
 
 
 def test_it_has_moved_when_what_a_deletion_overtook_has_stopped_and_not_before(presence, other):
-    with presence.working(presence._ledger.snapshot(), lambda later: later.generation == 0) as work:
+    before = presence._ledger.snapshot()
+    with presence.working(before, all_of(before)) as work:
         accept(other, taking(3))
         presence.look()
         assert work.overtaken
@@ -70,8 +87,8 @@ def test_it_has_moved_when_what_a_deletion_overtook_has_stopped_and_not_before(p
 def test_what_a_computation_puts_into_memory_at_last_is_let_go_of_before_it_has_moved(ledger, other, monkeypatch):
     monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 1000.0)
     told = []
-    presence = Presence(ledger, moved=lambda snapshot: told.append((snapshot.generation, state(other))))
-    with presence.working(ledger.snapshot(), lambda later: later.generation == 0):
+    presence = Presence(ledger, Watching(moved=lambda snapshot: told.append((snapshot.generation, state(other)))))
+    with presence.working(ledger.snapshot(), all_of(ledger.snapshot())):
         accept(other, taking(3))
         presence.look()
         assert told == [(1, "accepted")]  # and here something is put back
@@ -85,7 +102,7 @@ def test_a_deletion_that_came_before_the_session_was_known_stops_its_first_compu
     before = presence._ledger.snapshot()
     accept(other, taking(3))
     with pytest.raises(Overtaken):
-        presence.working(before, lambda later: later.generation == 0).__enter__()
+        presence.working(before, all_of(before)).__enter__()
 
 
 def test_a_claim_that_could_not_be_given_back_is_given_back_later(presence, other, monkeypatch):
@@ -108,12 +125,12 @@ def test_a_claim_whose_commit_was_made_and_reported_as_failed_is_given_back(pres
     def made_and_lost(self):
         with writing(self) as transaction:
             yield transaction
-        raise StorageError("nobody can know")
+        raise StorageError("the outcome is unknown")
 
     with working(presence):
         with monkeypatch.context() as patch:
             patch.setattr(Ledger, "writing", made_and_lost)
-            with pytest.raises(StorageError, match="nobody"):
+            with pytest.raises(StorageError, match="outcome is unknown"):
                 presence.claimed(STAGE).__enter__()
         until(lambda: claimed(other) == {})
 
@@ -149,9 +166,9 @@ def test_erasing_for_longer_than_a_lease_stops_no_looking_and_no_beat(ledger, ot
         done.wait(PATIENCE)
         at_once.pop()
 
-    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=erase)
+    presence = Presence(ledger, Watching(meanwhile=erase))
     try:
-        with presence.working(ledger.snapshot(), lambda later: later.generation == 0) as work:
+        with presence.working(ledger.snapshot(), all_of(ledger.snapshot())) as work:
             assert erasing.wait(PATIENCE)
             unseen_for(other, presence.session, LEASE_SECONDS)
             until(lambda: seen_since(other, presence.session) < LEASE_SECONDS / 2)
@@ -168,8 +185,8 @@ def seen_since(ledger, session):
     """How long ago, in seconds."""
     with ledger.reading() as transaction:
         table = tables.sessions
-        seen_at = transaction._connection.execute(select(table.c.seen_at).where(table.c.session == session.name))
-        return now(transaction._connection) - seen_at.scalar_one()
+        seen_at = transaction.rows.connection.execute(select(table.c.seen_at).where(table.c.session == session.name))
+        return now(transaction.rows.connection) - seen_at.scalar_one()
 
 
 def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
@@ -179,7 +196,7 @@ def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
         calls.append(1)
         raise StorageError("the disk is full")
 
-    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    presence = Presence(ledger, Watching(meanwhile=fail))
     with working(presence):
         until(lambda: len(calls) > 2)
     presence.close()
@@ -192,13 +209,13 @@ def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
 def sessions(ledger):
     """Names of those that the ledger knows, alive or not: as another process would wait for them."""
     with ledger.reading() as transaction:
-        return set(transaction._connection.execute(select(tables.sessions.c.session)).scalars())
+        return set(transaction.rows.connection.execute(select(tables.sessions.c.session)).scalars())
 
 
 def test_one_that_is_dropped_without_being_closed_is_waited_for_no_more(ledger, other, monkeypatch):
     """A notebook's, say. Its process lives on, and others can see no more than that."""
-    presence = Presence(ledger, moved=lambda snapshot: None)
-    with working(presence), refused(monkeypatch, "seen"):
+    presence = Presence(ledger, Watching())
+    with working(presence), refused(monkeypatch, "enter"):
         accept(other, taking(3))
         assert sessions(other) == {presence.session.name}
         del presence  # what is under way keeps it
@@ -215,7 +232,7 @@ def test_one_that_is_dropped_without_being_closed_is_waited_for_no_more(ledger, 
 @pytest.mark.parametrize("how", ["dropped", "closed"])
 def test_one_that_ends_while_the_ledger_does_not_answer_is_ended_later(ledger, other, how, monkeypatch):
     monkeypatch.setattr("s3t.ledger.presence.BEAT_SECONDS", 0.1)
-    had = [Presence(ledger, moved=lambda snapshot: None)]
+    had = [Presence(ledger, Watching())]
     with working(had[0]):
         pass
     with refused(monkeypatch, "end"):
@@ -237,7 +254,7 @@ def test_one_that_is_closed_begins_nothing_and_is_not_known_again(presence, ledg
     presence.close()
     presence.close()
     with pytest.raises(ClosedError, match="open it again"):
-        presence.working(snapshot, lambda later: True).__enter__()
+        presence.working(snapshot, ANY).__enter__()
     with pytest.raises(ClosedError, match="open it again"):
         presence.claimed(STAGE).__enter__()
     presence.look()
@@ -265,7 +282,7 @@ def test_looking_goes_on_after_any_error_and_does_not_say_that_it_moved(ledger, 
         if fails:
             raise MemoryError
 
-    presence = Presence(ledger, moved=let_go)
+    presence = Presence(ledger, Watching(moved=let_go))
     with working(presence), caplog.at_level(logging.WARNING):
         accept(other, taking(3))
         calls.clear()
@@ -284,7 +301,7 @@ def test_what_is_done_meanwhile_goes_on_after_any_error(ledger, caplog):
         calls.append(1)
         raise AttributeError("forget")
 
-    presence = Presence(ledger, moved=lambda snapshot: None, meanwhile=fail)
+    presence = Presence(ledger, Watching(meanwhile=fail))
     with working(presence), caplog.at_level(logging.WARNING):
         until(lambda: len(calls) > 2)
     presence.close()

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
 from s3t.errors import IntegrityError
-from s3t.ledger import Copy, Ledger, schema
+from s3t.ledger import Copy, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
 from tests.ledger.world import KEY, PERSON, PLACES, accept, taking, token
 
@@ -15,17 +15,16 @@ UNCHECKED = {"sessions", "claims"}
 """Who has the run open, and who trains what: nothing that is deleted or answered rests on them."""
 
 READS = {
-    "generations": lambda transaction: transaction.log(),
-    "requests": lambda transaction: transaction.request(b"r" * 32),
+    "generations": lambda transaction: transaction.history.log(),
+    "requests": lambda transaction: transaction.history.request(b"r" * 32),
     "slices": lambda transaction: transaction.snapshot(),
     "records": lambda transaction: [transaction.records_in(place) for place in PLACES],
-    "deleted": lambda transaction: transaction.deleted_since(0),
+    "deleted": lambda transaction: transaction.history.deleted_since(0),
     "erasing_records": lambda transaction: transaction.to_erase(),
-    "erasing_artifacts": lambda transaction: transaction.to_erase(),
-    "erasing_versions": lambda transaction: transaction.to_erase(),
+    "condemned": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
-    "copies": lambda transaction: transaction.copies(),
-    "notes": lambda transaction: [transaction._rows.note(name) for name in ("changes", "confirmed", "walked")],
+    "copies": lambda transaction: transaction.history.copies(),
+    "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
 
@@ -34,11 +33,11 @@ def full(ledger):
     """A ledger with a row in every table."""
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 5, request=b"r" * 32)])
-        transaction.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
+        transaction.history.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
         transaction.touch()
-        transaction.have_walked(0)
-        transaction.announce_version(PLACES[0], "2" * 64)
-        transaction._rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
+        transaction.note_walked(0)
+        transaction.condemn(versions=[(PLACES[0], "2" * 64)])
+        transaction.rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
     return ledger
 
 
@@ -53,7 +52,7 @@ def test_every_table_that_decides_something_is_checked():
 def test_a_row_with_another_value_is_refused_where_it_is_read(full, table):
     with full.reading() as transaction:
         READS[table.name](transaction)
-        row = transaction._connection.execute(select(table)).all()[-1]
+        row = transaction.rows.connection.execute(select(table)).all()[-1]
     for column in table.c:
         if (table.name, column.name) in NOT_FOUND:
             continue
@@ -77,9 +76,8 @@ def changed(ledger, table, row, values):
     """A transaction that sees a row with other values; it is undone."""
     its = [table.c[key.name] == row._mapping[key.name] for key in table.primary_key]
     with suppress(_UndoneError), ledger.writing() as transaction:
-        transaction._known = None
-        transaction._connection.execute(update(table).where(*its).values(**values))
-        yield transaction
+        transaction.rows.connection.execute(update(table).where(*its).values(**values))
+        yield Transaction(transaction.rows)
         raise _UndoneError
 
 
@@ -103,7 +101,7 @@ def test_a_flipped_bit_in_the_token_of_a_record_or_of_its_subject_is_refused_by_
     table = schema.records
     asked = {"records": {token(1)}, "subjects": ()} if column == "subject" else {"records": (), "subjects": {PERSON}}
     with ledger.reading() as transaction:
-        row = transaction._rows.read(table, table.c.token == token(1))[0]
+        row = transaction.rows.read(table, table.c.token == token(1))[0]
     with (
         changed(ledger, table, row, {column: another(table.c[column], row._mapping[column])}) as transaction,
         pytest.raises(IntegrityError, match="`records`"),
@@ -117,7 +115,7 @@ def test_what_is_written_without_the_key_is_refused_unless_the_secret_was_destro
     with pytest.raises(IntegrityError, match="changed outside of s3t"):
         ledger.snapshot()
     with keyless.writing() as transaction:
-        transaction.note_key_destroyed()
+        transaction.history.note_key_destroyed()
     assert ledger.snapshot().generation == 1
     keyless.close()
 
@@ -127,9 +125,9 @@ def test_copies_are_checked_too(address):
         address, slices={}, records=(), copies=[Copy(path=Path("/a"), cache=Path("/"), host="here")], key=KEY
     )
     with ledger.writing() as transaction:
-        transaction._connection.execute(update(schema.copies).values(host="there"))
+        transaction.rows.connection.execute(update(schema.copies).values(host="there"))
         with pytest.raises(IntegrityError, match="`copies`"):
-            transaction.copies()
+            transaction.history.copies()
     ledger.close()
 
 

@@ -21,12 +21,12 @@ HERE, ELSEWHERE = Session(), Session(host="another-host", process=1)
 
 def seen(ledger, session, *, generation=0):
     with ledger.writing() as transaction:
-        transaction.sessions.seen(session, generation=generation)
+        transaction.sessions.enter(session, generation=generation)
 
 
 def state(ledger, generation=1):
     with ledger.reading() as transaction:
-        return transaction.log([generation])[0].state
+        return transaction.history.log([generation])[0].state
 
 
 def unseen_for(ledger, session, seconds):
@@ -34,7 +34,7 @@ def unseen_for(ledger, session, seconds):
     table = tables.sessions
     with ledger.writing() as transaction:
         earlier = update(table).where(table.c.session == session.name).values(seen_at=table.c.seen_at - seconds)
-        assert transaction._connection.execute(earlier).rowcount == 1
+        assert transaction.rows.connection.execute(earlier).rowcount == 1
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +47,7 @@ def dead():
 
 def behind(ledger, generation):
     with ledger.reading() as transaction:
-        return transaction.sessions.behind(generation)
+        return transaction.sessions.count_behind(generation)
 
 
 def test_it_is_effective_at_once_where_nobody_is(ledger):
@@ -157,7 +157,7 @@ def test_sessions_that_end_are_waited_for_no_more(ledger):
     with ledger.writing() as transaction:
         transaction.sessions.end([HERE.name])
         transaction.settle()
-        assert transaction.sessions.behind(1) == 1
+        assert transaction.sessions.count_behind(1) == 1
         transaction.sessions.end([ELSEWHERE.name, "nobody"])
         transaction.settle()
     assert state(ledger) == "effective"
@@ -167,7 +167,7 @@ def test_settling_twenty_thousand_that_wait_to_be_erased_is_quick(ledger):
     with ledger.writing() as transaction:
         made = transaction.accept([taking()] * 20_000)
         rows = [{"token": token(1_000 + number), "shard": 0, "slice": 0, "generation": number} for number in made]
-        transaction._rows.insert(tables.erasing_records, rows)
+        transaction.rows.insert(tables.erasing_records, rows)
     started = time.process_time()  # of SQLite all the work; ten seconds where each looks through all the others
     settle(ledger)
     assert time.process_time() - started < 3
@@ -179,12 +179,12 @@ def test_settling_twice_changes_nothing_and_no_time(ledger):
     with ledger.writing() as transaction:
         erase(transaction)
         transaction.settle()
-        first = transaction.log()
+        first = transaction.history.log()
     before = ledger.snapshot()
     time.sleep(0.01)
     settle(ledger)
     with ledger.reading() as transaction:
-        assert transaction.log() == first
+        assert transaction.history.log() == first
     assert ledger.snapshot() is before
 
 
@@ -200,7 +200,7 @@ def claim(ledger, stage, session):
 
 def claimed(ledger):
     with ledger.reading() as transaction:
-        return transaction.sessions.claimed()
+        return transaction.sessions.claims()
 
 
 def test_one_session_trains_a_stage(ledger, other):
@@ -237,7 +237,7 @@ def test_a_dead_sessions_claims_are_taken_over(ledger, dead):
         seen(ledger, session)
     with ledger.writing() as transaction:  # as it did while it lived
         row = {"shard": STAGE.shard, "prefix": prefix_text(STAGE), "session": dead.name}
-        transaction._connection.execute(insert(tables.claims), [row])
+        transaction.rows.connection.execute(insert(tables.claims), [row])
     assert claim(ledger, STAGE, HERE)
     assert claim(ledger, CHILD, ELSEWHERE)
     assert not claim(ledger, CHILD, HERE)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
-from s3t.ledger import Acceptance, Address, Ledger, RecordRow, Session, SliceState, Trained, Transaction, schema
-from s3t.ledger.statements import prefix_text
+from s3t.ledger import Acceptance, Address, Ledger, RecordRow, SliceState, Transaction
 from s3t.partition import Place
 from s3t.stages import Stage
+from testing.trained import commit
 
 PERSON = b"p" * 32
 """Who owns records 1 and 2."""
@@ -42,7 +42,7 @@ def states(rows: Iterable[RecordRow], places: Iterable[Place] = PLACES) -> dict[
     counts = dict.fromkeys(places, 0)
     for found in rows:
         counts[found.place] += found.copies
-    return {place: SliceState(records=count, losses=0, digest=OLD, pending=False) for place, count in counts.items()}
+    return {place: SliceState(records=count, digest=OLD, pending=False) for place, count in counts.items()}
 
 
 def make_ledger(address: Address) -> Ledger:
@@ -52,32 +52,6 @@ def make_ledger(address: Address) -> Ledger:
         for stage, key in STAGES.items():
             assert commit(transaction, stage, key, seen=seen_by(slices, stage))
     return ledger
-
-
-TRAINER = Session()
-MANIFEST = "d" * 64
-
-
-def commit(
-    transaction: Transaction,
-    stage: Stage,
-    key: str,
-    *,
-    seen: Mapping[Place, SliceState] | None = None,
-    parents: Mapping[Stage, str] | None = None,
-) -> bool:
-    """As a trainer takes a stage into use whose artifact it has put."""
-    trained = Trained(
-        stage=stage,
-        key=key,
-        manifest=MANIFEST,
-        session=TRAINER,
-        seen=transaction.snapshot().seen(stage) if seen is None else seen,
-        parents=parents or {},
-    )
-    claim = {"shard": stage.shard, "prefix": prefix_text(stage), "session": TRAINER.name}
-    transaction._rows.upsert(schema.claims, [claim])
-    return transaction.announce(trained) and transaction.commit(trained)
 
 
 def open_ledger(address: Address) -> Ledger:
@@ -120,7 +94,7 @@ def erase(transaction: Transaction, digest: str = NEW) -> None:
     work = transaction.to_erase()
     for place, gone in work.records.items():
         rewrite(transaction, place, digest, gone)
-    transaction.removed(work.artifacts)
+    transaction.note_removed(work.artifacts)
     walk(transaction)
 
 
@@ -128,17 +102,17 @@ def rewrite(transaction: Transaction, place: Place, digest: str, gone: Collectio
     """As if a slice was superseded, and the old version removed."""
     old = transaction.snapshot().slices[place].digest
     assert transaction.supersede(place, old=old, new=digest, gone=gone)
-    transaction.removed(versions=[(place, old)])
+    transaction.note_removed(versions=[(place, old)])
 
 
 def tokens_since(transaction: Transaction, generation: int) -> dict[int, list[bytes]]:
     """What generations after one have taken."""
-    return {number: tokens for number, (_, tokens) in transaction.deleted_since(generation).items()}
+    return {number: tokens for number, (_, tokens) in transaction.history.deleted_since(generation).items()}
 
 
 def walk(transaction: Transaction) -> None:
     """As if all other places were gone through."""
-    transaction.have_walked(transaction.snapshot().generation)
+    transaction.note_walked(transaction.snapshot().generation)
 
 
 MANY = tuple(row(number, Place(number % 2, 0)) for number in range(80))

@@ -9,13 +9,16 @@ from transformers import AutoModelForCausalLM, ResNetConfig, ResNetForImageClass
 
 import s3t
 from s3t.errors import RecipeError
-from s3t.models.assembly import check_assembly
+from s3t.models.assembly import assemble, check_assembly
 from s3t.recipe import recipe_from
-from tests import tiny
+from s3t.records import ingest
+from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
 
 
-@pytest.mark.parametrize("kind", TEXT)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[pytest.mark.integration] * (kind != "deberta-v2")) for kind in TEXT]
+)
 def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, text_model, tmp_path):
     model = model_of_kind(kind, text_model, tmp_path / "model", **TEXT[kind])
     table = tiny.text_table().assign(other=lambda rows: rows.text)
@@ -28,9 +31,16 @@ def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, tex
         assert run.audit(replay=2).ok
 
 
+@torch.inference_mode()
 def test_a_decoder_without_a_pad_id_takes_its_tokenizers(text_model, tmp_path):
-    model = model_of_kind("llama", text_model, tmp_path / "model", **LLAMA)
-    check_assembly(model, recipe_from(tiny.recipe(model)))
+    """It reads the logits at a text's last token: padding after it changes nothing."""
+    folder = model_of_kind("llama", text_model, tmp_path / "model", **LLAMA)
+    recipe = recipe_from(tiny.recipe(folder))
+    model, encoder = assemble(folder, recipe, labels=3)
+    model.reset_head(seed=0)
+    records = encoder.encode(ingest(tiny.text_table(6), recipe).rows)
+    alone = torch.cat([model.passes.logits(encoder.collate([record])) for record in records])
+    torch.testing.assert_close(model.passes.logits(encoder.collate(records)), alone, rtol=1e-5, atol=1e-6)
 
 
 def problems_of(model, **changes):

@@ -10,7 +10,7 @@ from s3t.models.base import base_digest, load_base, reset_head
 from s3t.models.blocks import BlockModel
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.recipe import recipe_from
-from tests import tiny
+from testing import tiny
 
 ADAPTERS = [{}, {"kind": "ia3"}, {"use_dora": True}, {"dropout": 0.5}]
 

@@ -11,7 +11,7 @@ from transformers import DataCollatorWithPadding
 from s3t.models.encode import TextEncoder
 from s3t.recipe import recipe_from
 from s3t.records import ingest
-from tests import tiny
+from testing import tiny
 
 
 @pytest.mark.parametrize("side", ["left", "right"])

@@ -16,7 +16,7 @@ from s3t.models.packing import Packing, fitted, pack
 from s3t.models.passes import Passes
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
-from tests import tiny
+from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 from tests.models.test_assembly import problems_of
 

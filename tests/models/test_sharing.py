@@ -8,7 +8,7 @@ from s3t.models.assembly import assemble
 from s3t.models.sharing import Sharing, find_sharing
 from s3t.recipe import recipe_from
 from s3t.records import ingest
-from tests import tiny
+from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
 
 KINDS = TEXT | {"llama": LLAMA, "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0}}

@@ -13,8 +13,8 @@ from s3t.models.stacked import Stack, prepare
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
 from s3t.records import ingest
-from tests import tiny
-from tests.plain import random_chain
+from testing import tiny
+from testing.plain import random_chain
 
 TEXT = {
     "lora": {"alpha": 3},

@@ -12,7 +12,7 @@ from s3t.recipe import recipe_from
 from s3t.stages import Stage, stage_seed
 from s3t.tasks import TASKS, Task
 from s3t.training import EncodedSlice, Examples, train_stage
-from tests import tiny
+from testing import tiny
 
 FIRST = SimpleNamespace(loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits[:, 0], targets))
 """The word of a text's first token."""

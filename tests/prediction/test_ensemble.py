@@ -1,5 +1,7 @@
 """One pass for all members gives what a pass for each gives, whatever the model, the adapters and the depths."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,10 @@ from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
 from s3t.records import ingest
-from tests import tiny
+from testing import tiny
+from testing.plain import member_logits, random_chain
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 from tests.models.test_sharing import without_projection
-from tests.plain import member_logits, random_chain
 
 ARCHITECTURES = TEXT | {
     "llama": LLAMA,
@@ -21,6 +23,7 @@ ARCHITECTURES = TEXT | {
     "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0},
 }
 DEPTHS = (2, 3, 1, 3, 2)
+IN_INTEGRATION = pytest.mark.integration
 
 
 class World:
@@ -70,7 +73,9 @@ def test_every_architecture_answers_as_member_by_member(kind, text_model, tmp_pa
     assert_close(world.logits(), world.plain())
 
 
-@pytest.mark.parametrize("batch_size", [1, 3, 4, 64])
+@pytest.mark.parametrize(
+    "batch_size", [pytest.param(1, marks=IN_INTEGRATION), 3, pytest.param(4, marks=IN_INTEGRATION), 64]
+)
 def test_members_may_be_more_than_the_rows_of_a_pass_and_inputs_more_than_a_window(batch_size, text_model):
     world = World(text_model)
     assert_close(world.logits(batch_size=batch_size, window_batches=3), world.plain())
@@ -101,7 +106,7 @@ def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
     [{}, {"use_dora": True}, {"kind": "ia3", "feedforward_modules": ["output.dense"]}],
     ids=str,
 )
-@pytest.mark.parametrize("batch_size", [1, 7])
+@pytest.mark.parametrize("batch_size", [pytest.param(1, marks=IN_INTEGRATION), 7])
 def test_members_that_lack_the_blocks_at_the_top_pass_them_as_the_base_has_them(adapter, batch_size, text_model):
     """Bottom-up, a shallow member goes beside deeper ones through layers that it has not trained."""
     world = World(text_model, adapter=adapter, bottom_up=3)
@@ -137,7 +142,8 @@ def test_the_trunk_runs_once_and_members_above_it_run_side_by_side(text_model):
 
 def test_progress_adds_up_and_is_heard_of_at_every_pass(text_model):
     world, heard = World(text_model), []
-    world.ensemble(batch_size=10).logits(world.members, world.inputs, on_batch=heard.append)
+    steps = SimpleNamespace(advance=heard.append)
+    world.ensemble(batch_size=10).logits(world.members, world.inputs, steps=steps)
     assert sum(heard) == 24 * len(DEPTHS)
     assert max(heard) <= 10
 

@@ -8,7 +8,7 @@ import pytest
 from s3t.errors import RecipeError
 from s3t.recipe import load_recipe, recipe_from
 from s3t.records import ingest
-from tests import tiny
+from testing import tiny
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"
 IMAGE = tiny.png([[0, 255], [255, 0]])

@@ -190,7 +190,7 @@ def test_a_regression_has_no_labels():
 def test_a_task_needs_its_column_and_refuses_the_others():
     assert "needs columns.text" in only_problem_of(columns={"label": "label"})
     image = {"task": "image-classification", "columns": {"image": "i", "text": "t"}}
-    assert "columns.text has no place" in only_problem_of(**image)
+    assert "columns.text does not apply" in only_problem_of(**image)
 
 
 def test_two_roles_cannot_name_one_column():

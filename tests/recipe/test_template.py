@@ -8,7 +8,7 @@ from s3t.recipe import recipe_from
 from s3t.recipe.template import filled, template_columns
 from s3t.records import ingest
 from s3t.records.ingest import ingest_inputs
-from tests import tiny
+from testing import tiny
 
 TABLE = pd.DataFrame(
     {

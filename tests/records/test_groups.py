@@ -125,8 +125,7 @@ def test_all_records_of_a_subject_have_one_group():
     assert ingest(frame(["1", "02", "1"], person=["p", None, "p"]), people).rows.num_rows == 3
     (problem,) = problems_of(frame(["1", "02", "02"], person=["p", None, "p"]), people)
     assert problem == (
-        "row 2: the subject has another group here than in row 0; what belongs together lies in one slice, so give it "
-        "one group"
+        "row 2: the subject has another group here than in row 0; such records lie in one slice, so give them one group"
     )
 
 

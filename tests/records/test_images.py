@@ -10,7 +10,7 @@ from s3t.records import images
 from s3t.records.images import image_bytes
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems
-from tests import tiny
+from testing import tiny
 
 IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]
 

@@ -2,6 +2,7 @@
 
 import io
 import json
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -15,7 +16,9 @@ from s3t import DataError, record_ids
 from s3t.recipe import recipe_from
 from s3t.records import ingest, ingest_inputs
 from s3t.records.ingest import ingest_labelled
-from tests import tiny
+from s3t.tasks import TASKS
+from s3t.tasks.classification import Classification
+from testing import tiny
 
 
 def recipe(**changes):
@@ -297,3 +300,15 @@ def test_labelled_data_needs_no_ids_but_labels():
     assert ingest_labelled(frame(id=["x", "x"]), recipe()).rows.num_rows == 2
     with pytest.raises(DataError, match=r"columns\.label"):
         ingest_labelled(frame().drop(columns="label"), recipe())
+
+
+def test_a_task_whose_target_reads_no_label_needs_no_label_column():
+    """Its records are features and their owner, and their ids follow from that alone."""
+    target = replace(Classification(), column=None, has_labels=False)
+    unlabelled = replace(TASKS["text-classification"], name="x", target=target)
+    wanted = recipe(task=unlabelled, labels=..., columns={"text": "text"})
+    records = ingest(pd.DataFrame({"text": ["one", "two", "one"]}), wanted)
+    assert set(records.rows.column_names) == {"record", "subject", "text"}
+    first, second, third = records.rows["record"].to_pylist()
+    assert first == third != second
+    assert ingest_labelled(pd.DataFrame({"text": ["one"]}), wanted).rows.column_names == ["record", "subject", "text"]

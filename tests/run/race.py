@@ -24,6 +24,7 @@ import pytest
 import s3t
 from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.store import Artifacts
+from testing.roles import roles
 from tests.slice_files import read_slice
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,8 +77,8 @@ class Notes:
 
     def slices_of(self, run: s3t.Run) -> None:
         """Note what every slice holds."""
-        for place in run._ledger.snapshot().slices:
-            content = read_slice(run._layout.slices, place, run._parts.secret)
+        for place in roles(run).ledger.snapshot().slices:
+            content = read_slice(roles(run).layout.slices, place, roles(run).secret)
             self.write("slice", digest=content.digest, records=content.rows["record"].to_pylist())
 
     def ask(self, run: s3t.Run, **options: Any) -> None:
@@ -154,7 +155,7 @@ class Seen:
         return seen
 
 
-def roles(notes: Notes, runs: Sequence[s3t.Run], *, records: Sequence[str], seconds: float) -> list[threading.Thread]:
+def racers(notes: Notes, runs: Sequence[s3t.Run], *, records: Sequence[str], seconds: float) -> list[threading.Thread]:
     """Eight threads on several handles, of which some are shared; three delete the records, spread over the time."""
     until = time.monotonic() + seconds
 

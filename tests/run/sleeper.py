@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import s3t
-from s3t.ledger.locks import FileRunLock, needed
+from s3t.ledger.locks import FileProcessLock, RunLock, needed
 from tests.run.meanwhile import Meanwhile
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,6 +33,12 @@ class Sleeper:
         )
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == "working\n"
+        self._stop(run)
+        while _is_read(run):  # a reader that is stopped within its read keeps removed rows in the log, as SQLite must
+            os.kill(self._process.pid, signal.SIGCONT)
+            self._stop(run)
+
+    def _stop(self, run: Path) -> None:
         with _nobody_writing(run):
             os.kill(self._process.pid, signal.SIGSTOP)
             os.waitpid(self._process.pid, os.WUNTRACED)  # returns once it stands still
@@ -56,10 +62,20 @@ def _nobody_writing(run: Path) -> Iterator[None]:
     One that is stopped there holds up all other writers, as would one that hangs there: that is SQLite's bargain, and
     not what is tried here.
     """
-    with needed(FileRunLock(run / "lock")), closing(sqlite3.connect(run / "ledger.sqlite", timeout=60)) as ledger:
+    with (
+        needed(RunLock(FileProcessLock(run / "lock"))),
+        closing(sqlite3.connect(run / "ledger.sqlite", timeout=60)) as ledger,
+    ):
         ledger.execute("BEGIN IMMEDIATE")
         yield
         ledger.rollback()
+
+
+def _is_read(run: Path) -> bool:
+    """True if a process is in the midst of a read of the ledger."""
+    with closing(sqlite3.connect(run / "ledger.sqlite", timeout=0)) as ledger:
+        busy, _, _ = ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return bool(busy)
 
 
 def wait() -> None:

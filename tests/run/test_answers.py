@@ -6,7 +6,7 @@ import pytest
 from sklearn.metrics import classification_report, confusion_matrix
 
 import s3t
-from tests import tiny
+from testing import tiny
 
 
 @pytest.fixture(scope="module")

@@ -6,15 +6,21 @@ import pytest
 
 import s3t
 from s3t.run import material
-from tests import tiny
-from tests.run.worlds import make_worlds
+from testing import tiny
+from tests.run.worlds import SIZES, SMALL, make_worlds
 
 
 @pytest.fixture
-def recipe(image_model):
-    return tiny.recipe(image_model, kind="image") | {"image": {"crop": 1, "flip": True}}
+def size():
+    return SMALL
 
 
+@pytest.fixture
+def recipe(size, image_model):
+    return tiny.recipe(image_model, kind="image", **size) | {"image": {"crop": 1, "flip": True}}
+
+
+@SIZES
 def test_images_that_vary_are_forgotten_exactly(recipe, tmp_path):
     worlds = make_worlds(tmp_path, recipe, tiny.image_table(), [["r0"], ["r3", "r4"]])
     assert worlds.forgot.recipe.training.trunk_cache is False
@@ -33,7 +39,6 @@ def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
         return found
 
     monkeypatch.setattr(material, "augmented", noted)
-    recipe = recipe | {"partition": {"shards": 1, "slices": 3, "salt": tiny.SALT}}
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
         run.train()
         stages = len(run.status().inventory.alive)

@@ -10,15 +10,16 @@ import s3t
 from s3t.ledger import schema
 from s3t.partition import Place
 from s3t.run.lazy_workshop import LazyWorkshop
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 
 pytestmark = pytest.mark.integration
 
 
 def sessions(run):
     """How many the ledger knows, alive or not: as another process would wait for them."""
-    with run._ledger.reading() as transaction:
-        return len(transaction._connection.execute(select(schema.sessions)).all())
+    with roles(run).ledger.reading() as transaction:
+        return len(transaction.rows.connection.execute(select(schema.sessions)).all())
 
 
 def all_but_the_ledger(path):
@@ -71,12 +72,12 @@ def test_one_that_is_dropped_is_waited_for_no_more(trained):
 
 def test_a_model_that_is_let_go_of_just_when_a_deletion_comes_is_no_error(trained, monkeypatch):
     """Another thread closes the run."""
-    snapshot, loaded = trained._ledger.snapshot(), []
-    workshop = trained._workshop()
+    snapshot, loaded = roles(trained).ledger.snapshot(), []
+    workshop = roles(trained).loaded.get()
     monkeypatch.setattr(LazyWorkshop, "_made", property(lambda lazy: loaded.pop(0)), raising=False)
     for act in (
-        lambda: trained._loaded.forget_stale(snapshot),
-        lambda: trained._parts.eraser.forget([Place(0, 0)]),
+        lambda: roles(trained).loaded.forget_stale(snapshot),
+        lambda: roles(trained).eraser.memory.forget([Place(0, 0)]),
     ):
         loaded[:] = [workshop, None]
         act()

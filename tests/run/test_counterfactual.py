@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import s3t
-from tests import tiny
-from tests.run.worlds import make_worlds, records_by_slice
+from testing import tiny
+from tests.run.worlds import SIZES, SMALL, make_worlds, records_by_slice, trained_run
 
 ADAPTERS = {
     "lora": {"kind": "lora", "rank": 2, "target_modules": ["query", "value"]},
@@ -74,32 +74,47 @@ def hard_requests(recipe, table):
     }
 
 
+TWO_ORDERS = {"sequences": {"budget": 2}, "training": {"epochs": 1}}
+"""Changes of a recipe: 12 stages instead of 18, in half the steps."""
 TWO_HARDEST = ("one that changes the number of batches", "everything but one")
 IN_INTEGRATION = pytest.mark.integration
 
 
 def assert_hard_deletions_are_exact(recipe, table, folder, *, names=None):
+    """Each schedule deletes from a clone of one run."""
     schedules = hard_requests(recipe, table)
+    trained_run(folder / "trained", recipe, table).close()
     for name in names or schedules:
-        worlds = make_worlds(folder / name.replace(" ", "-"), recipe, table, schedules[name])
+        worlds = make_worlds(
+            folder / name.replace(" ", "-"), recipe, table, schedules[name], trained=folder / "trained"
+        )
         worlds.assert_exact()
         worlds.close()
 
 
-@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=IN_INTEGRATION)])
-def test_hard_deletions_are_exact(kind, text_model, image_model, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [
+        ("text", TWO_ORDERS),
+        pytest.param("text", {}, marks=IN_INTEGRATION),
+        pytest.param("image", {}, marks=IN_INTEGRATION),
+    ],
+)
+def test_hard_deletions_are_exact(kind, size, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
-    assert_hard_deletions_are_exact(tiny.recipe(model, kind=kind), table, tmp_path)
+    assert_hard_deletions_are_exact(tiny.recipe(model, kind=kind, **size), table, tmp_path)
 
 
+@SIZES
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_every_kind_of_adapter_is_exact(adapter, text_model, tmp_path):
-    recipe = tiny.recipe(text_model, adapter=ADAPTERS[adapter])
+def test_every_kind_of_adapter_is_exact(adapter, size, text_model, tmp_path):
+    recipe = tiny.recipe(text_model, adapter=ADAPTERS[adapter], **size)
     worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r3"], ["r10", "r11"]])
     worlds.assert_exact()
     worlds.close()
 
 
+@SIZES
 @pytest.mark.parametrize(
     "training",
     [
@@ -110,13 +125,15 @@ def test_every_kind_of_adapter_is_exact(adapter, text_model, tmp_path):
     ],
     ids=str,
 )
-def test_every_way_of_training_is_exact(training, text_model, tmp_path):
-    worlds = make_worlds(tmp_path, tiny.recipe(text_model, training=training), tiny.text_table(), [["r5"], ["r23"]])
+def test_every_way_of_training_is_exact(training, size, text_model, tmp_path):
+    recipe = tiny.recipe(text_model, training=training, **size)
+    worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r5"], ["r23"]])
     worlds.assert_exact()
     worlds.close()
 
 
-def test_a_text_regression_on_pairs_is_exact(text_model, tmp_path):
+@SIZES
+def test_a_text_regression_on_pairs_is_exact(size, text_model, tmp_path):
     table = tiny.text_table()
     table["other"] = table.text.iloc[::-1].to_list()
     table["label"] = [number / 7 for number in range(len(table))]
@@ -125,8 +142,9 @@ def test_a_text_regression_on_pairs_is_exact(text_model, tmp_path):
         task="text-regression",
         labels=None,
         columns={"text_pair": "other"},
+        **size,
     )
-    worlds = make_worlds(tmp_path, recipe, table, [["r0"], ["r17"]])
+    worlds = make_worlds(tmp_path, recipe, table, [["r3"], ["r17"]])
     worlds.assert_exact()
     worlds.close()
 
@@ -135,23 +153,23 @@ SEVERAL = {"text": "text-multi-label-classification", "image": "image-multi-labe
 
 
 @pytest.mark.parametrize(
-    ("kind", "names"),
+    ("kind", "names", "size"),
     [
-        ("text", TWO_HARDEST),
-        pytest.param("text", None, marks=IN_INTEGRATION),
-        pytest.param("image", None, marks=IN_INTEGRATION),
+        ("text", TWO_HARDEST, TWO_ORDERS),
+        pytest.param("text", None, {}, marks=IN_INTEGRATION),
+        pytest.param("image", None, {}, marks=IN_INTEGRATION),
     ],
 )
-def test_hard_deletions_of_records_with_several_labels_are_exact(kind, names, text_model, image_model, tmp_path):
+def test_hard_deletions_of_records_with_several_labels_are_exact(kind, names, size, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())
-    recipe, table = tiny.recipe(model, kind=kind, task=SEVERAL[kind]), tiny.with_several_labels(table)
+    recipe, table = tiny.recipe(model, kind=kind, task=SEVERAL[kind], **size), tiny.with_several_labels(table)
     assert_hard_deletions_are_exact(recipe, table, tmp_path, names=names)
 
 
-@pytest.mark.parametrize("names", [TWO_HARDEST, pytest.param(None, marks=IN_INTEGRATION)])
-def test_hard_deletions_of_words_with_tags_are_exact(names, text_model, tmp_path):
+@pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
+def test_hard_deletions_of_words_with_tags_are_exact(names, size, text_model, tmp_path):
     """Of the longest record, words are cut."""
-    recipe, table = tiny.tagging_recipe(text_model, text={"max_length": 12}), tiny.tagged_table()
+    recipe, table = tiny.tagging_recipe(text_model, text={"max_length": 12}, **size), tiny.tagged_table()
     assert_hard_deletions_are_exact(recipe, table, tmp_path, names=names)
 
 
@@ -191,23 +209,19 @@ def test_more_orders_than_slices_and_a_bigger_budget_share_stages(text_model, tm
     table = tiny.text_table()
     worlds = make_worlds(tmp_path, tiny.recipe(text_model, sequences={"budget": 6}), table, [["r3"]])
     worlds.assert_exact()
-    small = s3t.Run.create(tmp_path / "small", recipe=tiny.recipe(text_model, sequences={"budget": 3}), data=table)
-    small.train()
-    big = s3t.Run.create(tmp_path / "big", recipe=tiny.recipe(text_model, sequences={"budget": 6}), data=table)
-    big.train()
+    small = trained_run(tmp_path / "small", tiny.recipe(text_model, sequences={"budget": 3}), table)
+    big = trained_run(tmp_path / "big", tiny.recipe(text_model, sequences={"budget": 6}), table)
     assert tiny.artifacts(small.path).items() <= tiny.artifacts(big.path).items()
 
 
 def test_all_records_of_a_subject_leave_together_and_exactly(text_model, tmp_path):
     table = tiny.text_table(24, subjects=6)
-    recipe = tiny.recipe(text_model, columns={"subject": "person"})
-    forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
-    forgot.train()
+    recipe = tiny.recipe(text_model, columns={"subject": "person"}, **SMALL)
+    forgot = trained_run(tmp_path / "forgot", recipe, table)
     report = forgot.delete(subjects=["p2"])
     assert report.deleted == 4
     assert len(report.slices) == 1
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.person != "p2"])
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.person != "p2"])
     forgot.repair()
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
@@ -215,14 +229,12 @@ def test_all_records_of_a_subject_leave_together_and_exactly(text_model, tmp_pat
 def test_identical_rows_without_an_id_share_one_and_leave_together(text_model, tmp_path):
     table = tiny.text_table().drop(columns="id")
     doubled = table.iloc[[*range(len(table)), 3, 3]]
-    recipe = tiny.recipe(text_model)
+    recipe = tiny.recipe(text_model, **SMALL)
     recipe["columns"] = {"text": "text", "label": "label"}
-    forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=doubled)
-    forgot.train()
+    forgot = trained_run(tmp_path / "forgot", recipe, doubled)
     record = s3t.record_ids(doubled, forgot.recipe)[3]
     assert forgot.delete(records=[record]).deleted == 3
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table.drop(index=3))
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table.drop(index=3))
     forgot.repair()
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
@@ -231,23 +243,20 @@ def test_the_order_of_the_input_rows_does_not_matter(text_model, tmp_path):
     table = tiny.text_table()
     runs = []
     for name, rows in (("as it is", table), ("shuffled", table.sample(frac=1.0, random_state=5))):
-        run = s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model), data=rows)
-        run.train()
-        runs.append(run)
+        runs.append(trained_run(tmp_path / name, tiny.recipe(text_model, **SMALL), rows))
     assert tiny.artifacts(runs[0].path) == tiny.artifacts(runs[1].path)
 
 
 def test_deleting_between_repairs_is_exact(text_model, tmp_path):
     table = tiny.text_table()
-    recipe = tiny.recipe(text_model)
+    recipe = tiny.recipe(text_model, **SMALL)
     forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
     forgot.delete(records=["r1"])  # before any training
     forgot.train()
     for record in ("r2", "r9"):
         forgot.delete(records=[record])
         forgot.repair()
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[~table.id.isin(["r1", "r2", "r9"])])
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[~table.id.isin(["r1", "r2", "r9"])])
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
 

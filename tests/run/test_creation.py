@@ -10,7 +10,7 @@ import pytest
 
 import s3t
 from s3t.disk import temporary_name
-from tests import tiny
+from testing import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -21,7 +21,7 @@ import s3t
 from s3t.ledger import Ledger
 
 Ledger.create = lambda *args, **kwargs: os.kill(os.getpid(), signal.SIGKILL)
-from tests import tiny
+from testing import tiny
 s3t.Run.create(sys.argv[1], recipe=tiny.recipe(sys.argv[2]), data=tiny.text_table())
 """
 

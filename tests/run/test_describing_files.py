@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import s3t
-from tests import tiny
+from testing import tiny
 
 
 @pytest.fixture
@@ -45,13 +45,16 @@ def test_a_recipe_that_changed_is_refused_but_for_the_caches_sizes(run):
     assert "recipe.yaml changed since the run was made" in refused(run)
 
 
-def test_without_the_secret_nothing_can_be_checked_and_the_run_answers_on(run):
-    with s3t.Run.open(run) as opened:
-        opened.destroy_key()
+def test_without_the_secret_nothing_can_be_checked_and_the_run_answers_on(trained):
+    run = trained.path
+    before = trained.predict(["w1 w30"])
+    trained.destroy_key()
+    trained.close()
     recipe = yaml.safe_load((run / "recipe.yaml").read_text())
     recipe["prediction"]["batch_size"] += 1
     (run / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    s3t.Run.open(run).close()
+    with s3t.Run.open(run) as opened:
+        assert opened.predict(["w1 w30"]).members == before.members
 
 
 def test_orders_that_are_added_are_checked_too(run):

@@ -11,7 +11,8 @@ import pytest
 import s3t
 from s3t.partition import Place
 from s3t.prediction.resident import Resident
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 
 WAYS = {
     "text, lora": ("text", {}),
@@ -94,7 +95,7 @@ def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
         with s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model, **changes), data=table) as run:
             run.train()
             answers += [bits(run.predict(table)), bits(run.predict(table))]
-            resident = run._workshop()._resident
+            resident = roles(run).loaded.get()._resident
             assert resident.nbytes <= run.recipe.prediction.adapter_memory
             assert bool(resident.keys) == (budget != 0 or name == "default")
             answers.append(str(run.evaluate(table).to_json()))
@@ -103,11 +104,11 @@ def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
 
 def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(trained, monkeypatch):
     trained.predict(["w1 w30"])
-    workshop = trained._workshop()
+    workshop = roles(trained).loaded.get()
     monkeypatch.setattr("s3t.store.Artifacts.get", lambda *_: pytest.fail("an artifact was read again"))
     members = {shard: serving.prefix[:1] for shard, serving in trained.status().inventory.members().items()}
     shorter = trained.predict(["w1 w30"], prefixes=members)
-    assert trained._workshop() is workshop
+    assert roles(trained).loaded.get() is workshop
     monkeypatch.undo()
     with s3t.Run.open(trained.path) as fresh:
         assert bits(fresh.predict(["w1 w30"], prefixes=members)) == bits(shorter)
@@ -115,7 +116,7 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
 
 def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
-    entries = run._workshop()._resident._entries
+    entries = roles(run).loaded.get()._resident._entries
     return [
         weakref.ref(tensor)
         for key in keys
@@ -127,13 +128,13 @@ def tensors_of(run, keys):
 
 
 def alive(run):
-    return set(run._ledger.snapshot().stages.values())
+    return set(roles(run).ledger.snapshot().stages.values())
 
 
 @pytest.mark.parametrize("hand", ["its own", "another process's"])
 def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, trained):
     trained.evaluate(tiny.text_table())
-    before = trained._workshop()._resident.keys
+    before = roles(trained).loaded.get()._resident.keys
     held = {key: tensors_of(trained, [key]) for key in before}
     if hand == "its own":
         state = trained.delete(records=["r3"]).state
@@ -143,7 +144,7 @@ def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, 
     assert state in ("effective", "erased")
     gone = before - alive(trained)
     assert gone
-    assert trained._workshop()._resident.keys == before - gone
+    assert roles(trained).loaded.get()._resident.keys == before - gone
     gc.collect()
     assert all(tensor() is None for key in gone for tensor in held[key])
     assert all(tensor() is not None for key in before - gone for tensor in held[key])
@@ -154,7 +155,7 @@ def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch
     trained.evaluate(tiny.text_table())
     monkeypatch.setattr(Resident, "keep", lambda self, keys: None)
     trained.delete(records=["r3"])
-    assert trained._workshop()._resident.keys - alive(trained)
+    assert roles(trained).loaded.get()._resident.keys - alive(trained)
 
 
 def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatch):
@@ -174,6 +175,6 @@ def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatc
 
     monkeypatch.setattr(Resident, "chain", overtaken_first)
     assert trained.predict(table).generation == 1
-    trained._presence.look()
-    assert trained._workshop()._resident.keys <= alive(trained)
+    roles(trained).presence.look()
+    assert roles(trained).loaded.get()._resident.keys <= alive(trained)
     assert not set(overtaken) & alive(trained)

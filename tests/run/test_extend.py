@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 
 import s3t
 from s3t.deletion import acceptance
+from s3t.folder import layout
 from s3t.inventory import Serving
+from s3t.ledger.locks import needed
 from s3t.recipe import recipe_from
-from s3t.run import layout, orders
+from s3t.run import orders
 from s3t.sequences import Setting, cyclic, survival
 from s3t.stages import stages_of
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import Worlds, make_worlds, records_by_slice
 
@@ -194,7 +197,7 @@ def test_orders_depend_neither_on_the_records_nor_on_what_was_deleted(text_model
         run = s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model), data=tiny.text_table(count))
         if name == "many":
             run.delete(records=["r1", "r2", "r3", "r7"])
-        run._orders.extend(run.recipe, budget=5, lock=run._deleter.holding_off)
+        roles(run).orders.extend(run.recipe, budget=5, lock=roles(run).lock)
         made.append(orders_of(run))
     assert made[0] == made[1]
 
@@ -209,8 +212,8 @@ def test_orders_that_shun_slices_which_lost_records_are_caught(text_model, tmp_p
     worlds = make_worlds(tmp_path / "leaking", tiny.recipe(text_model), tiny.text_table(), requests)
 
     def shunning(old, recipe, *, budget):
-        losses = run._ledger.snapshot().slices
-        hit = [sum(state.losses for place, state in losses.items() if place.slice == index) for index in range(3)]
+        alive = roles(run).ledger.snapshot().stages
+        hit = [-sum(index in stage.prefix for stage in alive) for index in range(3)]
         ranked = sorted(cyclic(Setting(slices=3, budget=6)), key=lambda order: [hit[index] for index in order])
         return tuple(completed_in_turn(chosen, ranked, budget) for chosen in old)
 
@@ -229,7 +232,7 @@ def test_a_handle_with_the_old_orders_erases_what_it_does_not_know_of(trained, t
     with s3t.Run.open(trained.path) as other:
         other.extend(budget=6)
         old = cyclic(Setting(slices=3, budget=3))
-        monkeypatch.setattr(trained._orders, "now", lambda: (old, old))
+        monkeypatch.setattr(roles(trained).orders, "now", lambda: (old, old))
         report = trained.delete(records=["r3"])
         place = report.slices[0]
         left = other.status().inventory.alive
@@ -296,7 +299,7 @@ def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_mode
 
     def add_orders():
         with s3t.Run.open(run.path) as other:
-            other._orders.extend(other.recipe, budget=6, lock=other._deleter.holding_off)
+            roles(other).orders.extend(other.recipe, budget=6, lock=roles(other).lock)
 
     assert run.train(progress=Meanwhile(add_orders)).status.missing == 0
     assert {len(chosen) for chosen in orders_of(run)} == {6}
@@ -318,7 +321,7 @@ def test_orders_are_added_under_the_lock_of_deletions(trained):
     before = tiny.all_files(trained.path)["run.json"]
     with s3t.Run.open(trained.path) as other:
         adding = threading.Thread(target=lambda: other.extend(budget=4))
-        with trained._deleter.holding_off():
+        with needed(roles(trained).lock):
             adding.start()
             adding.join(timeout=0.3)
             assert adding.is_alive()
@@ -436,7 +439,7 @@ def test_of_two_that_extend_at_once_none_loses_what_the_other_added(trained, mon
         calls.append(1)
         if len(calls) == 1:
             with s3t.Run.open(trained.path) as other:
-                other._orders.extend(other.recipe, budget=4, lock=other._deleter.holding_off)
+                roles(other).orders.extend(other.recipe, budget=4, lock=roles(other).lock)
         return chosen(*about, **how)
 
     monkeypatch.setattr(orders, "orders_of_shards", overtaken)

@@ -14,12 +14,14 @@ from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.packing import fitted
 from s3t.partition import Place
+from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.stages import Stage, stage_seed
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill_cache, stage, train_stage
-from tests import tiny
-from tests.run.worlds import make_worlds
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, make_worlds
 
 TABLES = {"text": tiny.text_table, "image": tiny.image_table}
 
@@ -29,8 +31,9 @@ def models(text_model, image_model):
     return {"text": text_model, "image": image_model}
 
 
-def trained(folder, model, kind, **training):
-    with s3t.Run.create(folder, recipe=tiny.recipe(model, kind=kind, training=training), data=TABLES[kind]()) as run:
+def trained(folder, model, kind, size=None, **training):
+    recipe = tiny.recipe(model, kind=kind, training=training, **(size or {}))
+    with s3t.Run.create(folder, recipe=recipe, data=TABLES[kind]()) as run:
         run.train()
         return tiny.artifacts(folder), run
 
@@ -51,7 +54,7 @@ def test_no_budget_changes_a_bit(models, tmp_path, kind, precision):
 
 
 def test_a_budget_without_room_for_a_stage_says_what_to_do_and_a_larger_one_goes_on(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, training={"cache_memory": 1000, "cache_disk": 1000})
+    recipe = tiny.recipe(text_model, training={"cache_memory": 1000, "cache_disk": 1000}, **SMALL)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         with pytest.raises(s3t.StorageError, match=r"trunk cache has no room.*recipe\.yaml"):
             run.train()
@@ -60,17 +63,16 @@ def test_a_budget_without_room_for_a_stage_says_what_to_do_and_a_larger_one_goes
     with s3t.Run.open(tmp_path / "run") as run:
         run.train()
         assert run.audit(replay=2).ok
-    assert tiny.artifacts(run.path) == trained(tmp_path / "roomy", text_model, "text")[0]
+    assert tiny.artifacts(run.path) == trained(tmp_path / "roomy", text_model, "text", size=SMALL)[0]
 
 
 @pytest.mark.parametrize("budget", [{"cache_memory": "1MiB", "cache_disk": 0}, {"cache_memory": 0}], ids=str)
 def test_states_die_with_their_slice(text_model, tmp_path, budget):
     """In memory, and in files without a name: only the process itself could still read them."""
-    with s3t.Run.create(
-        tmp_path / "run", recipe=tiny.recipe(text_model, training=budget), data=tiny.text_table()
-    ) as run:
+    recipe = tiny.recipe(text_model, training=budget, partition={"shards": 1})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         run.train()
-        material = run._workshop().material
+        material = roles(run).loaded.get().material
         place = Place(*run.delete(records=["r3"], dry_run=True).slices[0])
         held = [weakref.ref(states) for (at, _), states in states_of(material) if at == place]
         mapped = open_files(tmp_path)
@@ -153,14 +155,14 @@ def gradients(model, kind, precision, *, fast, depth):
         cache = TrunkCache(memory=1 << 20, disk=0, folder=Path("/nonexistent"))
         with stage.exact_numerics(torch.device("cpu"), training):
             states = fill_cache(
-                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), on_batch=list
+                cache, assembled.passes, part, encoder, borders=[border], batch_size=4, needed=(), steps=SILENT
             )
         examples = Examples([part], encoder, border=border, states=[states[border]])
     else:
         examples = Examples([part], encoder)
     with pytest.MonkeyPatch.context() as patch:
         rows = []
-        top = assembled.passes._layers[-1]
+        top = list(assembled.base.model.get_submodule(assembled.base.layers.path).children())[-1]
         counted = top.register_forward_hook(lambda _layer, _args, output: rows.append(len(output)))
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)

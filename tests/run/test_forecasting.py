@@ -132,7 +132,7 @@ def test_a_deletion_brings_the_end_nearer_and_repair_puts_it_off(trained):
 
 
 def test_an_untrained_run_has_nothing_ahead(text_model, tmp_path):
-    from tests import tiny
+    from testing import tiny
 
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
     assert run.forecast().living_shards == 0

@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app
-from tests import tiny
+from testing import tiny
 
 PAGE = 4096
 REMEDY = re.compile("free space|raise the limit on the size of files")

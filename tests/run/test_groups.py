@@ -3,8 +3,8 @@
 import pytest
 
 import s3t
-from tests import tiny
-from tests.run.worlds import make_worlds, records_by_slice
+from testing import tiny
+from tests.run.worlds import SIZES, SMALL, make_worlds, records_by_slice, trained_run
 
 GROUP = {
     "column": "band",
@@ -13,8 +13,8 @@ GROUP = {
 }
 
 
-def grouped_recipe(model, **changes):
-    return tiny.recipe(model, partition={"group": GROUP}, **changes)
+def grouped_recipe(model, *, group=GROUP, partition=None, **changes):
+    return tiny.recipe(model, partition={"group": group} | (partition or {}), **changes)
 
 
 def grouped_table(rare=("r5",), **options):
@@ -48,15 +48,17 @@ def test_hard_deletions_from_groups_are_exact(text_model, tmp_path):
         worlds.close()
 
 
-def test_deleting_the_only_record_of_a_group_is_exact(text_model, tmp_path):
-    worlds = make_worlds(tmp_path, grouped_recipe(text_model), grouped_table(), [["r5"]])
-    assert [state["slices"][2] for state in worlds.forgot.status().to_json()["shards"]] == [0, 0]
+@SIZES
+def test_deleting_the_only_record_of_a_group_is_exact(size, text_model, tmp_path):
+    worlds = make_worlds(tmp_path, grouped_recipe(text_model, **size), grouped_table(), [["r5"]])
+    assert {state["slices"][2] for state in worlds.forgot.status().to_json()["shards"]} == {0}
     worlds.assert_exact()
 
 
-def test_labels_as_groups_are_exact(text_model, tmp_path):
+@SIZES
+def test_labels_as_groups_are_exact(size, text_model, tmp_path):
     by_label = {"column": "label", "slices": {"a": [0], "b": [1], "c": [2]}, "deletion": {"a": 1, "b": 1, "c": 1}}
-    recipe = tiny.recipe(text_model, partition={"group": by_label})
+    recipe = grouped_recipe(text_model, group=by_label, **size)
     worlds = make_worlds(tmp_path, recipe, tiny.text_table(), [["r23"], ["r3"]])  # r23 alone has the label c
     worlds.assert_exact()
 
@@ -64,23 +66,19 @@ def test_labels_as_groups_are_exact(text_model, tmp_path):
 def test_a_person_is_found_and_leaves_with_all_records_from_the_slice_of_the_group(text_model, tmp_path):
     table = tiny.text_table(subjects=6)
     table["band"] = ["rare" if person in ("p2", "p3") else "common" for person in table.person]
-    recipe = grouped_recipe(text_model, columns={"subject": "person"})
-    forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
-    forgot.train()
+    recipe = grouped_recipe(text_model, columns={"subject": "person"}, **SMALL)
+    forgot = trained_run(tmp_path / "forgot", recipe, table)
     report = forgot.delete(subjects=["p2"])
     assert (report.deleted, [place.slice for place in report.slices]) == (4, [2])
     forgot.repair()
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.person != "p2"])
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.person != "p2"])
     assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
 
 
-@pytest.fixture
-def grouped(text_model, tmp_path):
-    table = grouped_table(SOME_RARE)
+@pytest.fixture(scope="module")
+def grouped(state_of_all, text_model, tmp_path_factory):
     recipe = grouped_recipe(text_model, training={"epochs": 1})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        run.train()
+    with trained_run(tmp_path_factory.mktemp("grouped") / "run", recipe, grouped_table(SOME_RARE)) as run:
         yield run
 
 

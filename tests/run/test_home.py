@@ -7,26 +7,17 @@ import pytest
 
 import s3t
 from s3t.deletion.witness import state_folder
-from s3t.run.home import Home, moved_error
-from s3t.run.layout import Layout, read_description
-from tests import tiny
+from s3t.folder.home import Home, moved_error
+from s3t.folder.layout import Layout, read_description
+from testing import tiny
 from tests.cli.typed import document, invoke
 
 TEXTS = ["w1 w2", "w30"]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, text_model):
-    folder = tmp_path_factory.mktemp("made") / "run"
-    recipe = tiny.recipe(text_model, training={"epochs": 1}, partition={"shards": 1}, deletion={"erase_within": 3600})
-    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
-    return folder
-
-
 @pytest.fixture
-def run(made, tmp_path):
-    return tiny.copy_run(made, tmp_path / "run")
+def run(deferring):
+    return deferring
 
 
 def copied(run):

@@ -14,8 +14,9 @@ from s3t.records import ingest
 from s3t.run import workshop
 from s3t.run.material import Material
 from s3t.stages import Stage
-from tests import tiny
-from tests.run.worlds import make_worlds, records_by_slice
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, make_worlds, records_by_slice, trained_run
 
 METHODS = {
     "sisa": {"name": "sisa"},
@@ -55,7 +56,7 @@ def schedules(recipe, table):
     [pytest.param(method, marks=[pytest.mark.integration] * (method not in QUICKLY)) for method in METHODS],
 )
 def test_a_deletion_is_exact_by_every_method(method, text_model, tmp_path):
-    worlds = make_worlds(tmp_path, recipe_of(method, text_model), tiny.text_table(), [["r1"]])
+    worlds = make_worlds(tmp_path, recipe_of(method, text_model, **SMALL), tiny.text_table(), [["r1"]])
     worlds.assert_exact()
     assert worlds.forgot.audit(replay=2).ok
     worlds.close()
@@ -74,12 +75,6 @@ def test_every_schedule_is_exact_by_every_method(method, kind, text_model, image
         worlds.close()
 
 
-def trained(folder, recipe, table):
-    run = s3t.Run.create(folder, recipe=recipe, data=table)
-    run.train()
-    return run
-
-
 def artifact_of(run, prefix):
     """Tensors of the only stage of shard 0 with a prefix, by name."""
     key = run.status().inventory.alive[Stage(0, prefix)]
@@ -96,7 +91,7 @@ def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_bef
     monkeypatch.setattr(
         MountedModel, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
     )
-    with trained(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
         (order,) = run.status().inventory.orders[0]
         stages = [artifact_of(run, order[:depth]) for depth in (1, 2, 3)]
         assert [layers_in(stage) for stage in stages] == [{0, 1, 2}] * 3
@@ -110,7 +105,7 @@ def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_bef
 def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_model, tmp_path):
     table = tiny.text_table()
     recipe = recipe_of("sisa", text_model)
-    with trained(tmp_path / "run", recipe, table) as run:
+    with trained_run(tmp_path / "run", recipe, table) as run:
         (order,) = run.status().inventory.orders[0]
         before = run.predict(table, prefixes={0: order[:1]})
         hit = records_by_slice(recipe, table)[0, order[1]][0]
@@ -122,11 +117,11 @@ def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_mode
 
 def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(text_model, tmp_path):
     table = tiny.text_table()
-    with trained(tmp_path / "run", recipe_of("sisa, all parameters", text_model), table) as run:
+    with trained_run(tmp_path / "run", recipe_of("sisa, all parameters", text_model), table) as run:
         (order,) = run.status().inventory.orders[0]
         checkpoint = artifact_of(run, order)
         answered = run.predict(table, prefixes={0: order}).logits[0]
-        encoder = run._workshop()._encoder
+        encoder = roles(run).loaded.get()._encoder
         batch = encoder.collate([encoder.encode(ingest(table, run.recipe).rows)[number] for number in range(24)])
     plain = AutoModelForSequenceClassification.from_pretrained(text_model, num_labels=3)
     before = {name: value.detach().clone() for name, value in plain.named_parameters()}
@@ -144,7 +139,7 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
     recipe = tiny.recipe(text_model) | {"method": "full"}
     for part in ("partition", "sequences"):
         del recipe[part]
-    with trained(tmp_path / "run", recipe, tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         assert (run.recipe.partition.shards, run.recipe.partition.slices) == (1, 1)
         assert layers_in(artifact_of(run, (0,))) == {0, 1, 2}
         run.delete(records=["r0"])
@@ -156,15 +151,15 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
 
 def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
     recipe = recipe_of("sisa", text_model, adapter={"layers": 2})
-    with trained(tmp_path / "run", recipe, tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
         assert layers_in(artifact_of(run, run.status().inventory.orders[0][0])) == {1, 2}
         assert run.recipe.training.trunk_cache is True
-    with trained(tmp_path / "all", recipe_of("sisa", text_model), tiny.text_table()) as run:
+    with trained_run(tmp_path / "all", recipe_of("sisa", text_model), tiny.text_table()) as run:
         assert run.recipe.training.trunk_cache is False  # nothing lies below
 
 
 def test_bottom_up_trains_the_bottom_block_first(text_model, tmp_path):
-    with trained(tmp_path / "run", recipe_of("bottom-up", text_model), tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe_of("bottom-up", text_model), tiny.text_table()) as run:
         order = run.status().inventory.orders[0][0]
         assert [layers_in(artifact_of(run, order[:depth])) for depth in (1, 2, 3)] == [{0}, {1}, {2}]
         assert run.recipe.training.trunk_cache is False
@@ -175,14 +170,14 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     seen = {}
     examples = Material.examples
 
-    def noted(self, stage, digests, *, on_batch):
-        found = examples(self, stage, digests, on_batch=on_batch)
+    def noted(self, stage, digests, *, steps):
+        found = examples(self, stage, digests, steps=steps)
         seen[stage] = len(found)
         return found
 
     monkeypatch.setattr(Material, "examples", noted)
-    recipe = tiny.recipe(text_model, partition={"shards": 1}) | {"method": {"replay": share}}
-    with trained(tmp_path / "run", recipe, tiny.text_table(120)) as run:
+    recipe = tiny.recipe(text_model, **SMALL, training={"epochs": 0}) | {"method": {"replay": share}}
+    with trained_run(tmp_path / "run", recipe, tiny.text_table(120)) as run:
         records = run.status().inventory.records
     for stage, count in seen.items():
         own, before = records[0, stage.prefix[-1]], sum(records[0, index] for index in stage.prefix[:-1])
@@ -270,7 +265,7 @@ def test_no_order_is_added_to_a_method_that_has_one(text_model, tmp_path):
 
 
 def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
-    with trained(tmp_path / "run", recipe_of("bottom-up, half replayed", text_model), tiny.text_table()) as run:
+    with trained_run(tmp_path / "run", recipe_of("bottom-up, half replayed", text_model), tiny.text_table()) as run:
         document = run.status().to_json()
         assert document["method"] == "s3t, replay 0.5, bottom-up"
         assert document["stored_bytes"] == sum(map(len, tiny.artifacts(run.path).values()))
@@ -279,7 +274,7 @@ def test_the_status_names_the_method_and_what_it_stores(text_model, tmp_path):
 def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_survive(text_model, tmp_path):
     table = tiny.text_table()
     recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences"})
-    with trained(tmp_path / "run", recipe, table) as run:
+    with trained_run(tmp_path / "run", recipe, table) as run:
         whole = run.predict(table)
         orders = run.status().inventory.orders
         assert [(member.shard, member.prefix) for member in whole.members] == sorted(

@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 import s3t
-from tests import tiny
+from testing import tiny
 
 COMPOSED = "Zoë"
 DECOMPOSED = unicodedata.normalize("NFD", COMPOSED)

@@ -17,7 +17,7 @@ from s3t.recipe import recipe_from
 from s3t.records import ingest, ingest_inputs, read_requests
 from s3t.records.public import public_records
 from s3t.records.requests import requested
-from tests import tiny
+from testing import tiny
 
 CANARY = "Zebedee Quill"
 HALF = f"{CANARY}\ud800"

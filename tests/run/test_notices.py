@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import s3t
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import invoke
 
 

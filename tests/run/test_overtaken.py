@@ -20,7 +20,8 @@ from s3t.progress import Silent
 from s3t.run.workshop import Workshop
 from s3t.stages import Stage
 from s3t.store import blobs_of
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.slice_files import read_slice, slice_path, versions_of
 
 SECONDS = 30.0
@@ -64,7 +65,7 @@ def run(path, monkeypatch):
 def other(path):
     """The run as another process has it open, which waits for nobody."""
     with s3t.Run.open(path) as other:
-        other._deleter._patience = 0.0
+        roles(other).deleter._patience = 0.0
         yield other
         other.erase()
         assert other.repair().status.missing == 0
@@ -73,7 +74,7 @@ def other(path):
 
 def record_of(run, index):
     """A record of a slice."""
-    return read_slice(run.path / "slices", Place(0, index), run._parts.secret).rows["record"].to_pylist()[0]
+    return read_slice(run.path / "slices", Place(0, index), roles(run).secret).rows["record"].to_pylist()[0]
 
 
 def state_of(run):
@@ -121,11 +122,11 @@ def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(run
         if meanwhile != "deleted":
             other.repair()
 
-    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(s3t.run.answering.predict, overtake))
+    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(s3t.run.answerer.predict, overtake))
     before = run.status().generation
     answer = run.predict(["w1 w30"])
     assert answer.generation == before + 1
-    assert {member.key for member in answer.members} <= set(other._ledger.snapshot().stages.values())
+    assert {member.key for member in answer.members} <= set(roles(other).ledger.snapshot().stages.values())
 
 
 @pytest.mark.parametrize("what", ["predict", "evaluate"])
@@ -135,7 +136,7 @@ def test_an_answer_under_way_stops_at_its_next_batch(run, other, what):
 
     def overtake():
         other.delete(records=[record])
-        run._presence.look()
+        roles(run).presence.look()
 
     progress = Once(overtake)
     getattr(run, what)(tiny.text_table(), progress=progress)
@@ -172,7 +173,7 @@ def test_a_deletion_is_not_effective_while_a_stage_trains_on_the_record(run, oth
     try:
         assert begun.wait(SECONDS)
         other.delete(records=[record])
-        run._presence.look()
+        roles(run).presence.look()
         assert state_of(other) == "accepted"
     finally:
         go_on.set()
@@ -187,13 +188,13 @@ def test_a_stage_that_another_took_over_is_not_stored(run, other, monkeypatch):
     sleeper, stage = Session(host="another-host", process=1), Stage(0, (0,))
 
     def take_over():
-        with other._ledger.writing() as transaction:
-            transaction.sessions.end([run._presence.session.name])
-            transaction.sessions.seen(sleeper, generation=transaction.snapshot().generation)
+        with roles(other).ledger.writing() as transaction:
+            transaction.sessions.end([roles(run).presence.session.name])
+            transaction.sessions.enter(sleeper, generation=transaction.snapshot().generation)
             assert transaction.sessions.claim(stage, sleeper)
 
     def give_back(_seconds):
-        with other._ledger.writing() as transaction:
+        with roles(other).ledger.writing() as transaction:
             transaction.sessions.end([sleeper.name])
 
     taken = at_the_end_of(Workshop.train, take_over)
@@ -221,12 +222,12 @@ def test_a_slices_file_that_is_not_the_ledgers_is_trained_on_by_nobody(run, othe
 def test_a_stage_whose_artifact_is_away_goes_with_its_records_all_the_same(run, other):
     """A disk that was not mounted, say: what comes back is nobody's, and is swept."""
     stage = Stage(0, (0,))
-    key = run._ledger.snapshot().stages[stage]
+    key = roles(run).ledger.snapshot().stages[stage]
     artifact = run.path / "artifacts" / blobs_of(0, key)[0]
     artifact.rename(run.path / "away")
     other.delete(records=[record_of(run, 0)])
     (run.path / "away").rename(artifact)
-    assert stage not in other._ledger.snapshot().stages
+    assert stage not in roles(other).ledger.snapshot().stages
     assert stage not in other.status().inventory.alive
     with s3t.Run.open(run.path):
         assert not artifact.exists()
@@ -236,7 +237,7 @@ def test_what_another_process_deleted_leaves_the_memory_of_who_trained_on_it(run
     """The records, and the trunk's states of them, which stay when another slice's records take their place."""
     missing_stage(run, other)
     run.repair()
-    material = run._workshop().material
+    material = roles(run).loaded.get().material
     assert material.held == {Place(0, 0), Place(0, 1)}
     with material._remembering:
         material._encoded.clear()  # as if another shard had been trained since
@@ -256,16 +257,16 @@ def test_a_slice_that_may_wait_to_be_erased_leaves_memory_at_once(text_model, tm
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         run.train()
         with s3t.Run.open(run.path) as other:
-            other._deleter._patience = 0.0
+            roles(other).deleter._patience = 0.0
             other.delete(records=[record_of(run, 0)])
         run.predict(["w1"])
-        assert run._workshop().material.held == {Place(0, 1)}
+        assert roles(run).loaded.get().material.held == {Place(0, 1)}
 
 
 def test_a_run_that_is_closed_lets_go_of_model_and_records(run, other):
     missing_stage(run, other)
     run.repair()
-    kept = weakref.ref(run._workshop().material)
+    kept = weakref.ref(roles(run).loaded.get().material)
     assert kept().held
     run.close()
     gc.collect()

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 import s3t
-from tests import tiny
+from testing import tiny
 
 
 @pytest.fixture

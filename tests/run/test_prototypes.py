@@ -12,7 +12,8 @@ from s3t.prediction.prototypes import TEMPERATURE
 from s3t.recipe import recipe_from
 from s3t.run import workshop
 from s3t.stages import Stage
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import make_worlds, records_by_slice
 
 pytestmark = pytest.mark.integration
@@ -57,7 +58,7 @@ def test_every_slice_has_prototypes_that_are_trained_once_and_replayed(text_mode
 
 def feature_of(run, text):
     """By transformers alone, the model bare."""
-    model, encoder = run._workshop()._model, run._workshop()._encoder
+    model, encoder = roles(run).loaded.get()._model, roles(run).loaded.get()._encoder
     batch = encoder.collate(encoder.encode(pa.table({"text": [text]})))
     with torch.no_grad():
         states = model.base.model(**batch, output_hidden_states=True).hidden_states[-1][0]
@@ -203,7 +204,7 @@ def test_planted_leaks_are_caught(leak, text_model, tmp_path, monkeypatch):
 
 
 def test_what_prototypes_cannot_do_is_refused(text_model):
-    with pytest.raises(s3t.RecipeError, match="every record needs one label"):
+    with pytest.raises(s3t.RecipeError, match="one label a record"):
         recipe_from(
             recipe_with(text_model)
             | {"task": "text-regression", "labels": None, "columns": {"text": "t", "label": "y"}}

@@ -6,9 +6,10 @@ import s3t
 from s3t.deletion.request import Request
 from s3t.ledger import Snapshot, Transaction
 from s3t.ledger.presence import Work
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
-from tests.run.race import Notes, Process, Seen, roles
+from tests.run.race import Notes, Process, Seen, racers
 from tests.run.worlds import records_by_slice
 
 pytestmark = pytest.mark.integration
@@ -35,12 +36,12 @@ def race(folder, recipe, table, *, seconds, deletions, processes=()):
         notes.watch(patch)
         notes.slices_of(run)
         run.train()
-        names = {run._parts.secret.token("ledger", "record", name).hex(): name for name in table.id}
+        names = {roles(run).secret.token("ledger", "record", name).hex(): name for name in table.id}
         others = [Process(run.path, path, role=role, seconds=seconds) for role in processes]
         for other in others:
             other.wait_until_ready()
         with s3t.Run.open(run.path) as shared, s3t.Run.open(run.path) as own:
-            threads = roles(notes, [run, shared, own], records=gone, seconds=seconds)
+            threads = racers(notes, [run, shared, own], records=gone, seconds=seconds)
             for each in (*others, *threads):
                 each.begin() if isinstance(each, Process) else each.start()
             for each in (*threads, *others):
@@ -88,7 +89,7 @@ def watched(recipe, table, tmp_path, monkeypatch):
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         notes.slices_of(run)
         run.train()
-        names = {run._parts.secret.token("ledger", "record", name).hex(): name for name in table.id}
+        names = {roles(run).secret.token("ledger", "record", name).hex(): name for name in table.id}
         yield run, notes, lambda: Seen.read(tmp_path / "notes", names)
 
 
@@ -125,7 +126,7 @@ def test_the_onlooker_sees_tainted_stages_that_stay_in_use(watched, recipe, tabl
     notes.ask(run)
     assert look().tainted_asked == []
     monkeypatch.setattr(Transaction, "_take_out_stages", lambda self, numbered: None)
-    request = Request.of(run._parts.secret, records=[first_record(recipe, table)], subjects=[], key=None)
-    run._deleter._acceptor.accept(list(request.batches(10)))  # and nothing is erased yet
+    request = Request.of(roles(run).secret, records=[first_record(recipe, table)], subjects=[], key=None)
+    roles(run).deleter._acceptor.accept(list(request.batches(10)))  # and nothing is erased yet
     notes.ask(run)
     assert look().tainted_asked

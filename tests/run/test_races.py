@@ -14,40 +14,37 @@ from s3t.disk import temporary_name
 from s3t.ledger import Session, schema
 from s3t.models.base import load_base
 from s3t.partition import Place
-from s3t.run import answering
+from s3t.run import answerer
+from s3t.run.upkeep import Upkeep
 from s3t.store import Artifacts
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
-from tests.run.worlds import records_by_slice
+from tests.run.worlds import records_by_slice, trained_run
 
 pytestmark = pytest.mark.integration
 
 
-def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_old_file(
-    text_model, tmp_path, monkeypatch
-):
-    """The losses are counted already, the file still holds the record: such a stage must not be committed."""
+def test_no_stage_is_trained_from_a_slice_that_still_holds_an_accepted_record(text_model, tmp_path, monkeypatch):
+    """A deletion is accepted as training begins, and erased only once another stage is stored."""
     recipe, table = tiny.recipe(text_model), tiny.text_table()
     record = records_by_slice(recipe, table)[0, 0][0]  # the first stage trains on it
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    snapshot, trained_from = s3t.Run._snapshot, []
-    request = Request.of(run._parts.secret, records=[record], subjects=[], key=None)
+    request = Request.of(roles(run).secret, records=[record], subjects=[], key=None)
+    erase_all, waited = Upkeep.erase_all, []
 
-    def accept_first(self, **how):
-        trained_from.append("a snapshot")
-        if len(trained_from) < 3:  # for the cost, for the list of stages, and then for the first stage
-            return snapshot(self, **how)
-        run._deleter._acceptor.accept(list(request.batches(10)))  # and not erased yet
-        between = run._ledger.snapshot()
-        assert between.slices[Place(0, 0)].pending
-        monkeypatch.undo()
-        return between
+    def erase_late(self):
+        now = roles(run).ledger.snapshot()
+        if now.generation == 0:
+            roles(run).deleter._acceptor.accept(list(request.batches(10)))
+        if now.stages:
+            erase_all(self)
+        waited.append(now.slices[Place(0, 0)].pending)
 
-    monkeypatch.setattr(s3t.Run, "_snapshot", accept_first)
+    monkeypatch.setattr(Upkeep, "erase_all", erase_late)
     run.train()
-    assert len(trained_from) == 3
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
-    never_knew.train()
+    assert any(waited)
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.id != record])
     assert run.audit().ok
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
 
@@ -55,7 +52,7 @@ def test_a_deletion_accepted_just_before_a_snapshot_taints_what_trains_from_the_
 def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_model, tmp_path, monkeypatch):
     """Who looks, and claims a while later, finds it stored and its claim free."""
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
-    claimed, steps = run._presence.claimed, []
+    claimed, steps = roles(run).presence.claimed, []
 
     def late(stage):
         monkeypatch.undo()
@@ -63,7 +60,7 @@ def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_
             other.train()
         return claimed(stage)
 
-    monkeypatch.setattr(run._presence, "claimed", late)
+    monkeypatch.setattr(roles(run).presence, "claimed", late)
     listener = Meanwhile(lambda: steps.append("a step"))
     report = run.train(progress=listener)
     assert (report.stages, report.discarded, report.status.missing) == ((), 0, 0)
@@ -71,7 +68,7 @@ def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_
 
 
 def test_a_prediction_that_a_deletion_overtakes_is_made_again(trained, monkeypatch):
-    calls, predict = [], answering.predict
+    calls, predict = [], answerer.predict
 
     def overtaken(*args, **kwargs):
         answer = predict(*args, **kwargs)
@@ -128,9 +125,9 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
     left = trained.path / "artifacts" / "shard-000" / ("0" * 64 + ".safetensors")
     left.write_bytes(b"trained on r3")
     killed = Session(process=999999999)
-    with trained._ledger.writing() as transaction:
-        transaction.sessions.seen(killed, generation=0)
-        transaction._rows.insert(schema.claims, [{"shard": 0, "prefix": "9", "session": killed.name, "key": "0" * 64}])
+    with roles(trained).ledger.writing() as transaction:
+        transaction.sessions.enter(killed, generation=0)
+        transaction.rows.insert(schema.claims, [{"shard": 0, "prefix": "9", "session": killed.name, "key": "0" * 64}])
     part = trained.path / "tmp" / temporary_name(999999999)
     part.write_bytes(b"half an artifact")
     trained.delete(records=["r3"])
@@ -139,7 +136,7 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
 
 
 def test_no_trained_head_stays_in_memory_and_an_empty_prefix_does_not_answer(trained):
-    model = trained._workshop()._model
+    model = roles(trained).loaded.get()._model
     bare = {name: model.base.model.get_parameter(name).clone() for name in model.base.head}
     trained.predict(["w1"])
     assert all(torch.equal(model.base.model.get_parameter(name), value) for name, value in bare.items())
@@ -267,13 +264,13 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
     with s3t.Run.open(trained.path) as asked, s3t.Run.open(trained.path) as deleting:
         before = {member.key for member in asked.predict(["w1 w2"]).members}
         asker = threading.Thread(target=ask, args=[asked])
-        accept = deleting._deleter._acceptor.accept
+        accept = roles(deleting).deleter._acceptor.accept
 
         def slow(batches):
-            event.listen(deleting._ledger._engine, "commit", lambda connection: time.sleep(1.0), once=True)
+            event.listen(roles(deleting).ledger._engine, "commit", lambda connection: time.sleep(1.0), once=True)
             return accept(batches)
 
-        deleting._deleter._acceptor.accept = slow
+        roles(deleting).deleter._acceptor.accept = slow
         asker.start()
         try:
             (entry,) = deleting.delete(records=["r3"]).entries

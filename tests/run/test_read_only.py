@@ -5,25 +5,17 @@ import time
 import pytest
 
 import s3t
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.cli.typed import document
 from tests.mounts import mounted_read_only
 
 TEXTS = ["w1 w2", "w30"]
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory, text_model):
-    folder = tmp_path_factory.mktemp("made") / "run"
-    recipe = tiny.recipe(text_model, training={"epochs": 1}, partition={"shards": 1}, deletion={"erase_within": 3600})
-    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
-    return folder
-
-
 @pytest.fixture
-def run(made, tmp_path):
-    return tiny.copy_run(made, tmp_path / "run")
+def run(deferring):
+    return deferring
 
 
 def without_ledger(run):
@@ -78,8 +70,9 @@ def test_a_deletion_by_a_writer_is_honoured_by_one_that_can_only_read(run, tmp_p
         assert reader.predict(TEXTS).to_json() == expected
         assert not reader.locate(records=["r3"])[0].present
         assert expected["generation"] == before.generation + 1
-        until, alive = time.monotonic() + 10, set(reader._ledger.snapshot().stages.values())
-        while reader._workshop()._resident.keys - alive:  # what it had in memory goes though nobody waits for it
+        until, alive = time.monotonic() + 10, set(roles(reader).ledger.snapshot().stages.values())
+        # What it had in memory goes, though nobody waits for it.
+        while roles(reader).loaded.get()._resident.keys - alive:
             assert time.monotonic() < until
             time.sleep(0.02)
 

@@ -18,7 +18,8 @@ from sqlalchemy.exc import OperationalError
 import s3t
 from s3t.deletion import deleter
 from s3t.disk import storage_errors
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 
 
 @dataclass
@@ -58,7 +59,7 @@ def refusing(refusals):
         patch.setattr("s3t.disk.append_durably", full(s3t.disk.append_durably))
         patch.setattr("s3t.deletion.witness.append_durably", full(s3t.deletion.witness.append_durably))
         patch.setattr("s3t.disk.overwrite_durably", full(s3t.disk.overwrite_durably))
-        patch.setattr("s3t.run.secret.overwrite_durably", full(s3t.run.secret.overwrite_durably))
+        patch.setattr("s3t.folder.secret.overwrite_durably", full(s3t.folder.secret.overwrite_durably))
         patch.setattr(Engine, "connect", connect)
         patch.setattr("s3t.ledger.presence.Presence.do_meanwhile", lambda presence: None)
         yield
@@ -75,7 +76,7 @@ class State:
     @classmethod
     def of(cls, folder):
         with s3t.Run.open(folder) as run:
-            return cls(len(run.log()), run.recipe.budget, run._ledger.key_destroyed_at() is not None)
+            return cls(len(run.log()), run.recipe.budget, roles(run).ledger.key_destroyed_at() is not None)
 
 
 OPERATIONS = {
@@ -196,4 +197,4 @@ def test_the_remedy_fits_what_the_system_refused(number, remedy):
 
 def _refuse_by_database(ledger):
     with ledger.writing() as transaction:
-        transaction._connection.exec_driver_sql("INSERT INTO notes (name) VALUES ('no value')")
+        transaction.rows.connection.exec_driver_sql("INSERT INTO notes (name) VALUES ('no value')")

@@ -8,7 +8,8 @@ import s3t
 from s3t.deletion.witness import Witness
 from s3t.ledger import Transaction
 from s3t.ledger.presence import Presence
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.slice_files import slice_path
 
 pytestmark = pytest.mark.integration
@@ -119,9 +120,9 @@ def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
     monkeypatch.setattr(Presence, "do_meanwhile", lambda presence: None)
     with s3t.Run.open(later) as run:
         run.predict(["w1"])
-        with run._presence._looking:  # no thread of the run may open the ledger while half of it is there
-            run._ledger._engine.dispose()
-            run._ledger._known = None
+        with roles(run).presence._looking:  # no thread of the run may open the ledger while half of it is there
+            roles(run).ledger._engine.dispose()
+            roles(run).ledger._latest = None
             put_back(later, *LEDGER)
         with pytest.raises(s3t.RestoredError, match="went back"):
             run.predict(["w1"])
@@ -131,13 +132,13 @@ def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
 
 def test_what_was_changed_and_not_by_a_deletion_is_no_backup(later):
     with s3t.Run.open(later) as run:
-        place = next(iter(run._ledger.snapshot().slices))
+        place = next(iter(roles(run).ledger.snapshot().slices))
         from tests.slice_files import read_slice
 
         path = slice_path(later / "slices", place)
-        content = read_slice(later / "slices", place, run._parts.secret).rows
+        content = read_slice(later / "slices", place, roles(run).secret).rows
         changed = content.set_column(content.column_names.index("text"), "text", [["w7"] * content.num_rows])
-        run._parts.slices.put(place, changed)
+        roles(run).slices.put(place, changed)
     path.unlink()
     before = tiny.all_files(later / "slices")
     with pytest.raises(s3t.IntegrityError, match="holds the right ids, but other records"):

@@ -8,18 +8,18 @@ import pytest
 
 import s3t
 from s3t.inventory import Serving
-from tests import tiny
-from tests.run.worlds import records_by_slice
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, records_by_slice, trained_run
 
 
 def test_learning_is_real(text_model, tmp_path):
     """The tiny model tells its two kinds of words apart; a loop that trains nothing would not."""
     table = tiny.text_table(120)[:-1]
     recipe = tiny.recipe(
-        text_model, labels=["a", "b"], partition={"shards": 1}, training={"epochs": 20}, sequences={"budget": 1}
+        text_model, labels=["a", "b"], partition={"shards": 1}, training={"epochs": 12}, sequences={"budget": 1}
     )
-    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    run.train()
+    run = trained_run(tmp_path / "run", recipe, table)
     evaluation = run.evaluate(tiny.text_table(60, seed=1)[:-1])
     assert evaluation.accuracy > 0.7
     assert evaluation.metrics["matthews"] > 0.4
@@ -98,7 +98,7 @@ def test_a_dead_shard_leaves_the_ensemble_and_a_dead_system_says_so(trained, tex
 
 
 def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
-    recipe = tiny.recipe(text_model)
+    recipe = tiny.recipe(text_model, sequences={"budget": 1})
     table = tiny.text_table()
     places = records_by_slice(recipe, table)
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
@@ -162,9 +162,9 @@ def test_ids_may_be_given_as_numbers(text_model, tmp_path):
 
 @pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
 def test_every_aggregation_answers(aggregation, text_model, tmp_path):
-    recipe = tiny.recipe(text_model, prediction={"aggregation": aggregation}, training={"epochs": 0})
-    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
-    run.train()
+    changes = {"sequences": {"budget": 1}, "training": {"epochs": 0}}
+    recipe = tiny.recipe(text_model, prediction={"aggregation": aggregation}, **changes)
+    run = trained_run(tmp_path / "run", recipe, tiny.text_table())
     probabilities = run.predict(["w1", "w2"]).probabilities
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
 
@@ -172,9 +172,8 @@ def test_every_aggregation_answers(aggregation, text_model, tmp_path):
 def test_a_regression_answers_with_numbers_and_is_measured_by_correlation(text_model, tmp_path):
     table = tiny.text_table(60)
     table["label"] = [text.count("w2") / 4 for text in table.text]
-    recipe = tiny.recipe(text_model, task="text-regression", labels=None)
-    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    run.train()
+    recipe = tiny.recipe(text_model, task="text-regression", labels=None, **SMALL)
+    run = trained_run(tmp_path / "run", recipe, table)
     answer = run.predict(["w1", "w2 w3"])
     assert all(isinstance(value, float) for value in answer.predicted)
     assert answer.probabilities is None
@@ -219,9 +218,7 @@ def test_a_salt_that_is_not_given_is_drawn(text_model, tmp_path):
 def test_a_relative_model_folder_is_found_again_from_anywhere(tmp_path, monkeypatch):
     tiny.make_text_model(tmp_path / "model")
     monkeypatch.chdir(tmp_path)
-    recipe = tiny.recipe("model", training={"epochs": 0})
-    with s3t.Run.create("run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
+    trained_run("run", tiny.recipe("model", training={"epochs": 0}, **SMALL), tiny.text_table()).close()
     monkeypatch.chdir("/")
     with s3t.Run.open(tmp_path / "run") as reopened:
         assert len(reopened.predict(["w1"]).predicted) == 1
@@ -260,6 +257,6 @@ def test_another_handle_forgets_what_it_had_in_memory(trained):
     trained.repair()
     with s3t.Run.open(trained.path) as other:
         place = other.delete(records=["r3"]).slices[0]
-    assert trained._workshop().material.held  # it trained
+    assert roles(trained).loaded.get().material.held  # it trained
     trained.predict(["w1"])
-    assert place not in trained._workshop().material.held
+    assert place not in roles(trained).loaded.get().material.held

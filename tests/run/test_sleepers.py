@@ -7,7 +7,8 @@ import pytest
 import s3t
 from s3t.deletion.deleter import PATIENCE_SECONDS
 from s3t.partition import Place
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.sleeper import Sleeper
 
 pytestmark = pytest.mark.integration
@@ -32,7 +33,7 @@ def until_effective(run):
 
 def test_a_deletion_waits_for_a_stopped_prediction_only_so_long(trained):
     sleeper = Sleeper(trained.path, work="predict")
-    before = trained._ledger.snapshot().stages
+    before = roles(trained).ledger.snapshot().stages
     report, seconds = timed(lambda: trained.delete(records=["r3"]))
     assert report.deleted == 1
     assert [entry.state for entry in report.entries] == ["accepted"]
@@ -40,7 +41,7 @@ def test_a_deletion_waits_for_a_stopped_prediction_only_so_long(trained):
     assert states(trained) == ["erased", "accepted"]  # what it has in memory has not left yet
     answer = trained.predict(["w1"])  # who is awake goes on
     assert answer.generation == 1
-    tainted = set(before.values()) - set(trained._ledger.snapshot().stages.values())
+    tainted = set(before.values()) - set(roles(trained).ledger.snapshot().stages.values())
     said = sleeper.wake()
     until_effective(trained)
     assert said["generation"] == 1

@@ -8,7 +8,8 @@ import pytest
 
 import s3t
 from s3t.run.workshop import Workshop
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import records_by_slice
 
 RATE_OF_NOTHING = 1e-30
@@ -145,7 +146,7 @@ def test_how_good_a_stage_is_on_declared_public_records_is_told_with_its_end(tex
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         report = run.train()
         alive = run.status().inventory.alive
-        kept = [run._store.manifest(0, alive[end.stage]).validation for end in report.summaries]
+        kept = [roles(run).store.manifest(0, alive[end.stage]).validation for end in report.summaries]
     assert [end.validation for end in report.summaries] == kept
     assert [told["validation"] for told in report.to_json()["stages"]] == kept
     assert all(0 <= score <= 1 for score in kept)
@@ -180,11 +181,10 @@ def test_a_loss_that_somebody_keeps_is_found(text_model, tmp_path, state, monkey
     """The mistakes: a manifest that says how well training went; a log beside the artifacts."""
     train = Workshop.train
 
-    def noting(self, stage, snapshot, *, on_step, on_epoch):
-        losses = []
-        key, content, manifest = train(
-            self, stage, snapshot, on_step=on_step, on_epoch=lambda loss: (losses.append(loss), on_epoch(loss))
-        )
+    def noting(self, stage, snapshot, listener):
+        losses, heard = [], listener.end_epoch
+        listener.end_epoch = lambda loss: (losses.append(loss), heard(loss))
+        key, content, manifest = train(self, stage, snapshot, listener)
         if where == "manifest":
             noted = manifest.environment | {"loss": str(losses)}
             return key, content, manifest.model_copy(update={"environment": noted})

@@ -27,16 +27,17 @@ from s3t.stages import Stage, stage_seed
 from s3t.store import Artifacts, Manifest
 from s3t.tasks.multi_label import MultiLabel
 from s3t.tasks.token_classification import TokenClassification
-from tests import tiny
-from tests.run.worlds import make_worlds
+from testing import tiny
+from testing.roles import roles
+from tests.run.worlds import SMALL, make_worlds, records_by_slice, trained_run
 from tests.slice_files import slice_path
 
 REQUESTS = [["r3"], ["r23"]]
 
 
 def make(tmp_path, model, name="worlds", **changes):
-    """Worlds of two orders a shard: a leak that three would show, two show in less time."""
-    recipe = tiny.recipe(model, **{"sequences": {"budget": 2}} | changes)
+    """Small worlds: a leak that large ones would show, these show in less time."""
+    recipe = tiny.recipe(model, **SMALL | changes)
     return make_worlds(tmp_path / name, recipe, tiny.text_table(), REQUESTS)
 
 
@@ -46,15 +47,13 @@ def test_without_a_leak_the_oracle_passes(text_model, tmp_path):
 
 def test_a_head_that_has_seen_deeper_slices_is_caught(text_model, tmp_path, monkeypatch):
     """Switching blocks off leaves the head of the deepest stage, which has seen the deleted slice."""
-    run = s3t.Run.create(tmp_path / "spy", recipe=tiny.recipe(text_model), data=tiny.text_table())
-    run.train()
-    snapshot = run._snapshot()
-    last_heads = {shard: run._workshop().chain(Stage(shard, (0, 1, 2)), snapshot)[-1].head for shard in range(2)}
+    run = trained_run(tmp_path / "spy", tiny.recipe(text_model, **SMALL), tiny.text_table())
+    last_head = roles(run).loaded.get().chain(Stage(0, (0, 1, 2)), roles(run).ledger.snapshot())[-1].head
     chain = Workshop.chain
 
     def with_the_last_head(self, stage, snapshot):
         links = chain(self, stage, snapshot)
-        return [*links[:-1], dataclasses.replace(links[-1], head=last_heads[stage.shard])]
+        return [*links[:-1], dataclasses.replace(links[-1], head=last_head)]
 
     worlds = make(tmp_path, text_model)
     assert worlds.predictions_agree()
@@ -70,7 +69,11 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
     """`layer.1` also matches layers 10 and 11: the last stage would thaw the blocks on top."""
     model = tiny.make_text_model(tmp_path / "deep", layers=12)
     recipe = tiny.recipe(
-        model, partition={"shards": 1, "slices": 11}, sequences={"budget": 1}, training={"batch_size": 2}
+        model,
+        partition={"shards": 1, "slices": 11},
+        sequences={"budget": 1},
+        adapter={"target_modules": ["query"]},
+        training={"batch_size": 2, "epochs": 1},
     )
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table(40))
     thaw = MountedModel.thaw
@@ -94,7 +97,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
 
 def test_a_block_left_at_its_initial_values_is_caught(text_model, tmp_path, monkeypatch):
     """Wrapping a loaded adapter model again draws its blocks anew."""
-    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table())
     monkeypatch.setattr(MountedModel, "load_block", lambda self, block, tensors: None)
     with pytest.raises(IsolationError, match="block 1"):
         run.train()
@@ -130,15 +133,14 @@ def test_an_optimiser_that_goes_on_from_stage_to_stage_is_caught(text_model, tmp
 
 def test_an_adapter_that_changes_base_weights_is_caught(text_model, tmp_path, monkeypatch):
     """The recipe refuses PiSSA; if it came in by another door, the stage would be refused."""
-    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
-    peft_config = blocks._peft_config
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table())
+    inject = blocks.inject_adapter_in_model
 
-    def pissa(adapter, targets):
-        config = peft_config(adapter, targets)
+    def pissa(config, model, **named):
         config.init_lora_weights = "pissa"
-        return config
+        return inject(config, model, **named)
 
-    monkeypatch.setattr(blocks, "_peft_config", pissa)
+    monkeypatch.setattr(blocks, "inject_adapter_in_model", pissa)
     with pytest.raises(IsolationError, match="base model"):
         run.train()
     assert tiny.artifacts(run.path) == {}
@@ -148,8 +150,8 @@ def test_an_adapter_that_changes_base_weights_is_caught(text_model, tmp_path, mo
 
 
 def test_a_buffer_that_follows_the_data_is_caught(text_model, tmp_path, monkeypatch):
-    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
-    model = run._workshop()._model
+    run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table())
+    model = roles(run).loaded.get()._model
     module: nn.Module = model.base.model
     embeddings = module.get_submodule("bert.embeddings")
 
@@ -164,9 +166,9 @@ def test_a_buffer_that_follows_the_data_is_caught(text_model, tmp_path, monkeypa
 
 def test_the_right_key_with_other_bytes_is_caught(trained):
     """A parent trained elsewhere, with a manifest of its own that is right."""
-    snapshot = trained._snapshot()
+    snapshot = roles(trained).ledger.snapshot()
     parent, child = Stage(0, (0,)), Stage(0, (0, 1))
-    store: Artifacts = trained._store
+    store: Artifacts = roles(trained).store
     artifact = store.get(0, snapshot.stages[parent])
     tensors = deserialize(artifact.content)
     other = serialize(StageTensors(block=tensors.block, head={n: t + 1 for n, t in tensors.head.items()}))
@@ -179,7 +181,7 @@ def test_the_right_key_with_other_bytes_is_caught(trained):
     with pytest.raises(IntegrityError, match="another parent"):
         trained.predict(["w1"])
     with pytest.raises(IntegrityError, match="another parent"):
-        trained._workshop().train(Stage(0, (0, 1, 2)), snapshot)
+        roles(trained).loaded.get().train(Stage(0, (0, 1, 2)), snapshot)
 
 
 def test_changed_bytes_under_an_honest_manifest_are_caught(trained):
@@ -213,13 +215,11 @@ def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
 
     folder = tmp_path / "worlds"
     folder.mkdir()
-    recipe, table = tiny.recipe(text_model), tiny.text_table()
+    recipe, table = tiny.recipe(text_model, **SMALL), tiny.text_table()
     monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
-    forgot = s3t.Run.create(folder / "forgot", recipe=recipe, data=table)
+    forgot = trained_run(folder / "forgot", recipe, table)
     monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
-    never_knew = s3t.Run.create(folder / "never-knew", recipe=recipe, data=table.drop(index=3))
-    for run in (forgot, never_knew):
-        run.train()
+    never_knew = trained_run(folder / "never-knew", recipe, table.drop(index=3))
     forgot.delete(records=["r3"])
     forgot.repair()
     assert tiny.artifacts(forgot.path) != tiny.artifacts(never_knew.path)
@@ -230,7 +230,8 @@ def grouped(tmp_path, model, name):
     group = {"column": "band", "slices": {"x": [0, 1], "y": [2]}, "deletion": {"x": 0.3, "y": 0.1}}
     table = tiny.text_table()
     table["band"] = ["xy"[number % 4 // 2] for number in range(24)]
-    recipe = tiny.recipe(model, partition={"group": group}, sequences={"budget": 2, "selector": "sorted-cyclic"})
+    part, orders = {"shards": 1, "group": group}, {"budget": 2, "selector": "sorted-cyclic"}
+    recipe = tiny.recipe(model, partition=part, sequences=orders)
     return make_worlds(tmp_path / name, recipe, table, [["r3"]])
 
 
@@ -290,7 +291,7 @@ def test_inferred_labels_are_a_gap_that_is_real_and_named(text_model, tmp_path):
 def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monkeypatch):
     """The black image is the only extreme one: without it the fitted mean is another."""
     mean = [0.0]
-    checked, pixels = creation.ingest, encode.ImageEncoder._pixels
+    checked, collate = creation.ingest, encode.ImageEncoder.collate
 
     def fitted(data, recipe):
         records = checked(data, recipe)
@@ -298,13 +299,13 @@ def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monk
         mean[0] = float(np.mean([np.frombuffer(content, np.uint8).mean() for content in contents]))
         return records
 
-    def normalised(self, content):
-        return pixels(self, content) - mean[0] / 255
+    def normalised(self, records):
+        return {name: pixels - mean[0] / 255 for name, pixels in collate(self, records).items()}
 
-    recipe, table = tiny.recipe(image_model, kind="image", sequences={"budget": 1}), tiny.image_table()
+    recipe, table = tiny.recipe(image_model, kind="image", **SMALL), tiny.image_table()
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
     monkeypatch.setattr(creation, "ingest", fitted)
-    monkeypatch.setattr(encode.ImageEncoder, "_pixels", normalised)
+    monkeypatch.setattr(encode.ImageEncoder, "collate", normalised)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
 
@@ -322,7 +323,7 @@ def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(
     def weighed(_target, logits, targets):
         return nn.functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights[0])
 
-    recipe = tiny.recipe(text_model, task="text-multi-label-classification")
+    recipe = tiny.recipe(text_model, task="text-multi-label-classification", **SMALL)
     table = tiny.with_several_labels(tiny.text_table())
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
     monkeypatch.setattr(creation, "ingest", fitted)
@@ -343,7 +344,7 @@ def test_a_loss_that_is_divided_by_the_words_of_all_records_is_caught(text_model
     def divided(_target, logits, targets):
         return nn.functional.cross_entropy(logits, targets, reduction="sum") / words[0]
 
-    recipe, table = tiny.tagging_recipe(text_model), tiny.tagged_table()
+    recipe, table = tiny.tagging_recipe(text_model, **SMALL), tiny.tagged_table()
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
     monkeypatch.setattr(creation, "ingest", fitted)
     monkeypatch.setattr(TokenClassification, "loss", divided)
@@ -373,12 +374,10 @@ def test_batches_padded_to_the_longest_text_ever_seen_are_caught(text_model, tmp
 
     monkeypatch.setattr(encode.TextEncoder, "encode", watching)
     monkeypatch.setattr(encode.TextEncoder, "collate", padded)
-    recipe, table = tiny.recipe(text_model), tiny.text_table()
-    forgot = s3t.Run.create(tmp_path / "forgot", recipe=recipe, data=table)
-    forgot.train()
+    recipe, table = tiny.recipe(text_model, sequences={"budget": 2}), tiny.text_table()
+    forgot = trained_run(tmp_path / "forgot", recipe, table)
     widest[0] = 0
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[:-1])
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[:-1])
     forgot.delete(records=["r23"])
     left = tiny.artifacts(forgot.path)
     assert left
@@ -408,23 +407,18 @@ class DeleteMeanwhile:
 
 
 def test_a_stage_whose_slice_loses_a_record_while_it_trains_is_discarded(text_model, tmp_path):
-    table, recipe = tiny.text_table(), tiny.recipe(text_model)
-    from tests.run.worlds import records_by_slice
-
+    table, recipe = tiny.text_table(), tiny.recipe(text_model, **SMALL)
     record = records_by_slice(recipe, table)[0, 1][0]
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
     report = run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
     assert report.discarded == 1
     assert report.status.missing == 0
-    never_knew = s3t.Run.create(tmp_path / "never-knew", recipe=recipe, data=table[table.id != record])
-    never_knew.train()
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.id != record])
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
 
 
 def test_committing_such_a_stage_all_the_same_is_caught(text_model, tmp_path, monkeypatch):
-    table, recipe = tiny.text_table(), tiny.recipe(text_model)
-    from tests.run.worlds import records_by_slice
-
+    table, recipe = tiny.text_table(), tiny.recipe(text_model, **SMALL)
     monkeypatch.setattr(Work, "look", lambda self, snapshot: None)  # nor is it stopped while it trains
     for step in ("announce", "commit"):
         proper = getattr(Transaction, step)
@@ -476,20 +470,19 @@ def test_a_record_put_back_into_its_slice_is_caught(trained):
 @pytest.mark.parametrize("words_have_tags", [False, True])
 def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(words_have_tags, text_model, tmp_path):
     table, canary, person = tiny.text_table(), "w1 w2 canaryword", "canary-person"
-    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    recipe = tiny.recipe(text_model, columns={"subject": "person"}, **SMALL)
     if words_have_tags:
         table, canary = tiny.tagged_table(), canary.split()
         table.at[3, "label"] = ["O", "B-a", "I-a"]
-        recipe = tiny.tagging_recipe(text_model, columns={"subject": "person"})
+        recipe = tiny.tagging_recipe(text_model, columns={"subject": "person"}, **SMALL)
     table.at[3, "id"], table.at[3, "text"] = "canary-id", canary
     table["person"] = [f"p{number}" for number in range(len(table))]
     table.loc[3, "person"] = person
-    run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    run.train()
+    run = trained_run(tmp_path / "run", recipe, table)
     words = (b"canaryword", b"canary-id", b"canary-person")
     assert any(word in content for content in tiny.all_files(run.path).values() for word in words)
     place = run.delete(subjects=[person]).slices[0]
-    assert place not in run._workshop().material.held
+    assert place not in roles(run).loaded.get().material.held
     for name, content in tiny.all_files(run.path).items():
         assert not any(word in content for word in words), name
     run.repair()
@@ -500,7 +493,7 @@ def test_nothing_of_a_deleted_record_is_left_in_the_folder_or_in_memory(words_ha
 
 def test_a_backup_copy_of_a_slice_is_caught_by_the_list_of_places(trained):
     """What the code writes and the list does not name is a leak: the list must not name everything."""
-    from s3t.deletion.places import place_named
+    from tests.deletion.listed import place_named
 
     assert all(place_named(name) for name in tiny.all_files(trained.path))
     slice_file = next(trained.path.glob("slices/**/*.parquet"))
@@ -522,7 +515,7 @@ def test_seeds_depend_on_declared_numbers_alone():
 def test_training_leaves_the_global_generators_alone(text_model, tmp_path):
     """A stage neither reads nor moves them."""
     run = s3t.Run.create(
-        tmp_path / "run", recipe=tiny.recipe(text_model, adapter={"dropout": 0.2}), data=tiny.text_table()
+        tmp_path / "run", recipe=tiny.recipe(text_model, adapter={"dropout": 0.2}, **SMALL), data=tiny.text_table()
     )
     torch.manual_seed(5)
     before = torch.get_rng_state()

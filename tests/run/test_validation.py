@@ -9,7 +9,8 @@ from s3t.records import ingest
 from s3t.records.public import Public
 from s3t.stages import Stage
 from s3t.store import blobs_of
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import make_worlds
 
 pytestmark = pytest.mark.integration
@@ -38,7 +39,7 @@ def run(text_model, public, tmp_path):
 
 def scores_of(run):
     inventory = run.status().inventory
-    return {stage: run._store.manifest(stage.shard, key).validation for stage, key in inventory.alive.items()}
+    return {stage: roles(run).store.manifest(stage.shard, key).validation for stage, key in inventory.alive.items()}
 
 
 def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, public):
@@ -89,7 +90,7 @@ def test_a_choice_by_private_records_is_caught(text_model, public, tmp_path, mon
 
 def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):
     stage, key = next(iter(sorted(run.status().inventory.alive.items())))
-    manifest = run._store.manifest(stage.shard, key)
+    manifest = roles(run).store.manifest(stage.shard, key)
     path = run.path / "artifacts" / blobs_of(stage.shard, key)[1]
     path.write_bytes(manifest.model_copy(update={"validation": 2.0}).to_bytes())
     found = run.audit(replay=len(run.status().inventory.alive)).mismatches
@@ -114,7 +115,7 @@ def test_another_public_file_in_its_place_is_noticed(run):
     ("prediction", "changes", "message"),
     [
         ({"select": "validation"}, {}, "needs a file of public records"),
-        ({"validation": "a.csv"}, {}, "nothing looks at it"),
+        ({"validation": "a.csv"}, {}, "it has no effect"),
         ({"select": "validation", "validation": "a.csv"}, {"labels": "infer"}, "labels: declare them"),
         ({"select": "validation", "validation": "a.csv", "ensemble": "sequences"}, {}, "nothing to choose from"),
     ],

@@ -5,7 +5,7 @@ import yaml
 
 import s3t
 from s3t.partition import Secret
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document, invoke
 
 WEAK = {"a": "1 character", "0": "1 character", " ": "1 character", "x" * 40: "1 different", "abc" * 9: "3 different"}

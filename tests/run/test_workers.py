@@ -14,7 +14,8 @@ import pytest
 import s3t
 from s3t.run import training
 from s3t.run.placement import placements
-from tests import tiny
+from testing import tiny
+from testing.roles import roles
 from tests.run.worlds import records_by_slice
 
 integration = pytest.mark.integration
@@ -159,7 +160,7 @@ def test_what_is_no_number_of_workers_is_refused_before_anything_changes(made, w
 def test_where_only_one_can_be_busy_none_is_started(trained, monkeypatch):
     monkeypatch.setattr(training, "run_in_pool", lambda *args, **how: pytest.fail("a worker was started"))
     assert trained.train(workers=8).stages == ()
-    stages = trained._ledger.snapshot().stages
+    stages = roles(trained).ledger.snapshot().stages
     last = stages[max(stages, key=lambda stage: stage.depth)]
     next(trained.path.glob(f"artifacts/**/{last}.safetensors")).unlink()
     assert len(trained.repair(workers=8).stages) == 1

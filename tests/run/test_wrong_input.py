@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app
-from tests import tiny
+from testing import tiny
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 import s3t
-from tests import tiny
+from testing import tiny
+
+SMALL: dict[str, Any] = {"partition": {"shards": 1}, "sequences": {"budget": 2}}
+"""Changes of a recipe: 6 stages instead of 18."""
+SIZES = pytest.mark.parametrize(
+    "size", [pytest.param(SMALL, id="small"), pytest.param({}, id="large", marks=pytest.mark.integration)]
+)
 
 
 @dataclass(frozen=True)
@@ -57,18 +64,32 @@ class Worlds:
 
 
 def make_worlds(
-    folder: Path, recipe: dict[str, Any], table: pd.DataFrame, requests: Collection[Collection[str]]
+    folder: Path,
+    recipe: dict[str, Any],
+    table: pd.DataFrame,
+    requests: Collection[Collection[str]],
+    *,
+    trained: Path | None = None,
 ) -> Worlds:
-    """Train on everything and delete request after request; train without the deleted records."""
+    """Train on everything, or clone what was `trained` so, and delete; train without the deleted records."""
     gone = {record for request in requests for record in request}
-    forgot = s3t.Run.create(folder / "forgot", recipe=recipe, data=table)
-    forgot.train()
+    forgot = trained_run(folder / "forgot", recipe, table) if trained is None else clone(trained, folder / "forgot")
     for request in requests:
         forgot.delete(records=list(request))
-    left = table[~table.id.isin(gone)]
-    never_knew = s3t.Run.create(folder / "never-knew", recipe=recipe, data=left)
-    never_knew.train()
-    return Worlds(forgot, never_knew, table)
+    return Worlds(forgot, trained_run(folder / "never-knew", recipe, table[~table.id.isin(gone)]), table)
+
+
+def clone(run: Path, to: Path) -> s3t.Run:
+    """A run of its own id, so that each may delete something else."""
+    to.parent.mkdir(exist_ok=True)
+    return s3t.Run.clone(run, to)
+
+
+def trained_run(folder: Path, recipe: dict[str, Any], table: pd.DataFrame) -> s3t.Run:
+    """A run with every stage."""
+    run = s3t.Run.create(folder, recipe=recipe, data=table)
+    run.train()
+    return run
 
 
 def records_by_slice(recipe: dict[str, Any], table: pd.DataFrame) -> dict[tuple[int, int], list[str]]:

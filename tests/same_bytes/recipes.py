@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
-from tests import tiny
+from testing import tiny
 
 SISA = {"method": "sisa", "sequences": {"budget": 1}}
 PAIR = {"columns": {"text_pair": "other"}}

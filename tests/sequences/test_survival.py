@@ -48,14 +48,14 @@ def small(draw):
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(small())
 def test_the_objective_is_the_expected_worth_of_the_best_surviving_prefix(setting):
     orders = survival(setting)
     assert expected_worth(orders, setting) == pytest.approx(exact_worth(orders, setting), abs=1e-9)
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(small())
 def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
     ours = exact_worth(survival(setting), setting)
@@ -95,7 +95,7 @@ def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
     assert exact_worth(survival(setting), setting) >= 0.985 * best
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(small())
 def test_up_to_l_orders_begin_with_different_slices(setting):
     orders = survival(setting)
@@ -108,7 +108,14 @@ def depths_after(orders, deletions, *, slices, trials=20_000):
     return np.max([position[hits].min(axis=1) for position in positions], axis=0).mean()
 
 
-@pytest.mark.parametrize(("slices", "budget", "factor"), [(16, 4, 1.30), (32, 8, 1.40), (16, 16, 1.07)])
+@pytest.mark.parametrize(
+    ("slices", "budget", "factor"),
+    [
+        (16, 4, 1.30),
+        pytest.param(32, 8, 1.40, marks=pytest.mark.integration),
+        pytest.param(16, 16, 1.07, marks=pytest.mark.integration),
+    ],
+)
 def test_it_serves_deeper_than_the_papers_rotations(slices, budget, factor):
     setting = Setting(slices=slices, budget=budget)
     ours, papers = survival(setting), cyclic_adjacent(setting)
@@ -132,20 +139,21 @@ def test_the_same_setting_gives_the_same_orders_on_any_machine():
 
 def test_all_that_the_search_adds_up_is_whole_numbers_below_2_to_53(monkeypatch):
     """So that it is exact, in whatever order a machine adds."""
-    seen = []
+    largest, added = [0], [0]
     judge = beam.OrderSearch._judge
 
     def spied(self, state, depth, rest):
         score, ending = judge(self, state, depth, rest)
-        seen.extend([*score[np.isfinite(score)], *ending, state.gained])
+        values = np.concatenate([score[np.isfinite(score)], np.ravel(ending), [state.gained]])
+        assert (values == np.rint(values)).all()
+        largest[0] = max(largest[0], np.abs(values).max())
+        added[0] += len(values)
         return score, ending
 
     monkeypatch.setattr(beam.OrderSearch, "_judge", spied)
     survival(Setting(slices=14, budget=3, prior=tuple(np.arange(1, 15) / 105)))
-    values = np.asarray(seen)
-    assert len(values) > 1000
-    assert (values == np.rint(values)).all()
-    assert np.abs(values).max() < 2**53
+    assert added[0] > 1000
+    assert largest[0] < 2**53
 
 
 @pytest.mark.parametrize("slices", [3, 5, 12, 13, 20])

@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from tests import tiny
+from testing import tiny
 from tests.run.worlds import make_worlds
 
 pytestmark = pytest.mark.slow

@@ -15,7 +15,7 @@ from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.tasks.multi_label import MultiLabel
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document, problems
 
 TASK = "text-multi-label-classification"
@@ -82,7 +82,7 @@ def test_labels_of_the_hub_are_read_by_name():
         ({"task": "text-classification", "columns": {"delimiter": ";"}}, "columns.delimiter"),
         ({"task": "text-classification", "prediction": {"threshold": 0.4}}, "prediction.threshold"),
         ({"prediction": {"threshold": 1.0}}, "prediction.threshold"),
-        ({"method": "protosisa"}, "every record needs one label"),
+        ({"method": "protosisa"}, "one label a record"),
         (
             {"partition": {"group": {"column": "label", "slices": {"a": [0]}, "deletion": {"a": 1.0}}}},
             "a column of its",
@@ -139,7 +139,8 @@ def test_the_loss_is_binary_cross_entropy_in_float32():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, text_model):
     folder = tmp_path_factory.mktemp("several") / "run"
-    content = tiny.recipe(text_model, task=TASK, training={"epochs": 12}, prediction={"threshold": 0.4})
+    training, orders = {"epochs": 12}, {"budget": 1}
+    content = tiny.recipe(text_model, task=TASK, training=training, sequences=orders, prediction={"threshold": 0.4})
     with s3t.Run.create(folder, recipe=content, data=TABLE) as made:
         made.train()
     return folder

@@ -17,7 +17,7 @@ from s3t.recipe import recipe_from
 from s3t.records import ingest
 from s3t.tasks.entities import entities, entity_metrics, entity_report
 from s3t.tasks.token_classification import WORDS, TokenClassification
-from tests import tiny
+from testing import tiny
 from tests.cli.typed import document
 
 TABLE = tiny.tagged_table()
@@ -166,7 +166,7 @@ def test_tags_that_name_no_entities_are_judged_by_words_alone():
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, text_model):
     folder = tmp_path_factory.mktemp("tagged") / "run"
-    content = tiny.tagging_recipe(text_model, text={"max_length": 12}, training={"epochs": 8})
+    content = tiny.tagging_recipe(text_model, text={"max_length": 12}, training={"epochs": 8}, sequences={"budget": 1})
     with s3t.Run.create(folder, recipe=content, data=TABLE) as made:
         assert any("are cut there" in notice for notice in made.notices)
         made.train()

@@ -12,7 +12,7 @@ from s3t.errors import DataError, InputError
 from s3t.recipe import recipe_from
 from s3t.tuning import read_space, tune
 from s3t.tuning import study as studies
-from tests import tiny
+from testing import tiny
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ replay  a stage trained again from today's slices gives the same bytes
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,34 +21,33 @@ from s3t.partition import Place, Secret
 from s3t.records import Slices, count_copies
 from s3t.stages import KeyInputs, Stage, stage_key
 from s3t.store import Artifacts, Manifest, read_chain
+from s3t.training_events import StageListener
 
 Mismatch = dict[str, Any]
 
 
-class Retrain(Protocol):
-    """Trains a stage again, as `Workshop.train` does."""
+class StageTrainer(Protocol):
+    """Trains stages, with the base model."""
 
-    def __call__(
-        self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]
-    ) -> tuple[str, bytes, Manifest]:
+    def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> tuple[str, bytes, Manifest]:
         """Key, tensor file and manifest."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class Auditor:
-    """Checks one run. Reads everything anew; believes no note of it."""
+    """Checks one run. Reads every byte again and trusts no cache."""
 
     slices: Slices
     secret: Secret
     store: Artifacts
     inputs: KeyInputs
-    base_digest: Callable[[], str]
-    """Of the base model's files as they are now."""
-    retrain: Retrain
+    base_digest: str
+    """Digest of the base model's files as they are now."""
+    trainer: StageTrainer
 
     def check(self, snapshot: Snapshot, contents: Contents) -> list[Mismatch]:
-        """What of base model, ledger, slices, keys, bytes and chains is not as it should be.
+        """Mismatches of base model, ledger, slices, keys, bytes and chains.
 
         Args:
             snapshot: the ledger now.
@@ -56,7 +55,7 @@ class Auditor:
         """
         digests: dict[Place, str] = {}
         mismatches: list[Mismatch] = [{"problem": problem} for problem in table_problems(contents)]
-        if self.base_digest() != self.inputs.base_digest:
+        if self.base_digest != self.inputs.base_digest:
             mismatches.append({"problem": "the base model has changed since the run was made; put the old one back"})
         for place, state in sorted(snapshot.slices.items()):
             try:
@@ -66,40 +65,40 @@ class Auditor:
                 continue
             digests[place] = state.digest
             mismatches += _check_slice(place, state, rows.num_rows)
-            found = record_problems(place, count_copies(rows), contents, self.secret)
-            mismatches += [_of_slice(place, problem) for problem in found]
+            problems = record_problems(place, count_copies(rows), contents, self.secret)
+            mismatches += [_of_slice(place, problem) for problem in problems]
         keys: dict[Stage, str] = {}
         for stage in sorted(snapshot.stages, key=lambda stage: stage.depth):
             mismatches += self._check_stage(stage, snapshot, digests, keys)
         return mismatches
 
     def check_versions(
-        self, lying: Mapping[Place, Collection[str]], *, named: Collection[tuple[Place, str]]
+        self, stored: Mapping[Place, Collection[str]], *, named: Collection[tuple[Place, str]]
     ) -> list[Mismatch]:
-        """Which versions of slices lie in the store beside those that are named."""
-        stray = sorted({(place, digest) for place, digests in lying.items() for digest in digests} - set(named))
+        """Mismatches: stored versions of slices that the ledger does not name."""
+        stray = sorted({(place, digest) for place, digests in stored.items() for digest in digests} - set(named))
         return [
             _of_slice(place, f"its version {digest} lies in the store, and is not current") for place, digest in stray
         ]
 
-    def check_store(self, lying: Collection[tuple[int, str]], *, named: Collection[tuple[int, str]]) -> list[Mismatch]:
-        """What of that which lies in the store is not named."""
+    def check_store(self, stored: Collection[tuple[int, str]], *, named: Collection[tuple[int, str]]) -> list[Mismatch]:
+        """Mismatches: stored artifacts that no live stage names."""
         return [
             {"shard": shard, "key": key, "problem": "it lies in the store, and no live stage names it"}
-            for shard, key in sorted(set(lying) - set(named))
+            for shard, key in sorted(set(stored) - set(named))
         ]
 
     def sample(self, snapshot: Snapshot, count: int, seed: int | None) -> list[Stage]:
-        """Up to `count` live stages, drawn so that nobody can foresee them unless a seed is given."""
+        """Up to `count` live stages, drawn at random; unpredictable unless a seed is given."""
         chooser = random.SystemRandom() if seed is None else random.Random(seed)  # noqa: S311
         stages = sorted(snapshot.stages)
         return sorted(chooser.sample(stages, min(count, len(stages))))
 
-    def replay(self, stage: Stage, snapshot: Snapshot, *, on_step: Callable[[int], None]) -> Iterable[Mismatch]:
+    def replay(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> Iterable[Mismatch]:
         """Train a stage again; what differs from what is stored."""
         try:
             stored = self.store.get(stage.shard, snapshot.stages[stage])
-            key, content, manifest = self.retrain(stage, snapshot, on_step=on_step)
+            key, content, manifest = self.trainer.train(stage, snapshot, listener)
         except IntegrityError as error:
             return [_of_stage(stage, f"replay: {error}")]
         if key != stored.manifest.key:
@@ -129,8 +128,8 @@ class Auditor:
             yield _of_stage(stage, "its key is not the one that today's slices ask for")
             return
         try:
-            noted = snapshot.manifests.get(stage)
-            if noted != self.store.manifest_digest(stage.shard, keys[stage]):
+            manifest_hash = snapshot.manifests.get(stage)
+            if manifest_hash != self.store.manifest_digest(stage.shard, keys[stage]):
                 yield _of_stage(stage, "its manifest is not the one that was written with it")
             read_chain(self.store, stage, keys=snapshot.stages, slice_digests=today)
         except (IntegrityError, KeyError) as error:
@@ -144,8 +143,7 @@ def _check_slice(place: Place, state: SliceState, rows: int) -> Iterator[Mismatc
 
 
 def _of_stage(stage: Stage, problem: str) -> Mismatch:
-    kind = {} if stage.kind == "model" else {"kind": stage.kind}
-    return {"shard": stage.shard, "prefix": list(stage.prefix), **kind, "problem": problem}
+    return {**stage.to_json(), "problem": problem}
 
 
 def _of_slice(place: Place, problem: str) -> Mismatch:

@@ -16,13 +16,13 @@ def table_problems(contents: Contents) -> Iterator[str]:
 
 
 def record_problems(
-    place: Place, held: Mapping[tuple[str, str | None], int], contents: Contents, secret: Secret
+    place: Place, rows: Mapping[tuple[str, str | None], int], contents: Contents, secret: Secret
 ) -> Iterator[str]:
-    """How the rows of a slice's file differ from the records that the ledger has in it.
+    """Differences between a slice's rows and the ledger's records of that slice.
 
     Args:
         place: the slice.
-        held: rows of its file by (record, subject).
+        rows: rows of its file by (record, subject).
         contents: the ledger's, of the same moment.
         secret: makes tokens of names.
     """
@@ -31,7 +31,7 @@ def record_problems(
             copies,
             None if subject is None else secret.token("ledger", "subject", subject),
         )
-        for (record, subject), copies in held.items()
+        for (record, subject), copies in rows.items()
     }
     present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
     if unknown := in_file.keys() - present.keys() - erasing:
@@ -44,7 +44,7 @@ def record_problems(
 
 
 def witness_problems(contents: Contents, *, earlier: Collection[bytes], later: Collection[bytes]) -> Iterator[str]:
-    """How the memory of deletions differs from the ledger's.
+    """Differences between the witness and the ledger.
 
     Args:
         contents: the ledger's.

@@ -1,4 +1,4 @@
-"""What a store of blobs does. A blob's name is that of its content, so nothing is ever replaced."""
+"""Protocol of a blob store. Names are derived from content, so no blob is ever replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Blobs(Protocol):
         ...
 
     def parts(self) -> set[str]:
-        """What is being put, or what a killed process left of that."""
+        """Names of unfinished puts: of running processes, or left by killed ones."""
         ...
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:

@@ -53,11 +53,11 @@ class LocalBlobs:
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
         """Bytes of those files that are there."""
-        found = {}
+        sizes = {}
         for name in names:
             with suppress(FileNotFoundError):
-                found[name] = self.path(name).stat().st_size
-        return found
+                sizes[name] = self.path(name).stat().st_size
+        return sizes
 
     def names(self) -> set[str]:
         """Every file below the folder."""

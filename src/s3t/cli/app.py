@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -96,17 +95,12 @@ def _options(
     pass
 
 
-def _stop(_number: int, _frame: object) -> None:
-    """End as on an error: what is half written is taken away on the way out."""
-    raise SystemExit(128 + signal.SIGTERM)
-
-
 def main() -> None:
     """Run the program; exits."""
-    from s3t.program import set_up_process
+    from s3t.program import exit_on_sigterm, set_up_process
 
     set_up_process()
-    signal.signal(signal.SIGTERM, _stop)
+    exit_on_sigterm()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # nobody has put another in its place
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is shown escaped

@@ -1,4 +1,4 @@
-"""A failure that s3t did not foresee, told so that it can be sent on.
+"""Reports of unexpected failures, for the maintainers.
 
 An exception's text, and the values in its frames, may hold a record. Its type and the places in the code cannot: they
 alone are printed.
@@ -19,20 +19,19 @@ from s3t.version import __version__
 VARIABLE = "S3T_DEBUG"
 _MOST_FRAMES = 30
 _OUR_PART = re.compile(r"(?:.*/(?:site-packages|python\d[\d.]*)/|.*/(?=s3t/)|.*/)(.+)")
-"""A module's own path, without where the user has installed it."""
+"""Path of a module within its package, without the place of installation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A report for the maintainers of s3t, without text of records but in `whole`."""
+    """A report for the maintainers of s3t. Only `whole` may hold text of records."""
 
     kind: str
     """The exception's type."""
     command: str
     """The name of the command, without its arguments."""
     trace: tuple[str, ...]
-    """Types of the exception and of those that led to it, each followed by its places in the code, the outermost
-    first."""
+    """Types of the exception and of its causes, each followed by its frames, the outermost first."""
     whole: str
     """Python's own traceback, which may hold text of records."""
 
@@ -77,7 +76,7 @@ class Bug:
 
 
 def _trace(error: BaseException) -> Iterator[str]:
-    """Types and places, of what led to the exception first."""
+    """Types and frames, the first cause first."""
     chain: list[BaseException] = []
     at: BaseException | None = error
     while at is not None and at not in chain:

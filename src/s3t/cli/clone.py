@@ -22,21 +22,21 @@ def command(
 ) -> None:
     """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
 
-    A folder that was copied by other means changes nothing, for a deletion in it would take the run out of service;
-    --adopt makes it what a clone is. What was deleted from the run is deleted from the clone. Afterwards they are two:
-    who is deleted from the one must be deleted from the other.
+    A folder that was copied by other means answers only: a deletion in it would take the run out of service. --adopt
+    makes it a clone. What was deleted from the run is deleted from the clone. Afterwards the two are independent:
+    delete records from both.
     """
     with failures_reported(as_json):
         import s3t
 
         if adopt == (copy is not None):
             raise s3t.InputError("the command", ["name a run and a folder that does not exist, or a copy and --adopt"])
-        made = run if copy is None else copy
+        clone = run if copy is None else copy
         with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as opened:
             status = opened.status()
 
         def render() -> None:
-            print_line(f"{made} is a run of its own now: who is deleted from one must be deleted from the other, too")
-            print_status(status, made)
+            print_line(f"{clone} is a run of its own now; delete records from both")
+            print_status(status, clone)
 
         show(status.to_json(), as_json, render)

@@ -21,7 +21,7 @@ MOST_NUMBERS = 20_000_000
 """Largest count of numbers in all orders together."""
 MOST_SHARDS = 100_000
 MOST_DELETIONS = 10_000
-"""After which a score or a depth is looked at; as in a recipe."""
+"""Largest number of deletions after which a score or a depth is computed; as in a recipe."""
 MOST_BYTES = 64 * 10**6
 """Largest file with a prior."""
 
@@ -94,30 +94,30 @@ def settings_of(
     from s3t.drawing import check_picture
     from s3t.sequences import Setting, prior_rows
 
-    found = [*problems, *(problem for problem in seed_problems(seed) if seed > 0)]
+    all_problems = [*problems, *(problem for problem in seed_problems(seed) if seed > 0)]
     if deletions > MOST_DELETIONS:
-        found.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
+        all_problems.append(f"--deletions {deletions}: at most {MOST_DELETIONS:,}")
     rows: tuple[tuple[float, ...] | None, ...] = (None,)
     if not 1 <= shards <= MOST_SHARDS:
-        found.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
+        all_problems.append(f"{shards} shards: a system has 1 to {MOST_SHARDS:,}")
         shards = 1
-    with noted(found):
+    with noted(all_problems):
         rows = prior_rows(_given_prior(prior, prior_file), shards=shards)
     numbers: dict[str, Any] = {}
-    with noted(found):
+    with noted(all_problems):
         numbers["horizon"] = tuple(map(_whole, numbers_in(horizon, where="--horizon")))
-    with noted(found):
+    with noted(all_problems):
         numbers["values"] = None if values is None else tuple(numbers_in(values, where="--values"))
     known: dict[tuple[float, ...] | None, Setting] = {}
     for row in dict.fromkeys(rows):
-        with noted(found):
+        with noted(all_problems):
             known[row] = Setting(slices=slices, budget=budget, prior=row, deletions=deletions, seed=seed, **numbers)
-    found += _selector_problems(selector, list(known.values()))
+    all_problems += _selector_problems(selector, list(known.values()))
     if plot is not None:
-        with noted(found):
+        with noted(all_problems):
             check_picture(plot)
-    if found:
-        raise InputError("the command", dict.fromkeys(found))
+    if all_problems:
+        raise InputError("the command", dict.fromkeys(all_problems))
     return tuple(known[row] for row in rows)
 
 

@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.cli.deletions import depths_changed, duration, history, places_in_words, remedy
+from s3t.cli.deletions import depths_changed, history, places_in_words, remedy
 from s3t.cli.display import print_line, print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
-from s3t.wording import counted
+from s3t.wording import counted, duration
 
 if TYPE_CHECKING:
-    from s3t.errors import S3TError
-    from s3t.run import Run
-    from s3t.run.results import DeletionReport, Status, TrainReport
-
-MANY_NAMES = 10_000
-"""Size of the parts in which a request is accepted; longer requests show a progress bar."""
+    from s3t.run.results import DeletionReport
 
 RecordOption = Annotated[
     list[str] | None,
@@ -67,8 +62,8 @@ def command(
     When the command returns, the deletion is durable. Ids that are gone already or unknown are listed and change
     nothing; the exit status is still 0. The last line warns of unknown ones; --strict makes them an error.
 
-    Whoever cannot know whether a request arrived, because the line was cut or the machine went down, makes it again
-    with the same --key, and is told what it did:
+    If it is unknown whether a request arrived, because a connection broke or a machine stopped, repeat it with the same
+    --key. Nothing is done twice, and the output is that of the first request:
 
         s3t delete RUN --subject c7 --key ticket-4711
 
@@ -80,7 +75,6 @@ def command(
         import s3t
 
         records, subjects = names_in(record, subject, file, verb="delete")
-        many = len(records) + len(subjects) > MANY_NAMES and not dry_run
         with s3t.Run.open(run, moved=moved) as opened:
             report = opened.delete(
                 records=records,
@@ -88,33 +82,15 @@ def command(
                 key=key,
                 strict=strict,
                 dry_run=dry_run,
-                progress=ProgressBar() if many else None,
+                progress=ProgressBar(),
             )
-            repaired, problem = (None, None) if dry_run else _repaired(opened, report.status)
-        document = report.to_json() | {
-            "repair": None if repaired is None else repaired.to_json(),
-            "repair_failed": None if problem is None else str(problem),
-        }
-        show(document, as_json, lambda: _print(report, repaired, run))
-        if problem is not None:
-            typer.echo(f"s3t: the deletion is done; the repair failed: {problem}", err=True)
+        show(report.to_json(), as_json, lambda: _print(report, run))
+        if report.repair_error is not None:
+            typer.echo(f"s3t: the deletion is done; the repair failed: {report.repair_error}", err=True)
             raise typer.Exit(FAILED)
 
 
-def _repaired(run: Run, status: Status) -> tuple[TrainReport | None, S3TError | None]:
-    """Repairs if the recipe's policy asks for it; returns the report, and the error of a repair that failed."""
-    from s3t.deletion.policy import repair_due
-    from s3t.errors import S3TError
-
-    try:
-        if not repair_due(run.recipe.deletion.repair, status.inventory):
-            return None, None
-        return run.repair(progress=ProgressBar()), None
-    except S3TError as error:
-        return None, error
-
-
-def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> None:
+def _print(report: DeletionReport, run: Path) -> None:
     if report.repeated:
         print_line("key already used; nothing repeated. The original result:")
     would, records = report.dry_run and not report.repeated, counted(report.deleted, "record")
@@ -130,11 +106,11 @@ def _print(report: DeletionReport, repaired: TrainReport | None, run: Path) -> N
     if changed := depths_changed(report.depths_before, report.status.depths):
         print_line(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     _print_state(report, run)
-    if repaired is not None:
+    if (repair := report.repair) is not None:
         print_line(
-            f"{counted(len(repaired.stages), 'stage')} repaired in {repaired.seconds:.1f} s, as deletion.repair says"
+            f"{counted(len(repair.stages), 'stage')} repaired in {repair.seconds:.1f} s, as deletion.repair says"
         )
-    print_status(report.status if repaired is None else repaired.status, run, planned=report.dry_run)
+    print_status(report.status if repair is None else repair.status, run, planned=report.dry_run)
     if report.unknown:
         print_line(unknown_names(report))
 
@@ -154,13 +130,12 @@ def unknown_names(report: DeletionReport) -> str:
 
 
 def _print_state(report: DeletionReport, run: Path) -> None:
-    """Prints the deletion's state and its times."""
     if report.dry_run and report.slices:
         within = report.erase_within
         when = f"within {duration(within)}" if within else "before the command returns"
         print_line(f"it would be accepted and effective at once, and erased {when}")
     if report.entries:
         print_line(f"{report.state}: {history(report.entries)}")
-        left = [entry for entry in report.entries if entry.state == report.state and entry.erased_at is None]
-        if left:
-            print_line(remedy(left[-1], report.erase_within, run))
+        pending = [entry for entry in report.entries if entry.state == report.state and entry.erased_at is None]
+        if pending:
+            print_line(remedy(pending[-1], report.erase_within, run))

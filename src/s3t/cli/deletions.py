@@ -30,20 +30,8 @@ def moment(seconds: float | None) -> str:
     return "not yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-def duration(seconds: float) -> str:
-    """A length of time as somebody would say it.
-
-    >>> duration(604800), duration(5400), duration(0.5)
-    ('7 days', '1.5 hours', '0.5 seconds')
-    """
-    for size, name in ((86_400, "day"), (3_600, "hour"), (60, "minute")):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {name}{'' if seconds == size else 's'}"
-    return f"{seconds:.3g} second{'' if seconds == 1 else 's'}"
-
-
 def history(entries: Sequence[LogEntry]) -> str:
-    """When a deletion was received, accepted, effective and erased; of one in several parts, when the last was."""
+    """Times at which a deletion was received, accepted, effective and erased; the last one, if it has several parts."""
     parts = [f"received {moment(min(entry.received_at for entry in entries))} UTC"]
     for name, times in (
         ("accepted", [entry.accepted_at for entry in entries]),

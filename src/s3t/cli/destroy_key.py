@@ -27,15 +27,15 @@ def command(
     moved: MovedOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Destroy the run's secret, so that what is left of deleted records in ledger and manifests tells nothing, ever.
+    """Destroy the run's secret, so that hashes of deleted records in ledger and manifests can never be tested.
 
     The ledger keeps keyed hashes of the ids that were deleted. Without the secret nobody can test a guess against
-    them. What waits to be erased is erased first. The run goes on answering; it cannot delete, locate, train, repair
-    or audit any more. There is no way back.
+    them. Pending erasures are carried out first. The run goes on answering; it cannot delete, locate, train, repair or
+    audit any more. This cannot be undone.
     """
     with failures_reported(as_json):
         import s3t
-        from s3t.run.secret import VARIABLE, secret_of_environment
+        from s3t.folder.secret import VARIABLE, secret_of_environment
 
         if not yes:
             raise s3t.InputError("the command", [WARNING])

@@ -27,12 +27,12 @@ def numbers(values: Any) -> str:
 
 
 def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
-    """Every shard: its slices' records, its sequences with their live depth, and which serves.
+    """Print every shard: records of its slices, its sequences with their live depth, and the serving one.
 
     Args:
         status: what to show.
         run: the run's folder, for the next command.
-        planned: the status is what would be, not what is.
+        planned: the status is a forecast, not the present one.
     """
     console = Console()
     document = status.to_json()
@@ -70,7 +70,7 @@ def print_training(report: TrainReport, run: Path) -> None:
     elif report.status.missing == 0:
         print_line(f"nothing to train: no stage is missing, {there} alive")
     if report.discarded:
-        print_line(f"{counted(report.discarded, 'stage')} thrown away: a record was deleted meanwhile")
+        print_line(f"{counted(report.discarded, 'stage')} discarded: a record was deleted during their training")
     print_status(report.status, run)
 
 
@@ -86,8 +86,8 @@ def _print_forecast(forecast: Forecast | None) -> None:
     falls = sorted(forecast.depth_falls_below.items(), reverse=True)
     if falls:
         step = -(-len(falls) // MAX_DEPTHS)
-        shown = [f"below {depth} slices {_after(value)}" for depth, value in falls[::step]]
-        print_line(f"the first shard falls {', '.join(shown)}")
+        texts = [f"below {depth} slices {_after(value)}" for depth, value in falls[::step]]
+        print_line(f"the first shard falls {', '.join(texts)}")
 
 
 MAX_DEPTHS = 6
@@ -117,6 +117,6 @@ def print_line(text: str) -> None:
 
 @contextmanager
 def working(what: str) -> Iterator[None]:
-    """Say on stderr what is being done, as long as it is, if somebody looks on."""
+    """Show a status line on stderr while the work lasts, on a terminal."""
     with Console(stderr=True).status(what):
         yield

@@ -58,10 +58,10 @@ def command(
             draw_confusion(result.confusion, result.classes, confusion, title=title)
 
         def render() -> None:
-            shown = ", ".join(
+            measures = ", ".join(
                 f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in result.metrics.items()
             )
-            print_line(f"{shown} on {counted(result.n, 'record')} (generation {result.generation})")
+            print_line(f"{measures} on {counted(result.n, 'record')} (generation {result.generation})")
             if report:
                 print_table("each label", [*result.per_class, *result.means])
             print_table("each shard alone", list(result.per_shard))

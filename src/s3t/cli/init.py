@@ -31,8 +31,8 @@ def command(
     with failures_reported(as_json):
         import s3t
 
-        with s3t.Run.create(run, recipe=recipe, data=data) as made:
-            status, notices = made.status(), made.notices
+        with s3t.Run.create(run, recipe=recipe, data=data) as created:
+            status, notices = created.status(), created.notices
         if s3t.load_recipe(recipe).partition.salt is not None:
             typer.echo(
                 f"s3t: {recipe} declares the salt, so it outlives `s3t destroy-key`: remove it there before that, or "

@@ -11,7 +11,7 @@ from s3t.wording import counted
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
     """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
 
-    The log holds no names. Which deletion took a record, s3t locate tells whoever knows the name.
+    The log holds no names. To find the deletion of a record, give its name to s3t locate.
     """
     with failures_reported(as_json):
         import s3t
@@ -20,8 +20,10 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             entries = opened.log()
 
         def render() -> None:
-            made, *deletions = entries
-            title = f"{counted(len(deletions), 'deletion')} since {moment(made.received_at)} UTC, when the run was made"
+            creation, *deletions = entries
+            title = (
+                f"{counted(len(deletions), 'deletion')} since {moment(creation.received_at)} UTC, when the run was made"
+            )
             print_log(title, deletions)
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)

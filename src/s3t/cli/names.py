@@ -1,4 +1,4 @@
-"""Records and subjects that a command is told, one by one or in a file."""
+"""Records and subjects of a command's arguments, one by one or in a file."""
 
 from __future__ import annotations
 

@@ -26,10 +26,10 @@ class Result(Protocol):
 
 
 def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
-    """Print the document, or what `render` makes of it.
+    """Print the document as JSON, or call `render`.
 
     Raises:
-        StorageError: stdout takes no more; what the command was to do is done.
+        StorageError: stdout is full or closed, after the command was carried out.
     """
     try:
         if as_json:
@@ -50,7 +50,7 @@ def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) ->
 def failures_reported(as_json: bool) -> Iterator[None]:
     """End the program with 2 for wrong input and 1 for anything else, saying why on stderr (and as JSON on stdout).
 
-    What s3t does not raise on purpose passes: `bugs_reported` tells it.
+    Other exceptions pass; `bugs_reported` reports them.
     """
     try:
         yield
@@ -70,7 +70,7 @@ def failures_reported(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator[None]:
-    """End the program with 1 at any other exception, telling it as a bug: what to send, and nothing of a record.
+    """End the program with 1 at any other exception, and print a bug report without text of records.
 
     Args:
         arguments: of the program.

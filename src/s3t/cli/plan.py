@@ -52,14 +52,14 @@ LayersPerSliceOption = Annotated[
 ]
 RecipeOption = Annotated[
     Path | None,
-    typer.Option("--recipe", metavar="YAML", help="The recipe to plan for; its base model tells the layers."),
+    typer.Option("--recipe", metavar="YAML", help="The recipe to plan for; its base model gives the layers."),
 ]
 HoursOption = Annotated[
     float | None,
     typer.Option(
         "--training-hours",
         metavar="H",
-        help="Hours that training once through all records takes: repairs are then told in hours, too.",
+        help="Hours of one full training: costs of repairs are then given in hours, too.",
     ),
 ]
 BillOption = Annotated[
@@ -126,7 +126,7 @@ def command(
         from s3t.planning import ASSUMED_LAYERS, Demand, plan, rounded
 
         problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
-        given, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
+        base_model, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
         with noted(problems):
             demand = Demand(
                 deletions_per_month=next((n for n in (deletions_per_month, persons_per_month) if n is not None), 1),
@@ -142,15 +142,15 @@ def command(
         if problems:
             raise InputError("the command", problems)
         with working("simulating systems"):
-            found = plan(demand, seed=seed)
-        lines = _lines(found, given)
+            result = plan(demand, seed=seed)
+        lines = _lines(result, base_model)
 
         def render() -> None:
-            _print_demand(found, persons=persons_per_month is not None, assumed=layers is None, recipe=given)
-            _print_proposal(found, lines, training_hours)
-            _print_table(found, stage_megabytes)
+            _print_demand(result, persons=persons_per_month is not None, assumed=layers is None, recipe=base_model)
+            _print_proposal(result, lines, training_hours)
+            _print_table(result, stage_megabytes)
 
-        show(rounded(found.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
+        show(rounded(result.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
 
 
 def _problems_of_numbers(
@@ -180,8 +180,8 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
     from s3t.recipe import load_recipe
 
     recipe = load_recipe(path)
-    if not recipe.method.blockwise:
-        raise InputError(str(path), [f"method: {recipe.method.name} has one order a shard; only s3t is planned for"])
+    if recipe.method.one_order:
+        raise InputError(str(path), [f"method: {recipe.method} has one order a shard; only s3t is planned for"])
     if layers is None:
         layers = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
     if layers_per_slice is None and "layers_per_slice" in recipe.adapter.model_fields_set:
@@ -189,18 +189,18 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
     return recipe, layers, layers_per_slice
 
 
-def _lines(found: Plan, recipe: Recipe | None) -> list[str]:
-    best = found.proposal
+def _lines(result: Plan, recipe: Recipe | None) -> list[str]:
+    best = result.proposal
     if best is None:
         return []
-    return recipe_lines(best, layers_per_slice=found.demand.layers_of(best.slices), recipe=recipe)
+    return recipe_lines(best, layers_per_slice=result.demand.layers_of(best.slices), recipe=recipe)
 
 
-def _print_demand(found: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
-    demand = found.demand
-    asked = "deletions of a person's records" if persons else "deletions of a record"
+def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
+    demand = result.demand
+    unit = "deletions of a person's records" if persons else "deletions of a record"
     print_line(
-        f"{demand.deletions} {asked} in {demand.months:g} months. Training anew after each would cost "
+        f"{demand.deletions} {unit} in {demand.months:g} months. Training anew after each would cost "
         f"{1 + demand.deletions} full trainings."
     )
     known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
@@ -210,11 +210,11 @@ def _print_demand(found: Plan, *, persons: bool, assumed: bool, recipe: Recipe |
         print_line(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
 
 
-def _print_proposal(found: Plan, lines: list[str], training_hours: float | None) -> None:
-    demand, best = found.demand, found.proposal
+def _print_proposal(result: Plan, lines: list[str], training_hours: float | None) -> None:
+    demand, best = result.demand, result.proposal
     if best is None:
         print_line(
-            f"no system stays within {demand.budget:g} full trainings; the cheapest costs {found.cheapest.cost:.1f}. "
+            f"no system stays within {demand.budget:g} full trainings; the cheapest costs {result.cheapest.cost:.1f}. "
             "Raise --budget, lower --share, or allow more shards"
         )
         return
@@ -238,12 +238,12 @@ def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> s
         return (
             f"Until it is repaired, such a shard answers with fewer slices than accepted, or with nothing: {expected}."
         )
-    rest = "the others answer" if best.shards > 1 else "and as it is the only one, so is the system"
-    return f"Until it is repaired, such a shard is silent: it answers with nothing, {rest}; {expected}."
+    rest = "the others answer" if best.shards > 1 else "nor does the system, which has no other"
+    return f"Until it is repaired, such a shard does not answer, {rest}; {expected}."
 
 
-def _print_table(found: Plan, stage_megabytes: float | None) -> None:
-    rows = [_row(candidate, stage_megabytes) for candidate in _shown(found)]
+def _print_table(result: Plan, stage_megabytes: float | None) -> None:
+    rows = [_row(candidate, stage_megabytes) for candidate in _shown(result)]
     print_table("systems by cost; none is both cheaper and repaired less", rows)
     print_line(
         "m shards, L slices, B sequences a shard. A shard with fewer slices than `below` is repaired. Costs are in\n"
@@ -251,13 +251,13 @@ def _print_table(found: Plan, stage_megabytes: float | None) -> None:
     )
 
 
-def _shown(found: Plan) -> list[Candidate]:
+def _shown(result: Plan) -> list[Candidate]:
     """At most a dozen of the frontier around the budget, and the proposal among them."""
-    frontier = found.others
-    within = [candidate for candidate in frontier if candidate.cost <= found.demand.budget][-6:]
-    beyond = [candidate for candidate in frontier if candidate.cost > found.demand.budget][:5]
-    chosen = [*within, *beyond, *([found.proposal] if found.proposal else [])]
-    return sorted(chosen, key=lambda candidate: candidate.cost)
+    frontier = result.others
+    within = [candidate for candidate in frontier if candidate.cost <= result.demand.budget][-6:]
+    beyond = [candidate for candidate in frontier if candidate.cost > result.demand.budget][:5]
+    candidates = [*within, *beyond, *([result.proposal] if result.proposal else [])]
+    return sorted(candidates, key=lambda candidate: candidate.cost)
 
 
 def _row(candidate: Candidate, stage_megabytes: float | None) -> dict[str, Any]:

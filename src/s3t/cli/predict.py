@@ -27,7 +27,7 @@ TextOption = Annotated[
     list[str] | None, typer.Option("--text", metavar="TEXT", help="A text to answer; repeatable, instead of FILE.")
 ]
 TopOption = Annotated[
-    int | None, typer.Option("--top", metavar="K", help="Tell the K likeliest labels, the likeliest first.")
+    int | None, typer.Option("--top", metavar="K", help="Show the K likeliest labels, the likeliest first.")
 ]
 PairOption = Annotated[
     list[str] | None,
@@ -47,7 +47,7 @@ def command(
     pair: PairOption = None,
     form: Annotated[
         str | None,
-        typer.Option("--format", metavar="NAME", help="How FILE is written, whatever its name: csv, jsonl or parquet."),
+        typer.Option("--format", metavar="NAME", help="Format of FILE, whatever its name: csv, jsonl or parquet."),
     ] = None,
     top: TopOption = None,
     jsonl: Annotated[
@@ -107,10 +107,10 @@ def _check(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Whether the options go together.
+    """Check that the options are compatible.
 
     Raises:
-        InputError: with all that is wrong.
+        InputError: all problems.
     """
     problems = []
     if (data is None) == (not text):
@@ -151,10 +151,10 @@ def _all(
     if data != STDIN and form is None:
         return run.predict(data, progress=ProgressBar())
     source = sys.stdin.buffer if data == STDIN else data
-    found = next(run.predict_windows(source, form=form or "jsonl", whole=True), None)
-    if found is None:
+    window = next(run.predict_windows(source, form=form or "jsonl", whole=True), None)
+    if window is None:
         raise InputError("standard input" if data == STDIN else str(data), ["holds no inputs; give at least one"])
-    return found
+    return window
 
 
 def _print_lines(rows: list[dict[str, Any]]) -> None:

@@ -32,12 +32,12 @@ def recipe_lines(best: Candidate, *, layers_per_slice: int, recipe: Recipe | Non
 
 def left_out(recipe: Recipe) -> list[str]:
     """Fields of a recipe that the lines have no room for, for a plan takes all slices to be alike."""
-    given = {
+    columns = {
         "partition.group": recipe.partition.group is not None,
         "partition.salt": recipe.partition.salt is not None,
         "sequences.prior": recipe.sequences.prior is not None,
     }
-    return [name for name, is_given in given.items() if is_given]
+    return [name for name, is_given in columns.items() if is_given]
 
 
 def _declared(part: Any) -> dict[str, Any]:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from s3t.sequences import Order, Setting
 
 AFTER = (1, 2, 4, 8, 16)
-"""Deletions in the shard after which the expected depth is told."""
+"""Deletions in the shard after which the expected depth is shown."""
 SHOWN_ORDERS, SHOWN_SLICES = 20, 32
 MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
 """Simulated histories, and how many times the prefix of an order is looked at in them all."""
@@ -57,13 +57,13 @@ def command(
 
         s3t sequences --slices 32 --budget 8 --plot orders.png
 
-    Slices 0 and 1 of people who often ask for deletion:
+    Slices 0 and 1 belong to people who often ask for deletion:
 
         s3t sequences --slices 4 --budget 4 --prior 0.4,0.4,0.1,0.1
 
-    Shown are the orders; their mean Hamming distance over all pairs; the paper's score, the sum over i of
-    i (1 - p1 - ... - pi)^T, summed over the orders; and how many slices of the deepest live prefix are to be expected
-    after 1, 2, 4, 8 and 16 deletions in the shard.
+    Shown are the orders, their mean Hamming distance over all pairs, and the paper's score: the sum over i of i (1 - p1
+    - ... - pi)^T, summed over the orders. Last comes the expected depth of the deepest live prefix after 1, 2, 4, 8
+    and 16 deletions in the shard.
     """
     with failures_reported(as_json):
         (setting,) = settings_of(
@@ -92,7 +92,7 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
         orders = select(selector, setting)
     with working("looking how deep they stay"):
         trials = min(MOST_TRIALS, MOST_STEPS // (setting.budget * setting.slices))
-        kept = retention(orders, AFTER, prior=prior, trials=trials, seed=setting.seed)
+        depths = retention(orders, AFTER, prior=prior, trials=trials, seed=setting.seed)
     if plot is not None:
         with working(f"drawing {plot}"):
             draw_orders(orders, plot, title=what, prior=prior)
@@ -102,18 +102,20 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
         "sequences": [list(order) for order in orders],
         "mean_distance": mean_distance(orders),
         "score": float(each.sum()),
-        "expected_depth": {str(number): float(depth) for number, depth in zip(AFTER, kept.expected_depth, strict=True)},
+        "expected_depth": {
+            str(number): float(depth) for number, depth in zip(AFTER, depths.expected_depth, strict=True)
+        },
     }
 
     def render() -> None:
-        _print(what, document, each.tolist(), kept, setting)
+        _print(what, document, each.tolist(), depths, setting)
         if plot is not None:
             print_line(f"drawn: {plot}")
 
     show(rounded(document), as_json, render)
 
 
-def _print(what: str, document: dict[str, Any], each: list[float], kept: Retention, setting: Setting) -> None:
+def _print(what: str, document: dict[str, Any], each: list[float], depths: Retention, setting: Setting) -> None:
     from s3t.planning import full_budget_depth
 
     orders: list[Order] = document["sequences"]
@@ -131,12 +133,12 @@ def _print(what: str, document: dict[str, Any], each: list[float], kept: Retenti
     limits = full_budget_depth(AFTER, slices=setting.slices, prior=setting.probabilities)
     rows = []
     for row, (number, depth) in enumerate(document["expected_depth"].items()):
-        shown = f"{depth:.4f} ± {kept.half_width[row]:.4f}"
+        text = f"{depth:.4f} ± {depths.half_width[row]:.4f}"
         limit = float(limits[row])
         share = f"{min(depth / limit, 1):.1%}" if limit > 0 else ""  # simulated: may be above by chance
-        rows.append({"deletions": number, "expected depth": shown, "all L! orders": limit, "share": share})
+        rows.append({"deletions": number, "expected depth": text, "all L! orders": limit, "share": share})
     print_table(f"depth of the shard, of {setting.slices}", rows)
-    print_line(f"expected depths: from {kept.trials:,} simulated histories, ± the half of a 95 % interval")
+    print_line(f"expected depths: from {depths.trials:,} simulated histories, ± the half of a 95 % interval")
     print_line("no budget keeps more than all L! orders do")
 
 

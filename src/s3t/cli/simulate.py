@@ -78,8 +78,8 @@ def command(
 
         s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
 
-    The deletion rate is the number of deletions until every shard is dead, first failure that until one is. Orders are
-    chosen as s3t sequences shows them.
+    The deletion rate is the number of deletions until every shard is dead; first failure, until the first one is.
+    Orders are chosen as s3t sequences shows them.
     """
     with failures_reported(as_json):
         from s3t.planning import rounded
@@ -96,13 +96,15 @@ def command(
             plot=plot,
             problems=_problems(trials, shards, slices, budget, vary_by_shard, repair_below, repair_every, over),
         )
-        found = _endure(selector, settings, vary_by_shard, trials, _policy(repair_below, repair_every), over or OVER)
+        simulated = _endure(
+            selector, settings, vary_by_shard, trials, _policy(repair_below, repair_every), over or OVER
+        )
         title = _title(selector, settings)
-        document = rounded(found.to_json())
+        document = rounded(simulated.to_json())
         if plot is not None:
             with working(f"drawing {plot}"):
-                _draw(found, title, plot)
-        show(document, as_json, lambda: _print(found, title, trials, over or OVER, plot))
+                _draw(simulated, title, plot)
+        show(document, as_json, lambda: _print(simulated, title, trials, over or OVER, plot))
 
 
 def _policy(below: int | None, every: int | None) -> Policy | None:
@@ -167,26 +169,26 @@ def _title(selector: str, settings: tuple[Setting, ...]) -> str:
     return f"{shards} of {slices}, {orders} each ({selector})"
 
 
-def _draw(found: Endurance, title: str, path: Path) -> None:
+def _draw(simulated: Endurance, title: str, path: Path) -> None:
     import numpy as np
 
     from s3t.drawing import draw_depths
 
-    system = found.simulation
-    if found.repaired is None:
+    system = simulated.simulation
+    if simulated.repaired is None:
         end = max(int(np.quantile(system.settled, 0.99)), 2)
         numbers = np.unique(np.geomspace(1, end, 400).astype(np.int64)).tolist()
         draw_depths(numbers, system.retained(numbers), path, title=title)
         return
-    counts = found.repaired.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
+    counts = simulated.repaired.depth_counts[:, ::-1].cumsum(axis=1)[:, ::-1]
     numbers = list(range(len(counts)))
     unrepaired = system.retained(numbers)[:, 1:].sum(axis=1)
     draw_depths(numbers, counts / counts[:, :1], path, title=title, unrepaired=unrepaired)
 
 
-def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | None) -> None:
+def _print(simulated: Endurance, title: str, trials: int, over: int, plot: Path | None) -> None:
     rows = []
-    for name, lasting in (("deletion rate", found.deletion_rate), ("first failure", found.first_failure)):
+    for name, lasting in (("deletion rate", simulated.deletion_rate), ("first failure", simulated.first_failure)):
         row = {"deletions until": name, "simulated": _number(lasting.mean)}
         if lasting.mean is not None and lasting.std is not None:
             row["simulated"] += f" ± {1.96 * lasting.std / trials**0.5:.2g}"
@@ -195,18 +197,18 @@ def _print(found: Endurance, title: str, trials: int, over: int, plot: Path | No
         rows.append(row)
     print_table(f"{title}: {counted(trials, 'system')}", rows)
     print_line("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
-    if found.bound is not None:
-        print_line(f"the paper's Lemma 1, for uniform deletions: {found.bound:,.1f}")
-    if found.deletion_rate.mean is None:
+    if simulated.bound is not None:
+        print_line(f"the paper's Lemma 1, for uniform deletions: {simulated.bound:,.1f}")
+    if simulated.deletion_rate.mean is None:
         print_line("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
-    depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in found.depth.items()]
+    depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in simulated.depth.items()]
     print_table("depth of a shard, without repair", depths)
-    if found.repaired is not None:
-        document = found.to_json()
+    if simulated.repaired is not None:
+        document = simulated.to_json()
         names = {"repairs": "repairs of a shard", "cost": "their cost, in full trainings", "mean_depth": "mean depth"}
         repairs = [{f"over {over:,} deletions": text, **document[name]} for name, text in names.items()]
         print_table("with repairs", repairs)
-        print_line(f"the first training of all orders costs {found.repaired.training_cost:.4g} full trainings")
+        print_line(f"the first training of all orders costs {simulated.repaired.training_cost:.4g} full trainings")
     if plot is not None:
         print_line(f"drawn: {plot}")
 

@@ -92,8 +92,8 @@ def command(
 ) -> None:
     """Choose a recipe's numbers on public data, with Optuna.
 
-    Each trial makes a run of the public records, trains it and measures the ensemble. What is chosen by private records
-    tells of them, and goes on telling when they are deleted; so they are refused.
+    Each trial makes a run of the public records, trains it and measures the ensemble. Private records are refused: a
+    recipe chosen with them would reveal something about them, even after their deletion.
 
     Example:  s3t tune recipe.yaml --space space.yaml --data public.csv --validation held-out.csv --private records.csv
     --study tuning --out tuned.yaml

@@ -1,14 +1,14 @@
-"""Acceptance: from a request to one ledger transaction, after which no prediction and no training may use the records.
+"""Acceptance: one ledger transaction, after which no prediction and no training may use the records.
 
-Requests that several threads make at once are accepted in one transaction (`grouping.py`), each with a generation of
-its own.
+Requests of several threads are accepted in one transaction (`grouping.py`), each as a generation of its own.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from s3t.deletion.lookup import refuse_if_lost
 from s3t.deletion.plan import Impact, after_deletion, plan_deletion
@@ -22,51 +22,59 @@ from s3t.partition import Place, Secret
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted:
-    """What became of a batch."""
+    """Result of a batch."""
 
     before: Inventory
     after: Inventory
     plan: Impact
     rows: tuple[RecordRow, ...]
     gone: Mapping[bytes, int]
-    """Requested tokens that were deleted before, and by which generation."""
+    """Generation that deleted each requested token that was deleted before."""
     generation: int | None
-    """None if there was nothing to accept."""
+    """None if nothing was accepted."""
     earlier: RequestRow | None = None
-    """Set if a request with the same key has accepted this batch already."""
+    """The request with the same key that has accepted this batch already."""
+
+
+class Inventories(Protocol):
+    """Says what is alive in a run."""
+
+    def inventory(self, snapshot: Snapshot) -> Inventory:
+        """The live stages at a state of the ledger."""
+        ...
 
 
 class Acceptor:
     """Accepts batches for one run."""
 
-    def __init__(self, ledger: Ledger, *, inventory: Callable[[Snapshot], Inventory]) -> None:
+    def __init__(self, ledger: Ledger, inventories: Inventories) -> None:
         self._ledger = ledger
-        self._inventory = inventory
+        self._inventories = inventories
 
     def accept(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
         """Accept batches, in their order, in one transaction; durable on return."""
         with self._ledger.writing() as transaction:
-            if transaction.key_destroyed_at() is not None:  # and this process has had the run open since before
-                Secret.destroyed().reveal()  # says so
-            group = _Group.begin(transaction, batches, self._inventory)
+            if transaction.history.key_destroyed_at() is not None:  # by another process
+                Secret.destroyed().reveal()  # raises KeyDestroyedError
+            group = _Group.begin(transaction, batches, self._inventories)
             results = [group.add(batch) for batch in batches]
             if group.acceptances:
                 transaction.accept(group.acceptances)
             for key, row in group.requests.items():
                 if row is not None:
-                    transaction.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
+                    transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)
         return results
 
     def look(self, batches: Sequence[Batch]) -> list[Accepted | Exception]:
-        """What `accept` would do."""
+        """The results that `accept` would return; changes nothing."""
         with self._ledger.reading() as transaction:
-            group = _Group.begin(transaction, batches, self._inventory)
+            group = _Group.begin(transaction, batches, self._inventories)
             return [group.add(batch) for batch in batches]
 
 
 @dataclass
 class _Group:
-    """What has been gathered of a transaction so far."""
+    """Batches of one transaction, added one by one."""
 
     inventory: Inventory
     rows: dict[bytes, RecordRow]
@@ -76,28 +84,26 @@ class _Group:
     acceptances: list[Acceptance] = field(default_factory=list)
 
     @classmethod
-    def begin(
-        cls, transaction: Transaction, batches: Sequence[Batch], inventory: Callable[[Snapshot], Inventory]
-    ) -> _Group:
+    def begin(cls, transaction: Transaction, batches: Sequence[Batch], inventories: Inventories) -> _Group:
         located = transaction.locate(
             records={token for batch in batches for token in batch.records},
             subjects={token for batch in batches for token in batch.subjects},
         )
-        refuse_if_lost(transaction, located, frozenset[bytes]().union(*(batch.held for batch in batches)))
+        refuse_if_lost(transaction, located, frozenset[bytes]().union(*(batch.in_files for batch in batches)))
         by_subject: dict[bytes, list[RecordRow]] = {}
         for row in located.rows:
             if row.subject is not None:
                 by_subject.setdefault(row.subject, []).append(row)
         return cls(
-            inventory=inventory(transaction.snapshot()),
+            inventory=inventories.inventory(transaction.snapshot()),
             rows={row.token: row for row in located.rows},
             by_subject=by_subject,
             gone=dict(located.gone),
-            requests={batch.key: transaction.request(batch.key) for batch in batches if batch.key is not None},
+            requests={batch.key: transaction.history.request(batch.key) for batch in batches if batch.key is not None},
         )
 
     def add(self, batch: Batch) -> Accepted | Exception:
-        """Take what a batch asks for and nobody before it in the group has taken."""
+        """Take the requested records that no earlier batch of the group has taken."""
         before, earlier = self.inventory, None if batch.key is None else self.requests[batch.key]
         if earlier is not None and earlier.content != batch.content:
             return InputError(
@@ -105,18 +111,12 @@ class _Group:
             )
         if earlier is not None and batch.end <= earlier.names:
             nothing = Impact(losses={}, tainted=())
+            gone = self._gone(batch)
             return Accepted(
-                before=before,
-                after=before,
-                plan=nothing,
-                rows=(),
-                gone=self._gone(batch),
-                generation=None,
-                earlier=earlier,
+                before=before, after=before, plan=nothing, rows=(), gone=gone, generation=None, earlier=earlier
             )
-        gone = self._gone(batch)
-        rows = self._take(batch)
-        plan = plan_deletion(before, _losses(rows))
+        gone, rows = self._gone(batch), self._take(batch)
+        plan = plan_deletion(before, losses_of(rows))
         generation = None
         if rows:
             self.inventory = after_deletion(before, plan)
@@ -131,14 +131,14 @@ class _Group:
                     waited=time.monotonic() - batch.received,
                 )
             )
-        if batch.key is not None and (rows or earlier is not None):  # else it may be a mistake: the key stays free
+        if batch.key is not None and (rows or earlier is not None):  # else it may be a mistake, and the key stays free
             self._note(batch.key, batch, rows, generation)
         return Accepted(
             before=before, after=self.inventory, plan=plan, rows=tuple(rows), gone=gone, generation=generation
         )
 
     def _gone(self, batch: Batch) -> dict[bytes, int]:
-        """What of a batch was deleted before it."""
+        """Requested tokens of a batch that were deleted before it."""
         gone = {token: self.gone[token] for token in (*batch.records, *batch.subjects) if token in self.gone}
         for subject in batch.subjects & self.by_subject.keys():
             owned = self.by_subject[subject]
@@ -162,7 +162,8 @@ class _Group:
         )
 
 
-def _losses(rows: Sequence[RecordRow]) -> dict[Place, int]:
+def losses_of(rows: Iterable[RecordRow]) -> dict[Place, int]:
+    """Rows that each slice loses with some records."""
     losses: dict[Place, int] = {}
     for row in rows:
         losses[row.place] = losses.get(row.place, 0) + row.copies

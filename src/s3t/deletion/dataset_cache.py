@@ -14,8 +14,8 @@ from pathlib import Path
 from s3t.disk import remove_durably
 from s3t.ledger.state import Copy
 
-INFO = "dataset_info.json"  # with it, `load_dataset` takes a folder of the cache for whole
-SAVED = "state.json"  # `save_to_disk` writes it: such a folder is the user's own, wherever it lies
+INFO = "dataset_info.json"  # its presence tells `load_dataset` that a folder of the cache is whole
+SAVED = "state.json"  # written by `save_to_disk`: such a folder is the user's, wherever it lies
 
 
 def cached_copies(data: object) -> tuple[Copy, ...]:
@@ -29,32 +29,32 @@ def cached_copies(data: object) -> tuple[Copy, ...]:
 
 
 def remove_copies(copies: Iterable[Copy]) -> tuple[Copy, ...]:
-    """Remove what `cached_copies` named, durably, and what `map`, `filter` and killed processes left in their folders.
+    """Remove copies durably, and the files that `map`, `filter` and killed processes left in their folders.
 
-    Files that are gone already are no error. What the user has saved there, or replaced by a link, stays.
+    Missing files are no error. Files that the user has saved there, or replaced by a link, stay.
 
     Returns:
-        Copies that only another host can see.
+        Copies that are only visible on another host.
 
     Raises:
         OSError: the disk refused.
     """
-    known = list(copies)
-    # By folders: where a crash left a removal half done, a named file may be gone and what lies beside it not.
-    ours = [copy.path for copy in known if copy.path.parent.is_dir() and _lies_in(copy.cache, copy.path)]
+    copies = list(copies)
+    # By folders: after a crash, a named file may be gone and the files beside it not.
+    ours = [copy.path for copy in copies if copy.path.parent.is_dir() and _lies_in(copy.cache, copy.path)]
     for folder in sorted({path.resolve().parent for path in ours}):
         whole = (folder / INFO).exists()
-        pattern = "*" if whole else "cache-*.arrow"  # elsewhere, only what `datasets` names
+        pattern = "*" if whole else "cache-*.arrow"  # else only names of `datasets`
         files = [path for path in folder.glob(pattern) if path.is_file() and not path.is_symlink()]
         files += [path.resolve() for path in ours if path.resolve().parent == folder]
-        # The mark goes last: without it, after a crash between the two, the rest would not be known for what it is.
+        # Last: without this file, the next attempt could not tell that the rest belongs to `datasets`.
         remove_durably([path for path in files if path.name != INFO])
         remove_durably([folder / INFO])
     here = platform.node()
-    return tuple(copy for copy in known if copy.host != here and not copy.cache.is_dir())
+    return tuple(copy for copy in copies if copy.host != here and not copy.cache.is_dir())
 
 
 def _lies_in(cache: Path, path: Path) -> bool:
-    """Whether the file itself, no link to it, lies in the cache, and the user has not saved it there."""
+    """True if the file itself, not a link, lies in the cache, and the user has not saved it there."""
     resolved = path.resolve()
     return resolved.is_relative_to(cache) and not path.is_symlink() and not (resolved.parent / SAVED).exists()

@@ -1,7 +1,7 @@
-"""Erasure: what was accepted for deletion leaves every place of the list (`places.py`), one place after the other.
+"""Erasure: deleted records, and what was trained on them, leave every place of the list (`places.py`), one by one.
 
-Each step may be done twice. A slice's next version is condemned before it is put, and current in the transaction that
-condemns the one before; what is condemned is removed. So a crash leaves nothing that the ledger does not know.
+Each step may be done twice. A slice's next version is condemned before it is put; the transaction that makes it current
+condemns the version before it. So a crash leaves nothing that the ledger does not know.
 """
 
 from __future__ import annotations
@@ -9,105 +9,175 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
+from s3t.aftermath import OUT_OF_USE, after_refusal
 from s3t.blobs import Blobs
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
+from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError
-from s3t.ledger import Ledger, SliceState, ToErase
+from s3t.folder.unfinished import Unfinished
+from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
+from s3t.ledger.locks import RunLock, held, needed
 from s3t.partition import Place, Secret
 from s3t.records import Slices, slice_digest, without_records
 from s3t.store import Artifacts, blobs_of
 
 
+class Memory(Protocol):
+    """The slices that a process holds in memory."""
+
+    def forget(self, places: Collection[Place]) -> None:
+        """Drop what is there of some slices."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True)
 class Eraser:
-    """Erases what one run's ledger says is accepted."""
+    """Erases one run's deleted records. The caller of `erase` and `carry_out` holds the run's lock."""
 
     ledger: Ledger
     store: Artifacts
     blobs: Blobs
-    """That the artifacts are in."""
+    """The blobs that hold the artifacts."""
     secret: Secret
     run: Path
     slices: Slices
     within: float
-    """Seconds after its deletion was received for which a record may stay in its slice's current version."""
-    forget: Callable[[Collection[Place]], None]
-    """Drops what is in memory of slices."""
-    unfinished: Callable[[], None]
-    """Removes what a killed init left beside the run."""
+    """Seconds for which a record may stay in its slice's current version after its deletion was received."""
+    memory: Memory
+    witness: Witness
+    lock: RunLock
+    """The run's."""
+    _requests: set[object] = field(default_factory=set, init=False, repr=False)
+    """Requests of this process with batches that are not accepted yet."""
 
-    def erase(self, *, everything: bool) -> None:
-        """Go through the places. The caller holds the run's lock.
+    def finish(self, *, everything: bool = False, wait: bool = True, now: Snapshot | None = None) -> None:
+        """Erase deleted records that may not wait. Safe to run twice.
 
         Args:
-            everything: also what may still wait.
+            everything: also erase records that may still wait.
+            wait: wait for another eraser. Otherwise leave the work to it, or to a request that is being accepted.
+            now: the newest state of the ledger, where the caller has just read it.
+
+        Raises:
+            StorageError: the disk or the database refused, or another process was erasing for minutes; opening the run
+                again goes on.
+            IntegrityError: a slice's current version is damaged.
+        """
+        snapshot = self.ledger.snapshot() if now is None else now
+        if snapshot.condemned or (snapshot.waiting_since is not None and (everything or self.due())):
+            if self._requests and not wait:  # checked last: such a request may have made it due
+                return
+            lock = needed(self.lock) if wait else held(self.lock, wait=0)
+            with after_refusal(OUT_OF_USE), lock as taken:
+                if taken:
+                    self.carry_out(everything=everything)
+
+    @contextmanager
+    def accepting_batches(self) -> Iterator[None]:
+        """While within, a `finish` that need not wait leaves erasing to the caller, which accepts batches."""
+        request = object()
+        self._requests.add(request)
+        try:
+            yield
+        finally:
+            self._requests.discard(request)
+
+    def carry_out(self, *, everything: bool) -> None:
+        """Erase what is due. If that fails, still note what is effective. The caller holds the run's lock."""
+        # First the witness: the process that accepted a deletion may have been killed before it noted it there.
+        self.witness.catch_up(self.ledger)
+        try:
+            if everything or self.due():
+                self.erase(everything=everything)
+            else:
+                self.settle()
+        except (StorageError, IntegrityError):
+            with suppress(StorageError):
+                self.settle()
+            raise
+
+    def settle(self) -> None:
+        """Note deletions that are effective or erased by now; a crash may have prevented that."""
+        if self.ledger.snapshot().waiting_since is not None:
+            with self.ledger.writing() as transaction:
+                transaction.settle()
+
+    def erase(self, *, everything: bool) -> None:
+        """Go through the places, and note which deletions are erased.
+
+        Args:
+            everything: also erase what may still wait.
 
         Raises:
             StorageError: the disk or the database refused; the next call goes on.
-            IntegrityError: a slice's file is not one that the ledger knows.
+            IntegrityError: a slice's current version is damaged.
         """
         with self.ledger.writing() as transaction:
-            # An acceptance that is not on the disk yet may go; what is erased for it does not come back.
+            # An acceptance that is not on the disk yet may be lost; what is erased for it does not come back.
             transaction.touch()
-            transaction.note_accepted()  # here, for this waits for the disk in any case
-            transaction.sessions.bury()  # what they were putting is to be erased
+            transaction.note_accepted()
+            transaction.sessions.end_dead()  # what they have put is to be erased
             generation = transaction.snapshot().generation
             work = transaction.to_erase(received_by=math.inf if everything else time.time() - self.within)
-        steps: dict[str, Callable[[ToErase], None]] = {
-            "memory": lambda work: self.forget(work.since.keys()),
-            "trunk cache": lambda work: None,  # with memory
-            "artifacts": self._remove_artifacts,
-            "manifests": lambda work: None,  # with their artifacts
-            "temporary files": lambda work: self._sweep_parts(),
-            "unfinished runs": lambda work: None,  # with temporary files
-            "slices": self._supersede,
-            "data set caches": lambda work: self._remove_copies(),
-            "ledger": lambda work: self._wipe(),
+        steps: dict[str, Callable[[], None]] = {
+            "memory": lambda: self.memory.forget(work.since.keys()),
+            "trunk cache": lambda: None,  # goes with memory
+            "artifacts": lambda: self._remove_artifacts(work),
+            "manifests": lambda: None,  # go with their artifacts
+            "temporary files": self._sweep_parts,
+            "unfinished runs": lambda: None,  # go with temporary files
+            "slices": lambda: self._supersede(work),
+            "data set caches": self._remove_copies,
+            "ledger": self._wipe,
         }
         refused: list[StorageError | IntegrityError] = []
         for place in PLACES:
             if place.erased is not None:
-                try:
-                    steps[place.name](work)
-                except FsyncError:
-                    raise
-                except (StorageError, IntegrityError) as error:  # what can go elsewhere goes all the same
-                    refused.append(error)
+                with _collected(refused):
+                    steps[place.name]()
         _raise_all(refused)
         with self.ledger.writing() as transaction:
-            transaction.have_walked(generation)
+            transaction.note_walked(generation)
+            transaction.settle()
 
     def due(self) -> bool:
-        """Whether something has to be done now: a place to go through, a record that has waited long enough."""
+        """True if there are places to go through, or a record has waited long enough."""
         snapshot = self.ledger.snapshot()
-        if snapshot.dead or snapshot.walked < snapshot.generation:
+        if snapshot.condemned or snapshot.walked < snapshot.generation:
             return True
         return snapshot.pending_since is not None and time.time() >= snapshot.pending_since + self.within
 
     def sweep(self) -> None:
-        """Remove temporary files that killed processes left; condemn what the ledger does not name.
+        """Remove temporary files that killed processes left, and condemn what the ledger does not name.
 
-        Lists the store: it is called when a run is opened, and when the operator erases. The caller holds the lock.
+        Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
         """
+        with held(self.lock, wait=0) as taken:
+            if taken:
+                self._sweep()
+
+    def _sweep(self) -> None:
         with storage_errors("looking for what killed processes left"):
-            lying = self.store.keys()  # first: what is put from here on was announced before
+            stored = self.store.keys()  # first: artifacts that are put from here on were announced before
             strays = [*self._strays(self.slices.versions())]
         self._sweep_parts()
         with self.ledger.writing() as transaction:
-            transaction.sessions.bury()
+            transaction.sessions.end_dead()
             named = {(stage.shard, key) for stage, key in transaction.snapshot().stages.items()}
-            orphans = lying - named - transaction.sessions.announced()
+            orphans = stored - named - transaction.sessions.announced()
             transaction.condemn(artifacts=orphans, versions=strays)
 
     def _strays(self, versions: Mapping[Place, frozenset[str]]) -> Iterator[tuple[Place, str]]:
-        """Versions of slices that are not current, where the current one is whole, or nothing can read one any more.
+        """Versions of slices that are not current, if the current one is whole, or the secret is destroyed.
 
-        Else they may be all that is left of a slice, and of what a newer ledger knew.
+        Otherwise they may be all that is left of a slice, and of what a newer ledger knew.
         """
         slices = self.ledger.snapshot().slices
         for place, digests in versions.items():
@@ -123,15 +193,14 @@ class Eraser:
         return True
 
     def _sweep_parts(self) -> None:
-        """Remove what is half written, but for what living trainers write; everything else is written under the lock,
-        which the caller holds."""
+        """Remove unfinished files, except those of living trainers. All other writers hold the run's lock."""
         with storage_errors("removing what a killed init left"):
-            self.unfinished()
+            Unfinished(self.run).remove()
         with storage_errors("removing temporary files"):
-            parts = self.blobs.parts()  # first, as above
+            parts = self.blobs.parts()  # first, as in `sweep`
             if parts:
                 with self.ledger.writing() as transaction:
-                    transaction.sessions.bury()
+                    transaction.sessions.end_dead()
                     announced = transaction.sessions.announced()
                 self.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
 
@@ -141,52 +210,43 @@ class Eraser:
         with storage_errors("erasing artifacts"):
             self.store.erase(set(work.artifacts))
         with self.ledger.writing() as transaction:
-            transaction.removed(work.artifacts)
+            transaction.note_removed(work.artifacts)
 
     def _supersede(self, work: ToErase) -> None:
-        """Give slices a version without what was deleted, and remove the versions of before."""
+        """Give slices a version without their deleted records, and remove condemned versions."""
         new: dict[Place, str] = {}
         refused: list[StorageError | IntegrityError] = []
         for place, gone in sorted(work.records.items()):
-            try:
-                new[place] = self._put_next(place, gone, known=work.slices[place])
-            except FsyncError:
-                raise
-            except (StorageError, IntegrityError) as error:  # the other slices go on
-                refused.append(error)
+            with _collected(refused):
+                new[place] = self._put_next(place, gone, state=work.slices[place])
         if new:
             with self.ledger.writing() as transaction:
                 for place, digest in new.items():
                     old = work.slices[place].digest
                     if not transaction.supersede(place, old=old, new=digest, gone=work.records[place]):
                         refused.append(_lost_lock(place))
-        try:
+        with _collected(refused):
             self._remove_versions()
-        except FsyncError:
-            raise
-        except StorageError as error:
-            refused.append(error)
         _raise_all(refused)
 
-    def _put_next(self, place: Place, tokens: Collection[bytes], *, known: SliceState) -> str:
-        """Put a slice's next version, without records; its digest.
+    def _put_next(self, place: Place, tokens: Collection[bytes], *, state: SliceState) -> str:
+        """Put a slice's next version, without records; returns its digest.
 
         Raises:
             IntegrityError: the current version is damaged.
         """
-        kept = without_records(self.slices.read(place, known.digest), tokens, self.secret)
-        if kept.num_rows != known.records:
+        kept = without_records(self.slices.read(place, state.digest), tokens, self.secret)
+        if kept.num_rows != state.records:
             raise IntegrityError(
                 f"slice {place.slice} of shard {place.shard} holds other records than the ledger counts; the deleted "
                 f"records are out of use. Run `s3t reconcile {self.run}`, which says what is wrong"
             )
-        with self.ledger.writing() as transaction:  # a crash may leave what is put and never current
-            transaction.announce_version(place, slice_digest(kept, self.secret))
+        with self.ledger.writing() as transaction:  # a crash may leave a version that is put and never current
+            transaction.condemn(versions=[(place, slice_digest(kept, self.secret))])
         with storage_errors("storing the next version of a slice"):
             return self.slices.put(place, kept)
 
     def _remove_versions(self) -> None:
-        """Remove condemned versions of slices."""
         with self.ledger.reading() as transaction:
             versions = transaction.to_erase(received_by=-math.inf).versions
         if not versions:
@@ -194,20 +254,22 @@ class Eraser:
         with storage_errors("erasing versions of slices"):
             self.slices.erase(versions)
         with self.ledger.writing() as transaction:
-            transaction.removed(versions=versions)
+            transaction.note_removed(versions=versions)
 
     def check_slices(self) -> None:
-        """Compare every slice's current version with its digest. The caller holds the run's lock.
+        """Compare every slice's current version with its digest.
 
         Raises:
-            IntegrityError: some are missing, or others.
+            IntegrityError: some are missing, or hold other rows, perhaps deleted ones.
+            StorageError: the disk or the database refused.
         """
         problems = []
-        for place, known in sorted(self.ledger.snapshot().slices.items()):
-            try:
-                self.slices.read(place, known.digest)
-            except IntegrityError as error:
-                problems.append(str(error))
+        with needed(self.lock):
+            for place, state in sorted(self.ledger.snapshot().slices.items()):
+                try:
+                    self.slices.read(place, state.digest)
+                except IntegrityError as error:
+                    problems.append(str(error))
         if problems:
             lines = "".join(f"\n  - {problem}" for problem in problems)
             raise IntegrityError(
@@ -218,13 +280,13 @@ class Eraser:
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
-            copies = transaction.copies()
+            copies = transaction.history.copies()
         if not copies:
             return
         with storage_errors("removing copies of the data set"):
             left = remove_copies(copies)
         with self.ledger.writing() as transaction:
-            transaction.forget_copies(set(copies) - set(left))
+            transaction.history.forget_copies(set(copies) - set(left))
         if left:
             raise StorageError(
                 f"{left[0].host}, where the run was made, has copies of the records in {left[0].cache}, which is not "
@@ -236,12 +298,14 @@ class Eraser:
     def forget_copies(self) -> None:
         """Believe the operator that copies on other hosts are gone."""
         with self.ledger.writing() as transaction:
-            transaction.forget_copies(copy for copy in transaction.copies() if not copy.cache.is_dir())
+            copies = transaction.history.copies()
+            transaction.history.forget_copies(copy for copy in copies if not copy.cache.is_dir())
 
     def _wipe(self) -> None:
         if not self.ledger.wipe():
             raise StorageError(
-                "the ledger keeps rows that were removed, for a reader holds on to it", remedy="wait for the reader"
+                "the ledger keeps rows that were removed, because a reader still uses them",
+                remedy="wait for the reader",
             )
 
 
@@ -252,8 +316,19 @@ def _lost_lock(place: Place) -> StorageError:
     )
 
 
+@contextmanager
+def _collected(refused: list[StorageError | IntegrityError]) -> Iterator[None]:
+    """Append an error to a list, so that other steps go on. A failed fsync is raised at once."""
+    try:
+        yield
+    except FsyncError:
+        raise
+    except (StorageError, IntegrityError) as error:
+        refused.append(error)
+
+
 def _raise_all(refused: Sequence[StorageError | IntegrityError]) -> None:
-    """One error that tells all of them, of the first one's kind."""
+    """Raise one error with all messages, of the first one's kind."""
     if len(refused) == 1:
         raise refused[0]
     if refused:

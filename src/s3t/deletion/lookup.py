@@ -1,11 +1,11 @@
-"""Names are looked for in the slices' files as well as in the ledger, which may have lost a row.
+"""Search for names in the slices' files as well as in the ledger, which may have lost a row.
 
-Rows that are there have a check (`ledger/rows.py`). What is not there has none: a damaged page or index hides a row.
-So records that the ledger does not know, and all subjects, who may have more records than the ledger finds, are looked
-for in the files that can hold them, before anything is said or done.
+Rows of the ledger have a check (`ledger/rows.py`); a row that a damaged page or index hides has none. So records that
+the ledger does not know, and all subjects, are searched for in the files that can hold them, before a request is
+answered or accepted.
 
-The files are read before the ledger is asked. Nothing is ever added to a slice, and the token of what was deleted stays
-in the ledger, so a record in a file is in the ledger, present or deleted, whatever others delete meanwhile.
+The files are read before the ledger. Slices only lose records, and tokens of deleted records stay in the ledger, so
+every record in a file is in the ledger, present or deleted, whatever other processes delete meanwhile.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from s3t.records import Slices
 
 
 @dataclass(frozen=True, kw_only=True)
-class Held:
-    """What the files of slices hold of requested names."""
+class FileMatches:
+    """Requested names that the slices' files hold."""
 
     records: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
-    """For each requested token, of a record or of a subject, the tokens of its records in the files."""
+    """Tokens of the records in the files, for each requested token of a record or subject."""
     unreadable: Mapping[Place, frozenset[bytes]] = field(default_factory=dict)
-    """Slices whose files could not be read, and the requested tokens that were looked for there."""
+    """Slices whose files could not be read, and the requested tokens that they may hold."""
 
     def unreadable_for(self, token: bytes) -> tuple[Place, ...]:
-        """Slices that may hold a requested name, and that could not be read."""
+        """Unreadable slices that may hold a requested name."""
         return tuple(place for place, tokens in self.unreadable.items() if token in tokens)
 
     def of(self, batch: Batch) -> frozenset[bytes]:
@@ -44,35 +44,35 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """Looks for names in the files of one run's slices."""
+    """Search in the files of one run's slices."""
 
     ledger: Ledger
     secret: Secret
     slices: Slices
     counts: tuple[int, int]
-    """Shards, and slices of each."""
+    """Number of shards, and of slices in each."""
     spread: tuple[tuple[int, ...] | None, ...]
-    """For each group the slices that its records are spread over; one None where there are no groups."""
+    """Slices that each group's records are spread over; (None,) without groups."""
     has_subjects: bool
-    """Whether records may have one: they then lie where their subject does."""
+    """True if records may have a subject, which then decides their slice."""
 
-    def held(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> Held:
-        """What the files hold of every subject, and of the records that the ledger does not know.
+    def search(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> FileMatches:
+        """Every subject, and the records that the ledger does not know, as far as the files hold them.
 
         Args:
             records: requested ids, by token.
             subjects: requested subjects, by token.
         """
         with self.ledger.reading() as transaction:
-            known = transaction.locate(records=records.keys(), subjects=())
-        present = {row.token for row in known.rows}
-        unknown = {token: name for token, name in records.items() if token not in present and token not in known.gone}
+            located = transaction.locate(records=records.keys(), subjects=())
+        present = {row.token for row in located.rows}
+        unknown = {token: name for token, name in records.items() if token not in present and token not in located.gone}
         where: dict[Place, dict[str, dict[bytes, str]]] = {}
         for kind, names in (("record", unknown), ("subject", subjects)):
             for token, name in names.items():
                 for place in self._places(kind, name):
                     where.setdefault(place, {"record": {}, "subject": {}})[kind][token] = name
-        found: dict[bytes, set[bytes]] = {}
+        in_files: dict[bytes, set[bytes]] = {}
         unreadable: dict[Place, frozenset[bytes]] = {}
         for place, asked in sorted(where.items()):
             try:
@@ -81,21 +81,23 @@ class Lookup:
                 unreadable[place] = frozenset(asked["record"]) | frozenset(asked["subject"])
                 continue
             for kind in ("record", "subject"):
-                for owner, record in self._found(names, kind, asked[kind]):
-                    found.setdefault(owner, set()).add(record)
-        return Held(records={token: frozenset(records) for token, records in found.items()}, unreadable=unreadable)
+                for owner, record in self._matches(names, kind, asked[kind]):
+                    in_files.setdefault(owner, set()).add(record)
+        return FileMatches(
+            records={token: frozenset(records) for token, records in in_files.items()}, unreadable=unreadable
+        )
 
     def _names_in(self, place: Place) -> pa.Table:
         """The names in a slice's current version.
 
         Raises:
-            IntegrityError: it is missing or not readable.
+            IntegrityError: it is missing or cannot be read.
         """
         digest = self.ledger.snapshot().slices[place].digest
         while True:
             try:
                 return self.slices.names_in(place, digest)
-            except IntegrityError:  # or another process has superseded and removed it
+            except IntegrityError:  # unless another process has superseded and removed it
                 before, digest = digest, self.ledger.snapshot().slices[place].digest
                 if digest == before:
                     raise
@@ -105,7 +107,7 @@ class Lookup:
         if not self.has_subjects and kind == "subject":
             return set()
         shards, slices = self.counts
-        if self.has_subjects and kind == "record":  # it lies where its subject does, whom nobody has named
+        if self.has_subjects and kind == "record":  # its subject, which decides the slice, is unknown
             return {Place(shard, index) for shard in range(shards) for index in range(slices)}
         subject = name if kind == "subject" else None
         return {
@@ -113,8 +115,8 @@ class Lookup:
             for among in self.spread
         }
 
-    def _found(self, names: pa.Table, kind: str, asked: Mapping[bytes, str]) -> list[tuple[bytes, bytes]]:
-        """(requested token, token of a record) for each row that is asked for."""
+    def _matches(self, names: pa.Table, kind: str, asked: Mapping[bytes, str]) -> list[tuple[bytes, bytes]]:
+        """(Requested token, token of the record) for each row with a requested name."""
         if not asked:
             return []
         by_name = {name: token for token, name in asked.items()}
@@ -125,18 +127,18 @@ class Lookup:
         ]
 
 
-def refuse_if_lost(transaction: Transaction, located: Located, held: Collection[bytes]) -> None:
-    """Compare what the files hold with what the ledger has found.
+def refuse_if_lost(transaction: Transaction, located: Located, in_files: Collection[bytes]) -> None:
+    """Compare the records in the files with those in the ledger.
 
     Args:
         transaction: begun after the files were read.
-        located: what it has found of the requested names.
-        held: tokens of records that the files hold of those names.
+        located: the requested names in the ledger.
+        in_files: tokens of the requested records in the files.
 
     Raises:
-        IntegrityError: a file holds a record that the ledger has neither found nor noted as deleted.
+        IntegrityError: a file holds a record that the ledger knows neither as present nor as deleted.
     """
-    missing = set(held) - {row.token for row in located.rows} - located.gone.keys()
+    missing = set(in_files) - {row.token for row in located.rows} - located.gone.keys()
     if missing:
         missing -= transaction.locate(records=missing, subjects=()).gone.keys()
     if missing:

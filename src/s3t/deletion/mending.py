@@ -1,4 +1,4 @@
-"""A ledger that was damaged is mended from what its rows' checks, its tables, the slices and the witness tell."""
+"""Repair of a damaged ledger from its rows' checks, its tables, the slices and the witness."""
 
 from __future__ import annotations
 
@@ -7,35 +7,36 @@ from pathlib import Path
 
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, RecordRow, Transaction
+from s3t.ledger.damage import contents_of, mend_rows, rebuild_indexes, structure_problems
 from s3t.partition import Place, Secret
 from s3t.records import Slices, count_copies
 
 
 def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path) -> int:
-    """Mend what can be mended, in one transaction; rows that were put right or written anew.
+    """Mend a ledger in one transaction; returns the number of rows that were put right or written anew.
 
-    Indexes are made anew from their tables; a row in which one bit flipped is put right; records that the ledger has
+    Indexes are built anew from their tables; a row in which one bit flipped is put right; records that the ledger has
     lost are written anew from slices whose digest is right.
 
     Args:
         ledger: the run's.
         secret: the run's.
         slices: the run's.
-        witnessed: tokens that the witness knows to be deleted.
+        witnessed: deleted tokens in the witness.
         run: the folder, for messages.
 
     Raises:
-        IntegrityError: there is damage that nothing here mends; nothing was changed.
+        IntegrityError: other damage remains; nothing was changed.
         StorageError: the disk or the database refused.
     """
     with ledger.writing() as transaction:
-        if transaction.structure_problems():
-            transaction.rebuild_indexes()
-            if problems := transaction.structure_problems():
-                raise IntegrityError(_told(run, problems))
-        mended = transaction.mend(drop=True)
+        if structure_problems(transaction.rows):
+            rebuild_indexes(transaction.rows)
+            if problems := structure_problems(transaction.rows):
+                raise IntegrityError(_damaged(run, problems))
+        mended = mend_rows(transaction.rows)
         if left := [name for name in mended.left if name != "records"]:
-            raise IntegrityError(_told(run, [f"rows of the table `{name}` are damaged" for name in left]))
+            raise IntegrityError(_damaged(run, [f"rows of the table `{name}` are damaged" for name in left]))
         lost = _lost_records(transaction, secret=secret, slices=slices, witnessed=witnessed, run=run)
         transaction.add_records(lost)
         return mended.rows + len(lost)
@@ -44,27 +45,27 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Se
 def _lost_records(
     transaction: Transaction, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path
 ) -> list[RecordRow]:
-    """Records that are in slices' files, and that the ledger counts but does not know.
+    """Records in the slices' files that the ledger counts and has no row of.
 
     Raises:
-        IntegrityError: it counts others.
+        IntegrityError: the counts differ all the same.
     """
     snapshot = transaction.snapshot()
-    contents = transaction.contents()
+    contents = contents_of(transaction.rows)
     lost: list[RecordRow] = []
     short: list[str] = []
     for place, state in sorted(snapshot.slices.items()):
         present = contents.records.get(place, {})
         if sum(row.copies for row in present.values()) == state.records:
             continue
-        found = _records_of(slices, place, state.digest, secret)
-        known = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
-        missing = [row for token, row in found.items() if token not in known]
+        in_file = _records_of(slices, place, state.digest, secret)
+        accounted = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
+        missing = [row for token, row in in_file.items() if token not in accounted]
         if sum(row.copies for row in (*present.values(), *missing)) != state.records:
             short.append(f"slice {place.slice} of shard {place.shard} has other records than the ledger counts")
         lost += missing
     if short:
-        raise IntegrityError(_told(run, short))
+        raise IntegrityError(_damaged(run, short))
     return lost
 
 
@@ -82,7 +83,7 @@ def _records_of(slices: Slices, place: Place, digest: str, secret: Secret) -> Ma
     return {row.token: row for row in rows}
 
 
-def _told(run: Path, problems: list[str]) -> str:
+def _damaged(run: Path, problems: list[str]) -> str:
     lines = "".join(f"\n  - {problem}" for problem in problems)
     return (
         f"the ledger of {run} is damaged, and neither its checks nor the slices tell what it held; nothing was "

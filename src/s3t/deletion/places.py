@@ -6,8 +6,6 @@ A test watches a whole run and fails on a file that no entry names.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from pathlib import PurePosixPath
 from typing import Literal
 
 
@@ -21,11 +19,11 @@ class StoragePlace:
     pattern: str
     """Shell pattern of paths relative to that folder; "" elsewhere."""
     where: str
-    """In words, for people."""
+    """Description for readers."""
     holds: str
-    """What of a record can be in it."""
+    """Parts of a record that can be in it."""
     erased: str | None
-    """How it goes when the record is deleted; None where there is nothing to erase."""
+    """The way in which they leave it when the record is deleted; None if there is nothing to erase."""
 
 
 def _elsewhere(name: str, where: str, *, holds: str, erased: str) -> StoragePlace:
@@ -113,19 +111,3 @@ PLACES = (
     _in_run("home", "home", holds="nothing; the folder's path, to tell it from copies", erased=None),
     _in_run("lock", "lock", holds="nothing", erased=None),
 )
-
-
-def place_named(path: str, *, folder: Literal["run", "state"] = "run") -> StoragePlace | None:
-    """The entry that names a path relative to the run folder, or to the state folder; or None.
-
-    >>> place_named("slices/shard-000/slice-001-ab.parquet").holds
-    'the record itself'
-    >>> place_named("cache/x") is None
-    True
-    """
-    parts = PurePosixPath(path).parts
-    for place in PLACES:
-        wanted = PurePosixPath(place.pattern).parts
-        if place.folder == folder and len(parts) == len(wanted) and all(map(fnmatchcase, parts, wanted)):
-            return place
-    return None

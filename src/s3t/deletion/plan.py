@@ -1,8 +1,8 @@
-"""What a deletion will do, decided before anything is touched. Pure."""
+"""Effects of a deletion on slices and stages, decided before anything is changed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from s3t.inventory import Inventory
@@ -31,8 +31,12 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
     >>> after_deletion(before, plan).members()
     {0: Serving(order=(1, 2, 0), depth=2)}
     """
-    tainted = (stage for stage in inventory.alive if any(Place(stage.shard, index) in losses for index in stage.prefix))
-    return Impact(losses=dict(losses), tainted=tuple(sorted(tainted)))
+    return Impact(losses=dict(losses), tainted=tuple(sorted(tainted_by(losses, inventory.alive))))
+
+
+def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
+    """Stages that were trained on one of some slices."""
+    return (stage for stage in stages if any(Place(stage.shard, index) in places for index in stage.prefix))
 
 
 def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:

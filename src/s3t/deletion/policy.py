@@ -1,4 +1,4 @@
-"""When what deletions cost is trained again without being asked for. Pure."""
+"""The recipe's policy of repairs after deletions. Pure."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from s3t.recipe import BelowDepth, RepairPolicy
 
 
 def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
-    """Whether a policy asks for a repair now.
+    """True if a policy asks for a repair now.
 
     Args:
         policy: the recipe's `deletion.repair`.
-        inventory: what is alive after a deletion.
+        inventory: the live stages after a deletion.
     """
     if policy == "manual" or not inventory.missing():
         return False
@@ -20,4 +20,4 @@ def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
     depths = inventory.depths()
     if isinstance(policy, BelowDepth):
         return min(depths) < policy.below_depth
-    return not any(depths)  # on-exhaustion: nothing answers any more
+    return not any(depths)  # on-exhaustion: no shard answers any more

@@ -1,21 +1,21 @@
-"""A run whose folder or ledger is an older state, brought back, is made to forget again what was deleted since.
+"""Reconciling: later deletions are applied again to a run of which an older state was restored.
 
-Three things remember deletions: the ledger, the versions of slices in the run's folder, and the witness outside of it.
-A record is present only where all three say so. What the ledger does not know of a later deletion is accepted anew, as
-one generation above all that were seen; each slice then gets the version that the ledger asks for.
+Three memories know of deletions: the ledger, the versions of slices in the run's folder, and the witness outside of it.
+A record is present only if all three say so. Deletions that the ledger does not know are accepted anew, as one
+generation above all that were seen. Each slice then gets the version that the ledger asks for.
 
-A version is named by the keyed digest of its rows, so nobody without the run's secret can have made it. Of those that
-are whole, the one with the fewest records is the newest: a slice only ever loses records. All are compared with what is
-remembered before anything is changed; a file that no deletion explains makes none.
+A version is named by the keyed digest of its rows, so it cannot be made without the run's secret. Of those that are
+whole, the one with the fewest records is the newest: a slice only ever loses records. All are compared with the three
+memories before anything is changed; a file that no deletion explains is an error.
 
-After the run's secret was destroyed no record can be told from another, but then nothing reads slices any more: every
-version that the ledger does not name goes, and a current one that holds what was deleted.
+Without the run's secret records cannot be told apart, but nothing reads slices any more: every version that the ledger
+does not name is removed, and current versions that hold deleted records.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,58 +23,56 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.aftermath import RECONCILING, after_refusal
+from s3t.deletion.acceptance import losses_of
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.mending import mend_ledger
-from s3t.deletion.plan import plan_deletion
+from s3t.deletion.plan import tainted_by
 from s3t.deletion.witness import Line, Witness
 from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, RestoredError
-from s3t.inventory import Inventory
-from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Snapshot, Transaction
+from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
 from s3t.ledger.locks import RunLock, needed
 from s3t.partition import Place, Secret
 from s3t.records import Slices, slice_digest, without_records
-from s3t.stages import Stage
 from s3t.store import lost_stages
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """What was done."""
+    """Result of reconciling."""
 
     rows: int
-    """Rows of the ledger that were damaged or lost, and were mended."""
-
+    """Damaged or lost rows of the ledger that were mended."""
     records: int
-    """Records that the ledger still had, and that had been deleted."""
+    """Deleted records that the ledger had as present."""
     slices: tuple[Place, ...]
-    """Slices of which a version was put; after the run's secret was destroyed, removed."""
+    """Slices of which a version was put, or, without the run's secret, removed."""
     stages: int
-    """Stages that were in use and had to go."""
+    """Stages that were in use and are not any more."""
 
 
 def refuse_if_restored(ledger: Ledger, witness: Witness, *, lock: RunLock, run: Path, slices: Slices) -> None:
-    """Look whether the run is an older state of itself.
+    """Refuse a run that is an older state of itself.
 
     Args:
         ledger: the run's.
-        witness: what was seen of the run on this machine.
+        witness: the run's, on this machine.
         lock: the run's.
         run: the folder, for the message.
-        slices: the run's, whose versions are listed.
+        slices: the run's.
 
     Raises:
-        RestoredError: it is.
+        RestoredError: the run is an older state.
         StorageError: the disk or the database refused.
     """
     with ledger.reading() as transaction:
-        what = _what_is_old(transaction, witness, slices)
-    if what is not None:  # or a deletion came between our looking here and there: once more, while none can
+        reason = _why_older(transaction, witness, slices)
+    if reason is not None:  # a deletion may have come between two of the readings: again, while none can come
         with ledger.reading() if ledger.read_only else _alone(ledger, lock) as transaction:
-            what = _what_is_old(transaction, witness, slices)
-    if what is not None:
+            reason = _why_older(transaction, witness, slices)
+    if reason is not None:
         raise RestoredError(
-            f"{run} is an older state of the run ({what}): a backup was put back, or it is a copy. It neither "
+            f"{run} is an older state of the run ({reason}): a backup was put back, or it is a copy. It neither "
             f"serves nor trains until the later deletions are applied: run `s3t reconcile {run}`. If it is a copy to "
             f"try things on, make it a run of its own: `s3t clone --adopt {run}`"
         )
@@ -87,7 +85,7 @@ def _alone(ledger: Ledger, lock: RunLock) -> Iterator[Transaction]:
         yield transaction
 
 
-def _what_is_old(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:
+def _why_older(transaction: Transaction, witness: Witness, slices: Slices) -> str | None:
     snapshot, seen = transaction.snapshot(), witness.newest()
     if seen > snapshot.generation:
         return f"its ledger is at generation {snapshot.generation}, but {witness.path} has seen generation {seen}"
@@ -97,7 +95,7 @@ def _what_is_old(transaction: Transaction, witness: Witness, slices: Slices) -> 
 
 
 def _unknown_deletion(transaction: Transaction, witness: Witness) -> int | None:
-    """The generation of a deletion that the witness has seen and of which the ledger does not know all."""
+    """The generation of a deletion in the witness of which the ledger does not know every token."""
     strangers = witness.strangers(transaction)
     if not strangers or not _unknown(transaction, witness, strangers):
         return None
@@ -111,16 +109,16 @@ def _unknown(transaction: Transaction, witness: Witness, lines: Sequence[Line]) 
 
 
 def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | None:
-    """A slice of which another version is there than the current one: an older one alone, or a newer one.
+    """The problem of a slice of which only an older version is stored, or a newer one than the current one.
 
-    One that is missing without another, or cannot be read, is no state of the run: what reads it says so, and the rest
-    serves on. Older versions beside the current one are swept, while the run's secret is there.
+    A slice without any version, or with a damaged one, is no older state: reading it is an error, and other slices
+    serve on. Older versions beside the current one are swept as long as the run has its secret.
     """
-    destroyed = transaction.key_destroyed_at() is not None
-    there = slices.versions()
+    destroyed = transaction.history.key_destroyed_at() is not None
+    stored = slices.versions()
     for place, state in sorted(transaction.snapshot().slices.items()):
-        others = there.get(place, frozenset()) - {state.digest}
-        alone = state.digest not in there.get(place, frozenset())
+        others = stored.get(place, frozenset()) - {state.digest}
+        alone = state.digest not in stored.get(place, frozenset())
         for digest in sorted(others):
             name, rows = slices.where(place, digest), slices.count_rows(place, digest)
             if alone or destroyed:
@@ -132,33 +130,33 @@ def _version_of_another_time(transaction: Transaction, slices: Slices) -> str | 
 
 @dataclass(frozen=True, kw_only=True)
 class _Version:
-    """The newest whole version of a slice that is there."""
+    """The newest whole version of a slice."""
 
     digest: str
     rows: pa.Table
     copies: Mapping[bytes, int]
-    """Rows of each record, by its token."""
+    """Number of rows of each record, by its token."""
     whole: Set[str]
-    """Digests of all versions that are whole."""
+    """Digests of all whole versions of the slice."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Remembered:
-    """What ledger and witness know of a slice and of what its newest version holds."""
+    """Facts about a slice that ledger and witness know."""
 
     digest: str
-    """Of the version that the ledger takes for current."""
-    announced: Set[str]
-    """Of those that it has noted before they were put, or superseded."""
+    """Digest of the version that the ledger takes for current."""
+    condemned: Set[str]
+    """Digests of versions that were announced or superseded."""
     present: Mapping[bytes, int]
-    """The ledger's records, and the rows of each."""
+    """The ledger's records, and the number of rows of each."""
     erasing: Set[bytes]
-    """What the ledger knows to be deleted, though it is still in its current version."""
+    """Deleted records that are still in the ledger's current version."""
     deleted: Set[bytes]
-    """What was deleted, of any slice, as ledger or witness know."""
+    """Deleted records of any slice, by ledger or witness."""
 
     def problem(self, version: _Version, secret: Secret) -> str | None:
-        """Why deletions do not explain a version; None if they do."""
+        """The reason why deletions do not explain a version; None if they do."""
         if foreign := version.copies.keys() - self.present.keys() - self.deleted:
             return f"holds records that were never in this slice: {len(foreign)}. Is it the file of another?"
         both = self.present.keys() & version.copies.keys()
@@ -171,11 +169,11 @@ class _Remembered:
         return None
 
     def _knows(self, version: _Version, secret: Secret) -> bool:
-        """Whether the ledger's current version is that one, or what is left of it without later deletions."""
-        if version.digest in {self.digest, *self.announced}:
+        """True if the ledger's current version is that one, or is left of it after later deletions."""
+        if version.digest in {self.digest, *self.condemned}:
             return True
-        for held in (self.present.keys(), self.present.keys() | self.erasing):
-            left = without_records(version.rows, version.copies.keys() - held, secret)
+        for tokens in (self.present.keys(), self.present.keys() | self.erasing):
+            left = without_records(version.rows, version.copies.keys() - tokens, secret)
             if slice_digest(left, secret) == self.digest:
                 return True
         return False
@@ -189,13 +187,12 @@ class Reconciler:
     witness: Witness
     eraser: Eraser
     secret: Secret
-    inventory: Callable[[Snapshot], Inventory]
 
     def reconcile(self) -> Reconciled:
-        """Apply later deletions, wherever they are remembered.
+        """Apply later deletions of any of the three memories.
 
         Raises:
-            IntegrityError: files of slices are not ones that deletions explain, all of them named; nothing is changed.
+            IntegrityError: no deletion explains some slices' files, which the message lists; nothing is changed.
             StorageError: the disk or the database refused; running it again goes on.
         """
         witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
@@ -205,25 +202,23 @@ class Reconciler:
             rows = mend_ledger(self.ledger, secret=self.secret, slices=slices, witnessed=witnessed, run=run)
         versions = self._explained(witnessed) if has_key else {}
         before = len(self.ledger.snapshot().stages)
-        taken = self._accept_later(versions, witnessed)  # tokens are compared, which needs no key
+        taken = self._accept_later(versions, witnessed)  # compares tokens, which needs no key
         with after_refusal(RECONCILING):
             mended = self._carry_out(versions)
         return Reconciled(rows=rows, records=taken, slices=mended, stages=before - len(self.ledger.snapshot().stages))
 
     def _carry_out(self, versions: Mapping[Place, _Version]) -> tuple[Place, ...]:
-        """Make folder and witness what the ledger says; the slices that were not."""
+        """Change folder and witness to the ledger's state; returns the slices that were changed."""
         has_key = self.secret.salt is not None
         mended = tuple(place for place, version in versions.items() if self._mend(place, version))
         mended = mended if has_key else self._remove_unknown()
-        with storage_errors("looking at the artifacts"):  # stages trained after the backup was made have none
+        with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
             lost = lost_stages(self.eraser.store, self.ledger.snapshot().stages)
         with self.ledger.writing() as transaction:
-            if has_key:  # else nobody could train them again, but a newer backup of the folder may have them
+            if has_key:  # else they cannot be trained again, but a newer backup may have their artifacts
                 transaction.forget_stages(lost)
         self.eraser.sweep()
         self.eraser.erase(everything=True)
-        with self.ledger.writing() as transaction:
-            transaction.settle()
         self.witness.catch_up(self.ledger)
         self.witness.note_again(self.ledger)
         return mended
@@ -232,15 +227,15 @@ class Reconciler:
         """Every slice's newest version.
 
         Raises:
-            IntegrityError: some are not what deletions leave of a slice.
+            IntegrityError: no deletion explains some of them.
         """
         with storage_errors("looking at the slices"):
-            there = self.eraser.slices.versions()
+            stored = self.eraser.slices.versions()
         newest: dict[Place, _Version] = {}
         problems: dict[Place, str] = {}
         for place, state in sorted(self.ledger.snapshot().slices.items()):
             try:
-                newest[place] = self._newest(place, {state.digest, *there.get(place, ())}, known=state)
+                newest[place] = self._newest(place, {state.digest, *stored.get(place, ())}, state=state)
             except IntegrityError as error:
                 problems[place] = str(error)
         for place, remembered in self._remembered(newest, witnessed).items():
@@ -254,11 +249,11 @@ class Reconciler:
             )
         return newest
 
-    def _newest(self, place: Place, digests: Collection[str], *, known: SliceState) -> _Version:
+    def _newest(self, place: Place, digests: Collection[str], *, state: SliceState) -> _Version:
         """The newest whole version of a slice.
 
         Raises:
-            IntegrityError: none is whole; what is told is said of the current one.
+            IntegrityError: none is whole; the message is about the current one.
         """
         whole: dict[str, pa.Table] = {}
         refused: dict[str, IntegrityError] = {}
@@ -268,11 +263,11 @@ class Reconciler:
             except IntegrityError as error:
                 refused[digest] = error
         if not whole:
-            raise refused[known.digest]
-        newer = [digest for digest, rows in whole.items() if rows.num_rows < known.records]
-        # Where none is newer than the ledger, its own is right: what a killed process has put beside it is swept.
-        of = newer or [digest for digest in whole if digest == known.digest] or list(whole)
-        digest = min(of, key=lambda each: whole[each].num_rows)
+            raise refused[state.digest]
+        newer = [digest for digest, rows in whole.items() if rows.num_rows < state.records]
+        # If none is newer than the ledger, its version is right; what a killed process has put beside it is swept.
+        candidates = newer or [digest for digest in whole if digest == state.digest] or list(whole)
+        digest = min(candidates, key=lambda each: whole[each].num_rows)
         rows = whole[digest]
         if "record" not in rows.column_names:
             raise IntegrityError(f"{self.eraser.slices.where(place, digest)} is not the file of a slice")
@@ -283,13 +278,13 @@ class Reconciler:
         with self.ledger.reading() as transaction:
             snapshot, work = transaction.snapshot(), transaction.to_erase()
             present = {place: {row.token: row.copies for row in transaction.records_in(place)} for place in newest}
-            others = {token for place, found in newest.items() for token in found.copies.keys() - present[place].keys()}
+            others = {token for place, each in newest.items() for token in each.copies.keys() - present[place].keys()}
             located = transaction.locate(records=others, subjects=())
-        elsewhere = {row.token for row in located.rows}  # and so not from here, although it may have been deleted later
+        elsewhere = {row.token for row in located.rows}  # present in another slice, though it may be deleted later
         return {
             place: _Remembered(
                 digest=snapshot.slices[place].digest,
-                announced={digest for where, digest in work.versions if where == place},
+                condemned={digest for where, digest in work.versions if where == place},
                 present=present[place],
                 erasing=work.records.get(place, frozenset()),
                 deleted=(located.gone.keys() | witnessed) - elsewhere,
@@ -298,12 +293,10 @@ class Reconciler:
         }
 
     def _accept_later(self, newest: Mapping[Place, _Version], witnessed: Set[bytes]) -> int:
-        """Accept what the witness or the folder knows to be deleted, and the ledger does not; records taken."""
+        """Accept deletions that the witness or the folder knows and the ledger does not; returns deleted rows."""
         seen = self.witness.newest()
         with self.ledger.writing() as transaction:
             snapshot = transaction.snapshot()
-            strangers = self.witness.strangers(transaction)  # all of their tokens are the ledger's in a moment
-            transaction.note_foreign({(line.mark, line.generation) for line in strangers})
             located = transaction.locate(records=witnessed, subjects=())
             later = witnessed - located.gone.keys()
             rows: dict[bytes, RecordRow] = {row.token: row for row in located.rows}
@@ -315,54 +308,50 @@ class Reconciler:
                     lacking[place] = list(missing)
             if not rows and not later and seen <= snapshot.generation:
                 return 0
-            losses: dict[Place, int] = {}
-            for row in rows.values():
-                losses[row.place] = losses.get(row.place, 0) + row.copies
-            plan = plan_deletion(self.inventory(snapshot), losses)
-            tainted = {stage: snapshot.stages[stage] for stage in plan.tainted if stage in snapshot.stages}
-            tainted |= {stage: key for stage, key in snapshot.stages.items() if _stands_on(stage, losses)}
+            losses = losses_of(rows.values())
+            tainted = {stage: snapshot.stages[stage] for stage in tainted_by(losses, snapshot.stages)}
             taken = Acceptance(rows=list(rows.values()), losses=losses, tainted=tainted)
             (generation,) = transaction.accept([taken], above=seen)
-            transaction.remember(later, generation=generation)
-            for place, gone in lacking.items():  # the version is newer than the ledger: it is right
+            transaction.history.remember(later, generation=generation)
+            for place, gone in lacking.items():  # their newest versions are newer than the ledger
                 old = snapshot.slices[place].digest
                 transaction.supersede(place, old=old, new=newest[place].digest, gone=gone)
         return sum(losses.values())
 
     def _mend(self, place: Place, newest: _Version) -> bool:
-        """Make a slice's current version the one that the ledger asks for; whether that was not there."""
+        """Make a slice's current version the one that the ledger asks for; True if it was not stored."""
         with self.ledger.reading() as transaction:
-            known = transaction.snapshot().slices[place]
+            current = transaction.snapshot().slices[place].digest
             erasing = transaction.to_erase().records.get(place, frozenset())
             gone = newest.copies.keys() - {row.token for row in transaction.records_in(place)}
         kept = without_records(newest.rows, gone, self.secret) if gone else newest.rows
         digest = slice_digest(kept, self.secret)
         if digest not in newest.whole:
             with self.ledger.writing() as transaction:
-                transaction.announce_version(place, digest)
-        with storage_errors("reconciling a slice"):  # also where it is there: its name may not be on the disk
+                transaction.condemn(versions=[(place, digest)])
+        with storage_errors("reconciling a slice"):  # also if it is stored: its name may not be on the disk
             self.eraser.slices.put(place, kept)
         with self.ledger.writing() as transaction:
-            if digest != known.digest:
+            if digest != current:
                 stages = transaction.snapshot().stages
-                transaction.forget_stages({stage: key for stage, key in stages.items() if _stands_on(stage, [place])})
-            transaction.supersede(place, old=known.digest, new=digest, gone=erasing)  # the lock is ours
+                transaction.forget_stages({stage: stages[stage] for stage in tainted_by([place], stages)})
+            transaction.supersede(place, old=current, new=digest, gone=erasing)
         return digest not in newest.whole
 
     def _remove_unknown(self) -> tuple[Place, ...]:
-        """Without the key: remove versions that may hold a deleted record; the slices.
+        """Without the run's secret: remove versions that may hold a deleted record; returns their slices.
 
-        Those are all that the ledger does not name, and of the others those that hold a record whose deletion it knows,
-        or more than it counts, or that cannot be read.
+        Those are versions that the ledger does not name, and current ones that hold a record whose deletion it knows,
+        hold more than it counts, or cannot be read.
         """
         with storage_errors("looking at the slices"):
-            there = self.eraser.slices.versions()
+            stored = self.eraser.slices.versions()
         with self.ledger.reading() as transaction:
             snapshot, work = transaction.snapshot(), transaction.to_erase()
         current = {(place, state.digest): state.records for place, state in snapshot.slices.items()}
         versions = [
             (place, digest)
-            for place, digests in there.items()
+            for place, digests in stored.items()
             for digest in sorted(digests)
             if place in work.records or not self._holds_at_most(place, digest, current.get((place, digest)))
         ]
@@ -375,10 +364,6 @@ class Reconciler:
         return tuple(sorted({place for place, _ in versions}))
 
     def _holds_at_most(self, place: Place, digest: str, records: int | None) -> bool:
-        """Whether a version surely holds no more than a number of records."""
+        """True if a version can be read and holds no more than a number of records."""
         rows = self.eraser.slices.count_rows(place, digest)
         return None not in (rows, records) and rows <= records  # type: ignore[operator]
-
-
-def _stands_on(stage: Stage, places: Collection[Place]) -> bool:
-    return any(Place(stage.shard, index) in places for index in stage.prefix)

@@ -1,4 +1,4 @@
-"""What somebody asks to have deleted, by tokens. Pure."""
+"""Requests for deletion, by tokens. Pure."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ class Batch:
     records: frozenset[bytes]
     subjects: frozenset[bytes]
     key: bytes | None
-    """The request's; None if it has none."""
+    """Keyed hash of the request's idempotency key; None without one."""
     content: bytes
     """Keyed hash of all names of the request."""
-    held: frozenset[bytes] = frozenset()
-    """Tokens of records that slices' files hold: of its subjects, and of the records that the ledger did not find."""
+    in_files: frozenset[bytes] = frozenset()
+    """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
     end: int
-    """How many names of the request are in this batch and those before it."""
+    """Number of the request's names in this batch and those before it."""
     received: float = field(compare=False)
-    """When the request was; `time.monotonic()`."""
+    """Time at which the request was received (`time.monotonic()`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Records and subjects to delete, each once, in the order asked."""
+    """Records and subjects to delete, each once, in the order requested."""
 
     records: dict[bytes, str]
     """Names by token."""
@@ -39,7 +39,7 @@ class Request:
     key: bytes | None
     content: bytes
     received: float = field(compare=False)
-    """`time.monotonic()`."""
+    """Time of receipt (`time.monotonic()`)."""
 
     @classmethod
     def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:

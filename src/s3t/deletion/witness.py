@@ -1,12 +1,12 @@
-"""A second, outside memory of what was deleted: so that a backup of the run that is put back is recognised.
+"""The witness: a second memory of deletions outside of the run folder, by which a restored backup is recognised.
 
-A run folder that is restored whole is consistent in itself: its ledger does not know of later deletions. So every
-deletion is also noted in a file outside of the folder, one line a generation with the tokens that it took (keyed
-hashes, as in the ledger). An opening compares every line: a ledger that does not know one is an old one, or that of a
-copy. From the witness the later deletions can be applied again (`reconcile.py`).
+A run folder that is restored whole is consistent, but its ledger does not know later deletions. So every deletion is
+also noted in a file elsewhere: one line for each generation, with the deleted tokens (keyed hashes, as in the ledger).
+An opening compares every line; a ledger that does not know one is an older state, or a copy's. `reconcile.py` applies
+later deletions again.
 
-By default it lies under the user's state folder, under the run's own random id. `S3T_STATE` names another folder: one
-that hosts share, or one that backups of the run do not reach.
+By default the file lies in the user's state folder, under the run's random id. `S3T_STATE` names another folder, such
+as one that hosts share, or that backups of the run do not include.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ _WHOLE_LINE = re.compile(
 
 
 def state_folder() -> Path:
-    """Where witnesses are kept on this machine.
+    """The folder of witnesses on this machine.
 
     Raises:
         StorageError: the user has no home folder, and the environment names no other.
     """
-    if chosen := os.environ.get(VARIABLE):
-        return Path(chosen)
-    if (base := Path(os.environ.get("XDG_STATE_HOME", ""))).is_absolute():  # a relative one counts as none, by XDG
+    if folder := os.environ.get(VARIABLE):
+        return Path(folder)
+    if (base := Path(os.environ.get("XDG_STATE_HOME", ""))).is_absolute():  # XDG ignores relative paths
         return base / "s3t"
-    # Not beside whatever folder a command is given in: the next one would know of nothing.
+    # Not relative to the current folder: commands elsewhere would not find it.
     home = Path(os.environ.get("HOME") or _home_of_account())
     if not home.is_absolute():
         raise StorageError(
@@ -63,23 +63,23 @@ class Line(NamedTuple):
 
     generation: int
     mark: str
-    """Random: two deletions with one number, in a run and in a copy, are told apart."""
+    """Random: it tells a run's deletion from a copy's with the same number."""
     begin: int
-    """Where it begins in the file, in bytes."""
+    """Position in the file, in bytes."""
     length: int
+    """Size in bytes."""
 
 
 class Witness:
-    """The outside memory of one run. What was read of it is kept: later looks read what was added since."""
+    """The witness of one run. Lines are kept in memory; later readings read what was added."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._noted: int | None = None  # at least up to here, the file knows
-        self._noting = threading.Lock()
-        self._reading = threading.Lock()
-        self._file: tuple[int, int] | None = None  # device and number of the file that was read
+        self._noted: int | None = None  # generation up to which the file has all deletions
+        self._noting, self._reading = threading.Lock(), threading.Lock()
+        self._file: tuple[int, int] | None = None  # device and inode of the file that was read
         self._lines: list[Line] = []
-        self._read = 0  # bytes
+        self._read = 0  # number of bytes
 
     @classmethod
     def of_run(cls, run: str) -> Witness:
@@ -92,7 +92,7 @@ class Witness:
         return self._path
 
     def lines(self) -> list[Line]:
-        """Every whole line, in the order of the file; one that a crash tore was never acknowledged.
+        """Every whole line, in order. A line that a crash tore belongs to no acknowledged deletion.
 
         Raises:
             StorageError: the file cannot be read.
@@ -101,7 +101,7 @@ class Witness:
             return self._look()
 
     def newest(self) -> int:
-        """The newest generation that was noted; 0 if there is none.
+        """The newest generation; 0 without one.
 
         Raises:
             StorageError: the file cannot be read.
@@ -109,36 +109,32 @@ class Witness:
         return max((line.generation for line in self.lines()), default=0)
 
     def tokens(self, lines: Iterable[Line] | None = None) -> list[bytes]:
-        """Every token that was noted in some lines, or ever.
+        """Sorted tokens of some lines, or of all.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        chosen = self.lines() if lines is None else list(lines)
-        if not chosen:
+        lines = self.lines() if lines is None else list(lines)
+        if not lines:
             return []
-        found: set[bytes] = set()
+        tokens: set[bytes] = set()
         with self._errors(), self._path.open("rb") as file:
-            for line in chosen:
+            for line in lines:
                 file.seek(line.begin)
-                found.update(bytes.fromhex(token) for token in json.loads(file.read(line.length))["tokens"])
-        return sorted(found)
+                tokens.update(bytes.fromhex(token) for token in json.loads(file.read(line.length))["tokens"])
+        return sorted(tokens)
 
     def strangers(self, transaction: Transaction) -> list[Line]:
-        """Lines of deletions that the ledger has not made, nor noted as another history's that it has taken over.
+        """Lines of deletions that the ledger has not made: those of a copy, or of a later state.
 
         Raises:
             StorageError: the file cannot be read.
         """
-        own, foreign = transaction.marks(), transaction.foreign_marks()
-        return [
-            line
-            for line in self.lines()
-            if own.get(line.generation) != line.mark and (line.mark, line.generation) not in foreign
-        ]
+        marks = transaction.history.marks()
+        return [line for line in self.lines() if marks.get(line.generation) != line.mark]
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Note what the ledger has and this does not. Every process may; a line that is there twice does no harm.
+        """Note the ledger's deletions that are missing here. A repeated line does no harm.
 
         Raises:
             StorageError: the disk refused.
@@ -148,21 +144,20 @@ class Witness:
                 if self._noted is None:
                     newest, missing = self._missing(transaction)
                 else:
-                    missing = transaction.deleted_since(self._noted)
+                    missing = transaction.history.deleted_since(self._noted)
                     newest = max(missing, default=self._noted)
             self.note(missing)
             self._noted = newest
 
     def _missing(self, transaction: Transaction) -> tuple[int, dict[int, tuple[str, list[bytes]]]]:
-        """The ledger's newest generation, and what is not noted of it and those before: the newest line may be that of
-        another history."""
-        marks, noted = transaction.marks(), {(line.generation, line.mark) for line in self._look()}
+        """The ledger's newest generation, and all deletions that are not noted. Lines may be another history's."""
+        marks, noted = transaction.history.marks(), {(line.generation, line.mark) for line in self._look()}
         missing = [number for number, mark in marks.items() if number > 0 and (number, mark) not in noted]
-        taken = transaction.deleted_since(min(missing) - 1) if missing else {}
+        taken = transaction.history.deleted_since(min(missing) - 1) if missing else {}
         return transaction.snapshot().generation, {number: taken[number] for number in missing}
 
     def note_again(self, ledger: Ledger) -> None:
-        """Note every deletion of the ledger of which a token is missing here: a line may have been damaged.
+        """Note every deletion of the ledger again of which a token is missing: its line may be damaged.
 
         Raises:
             StorageError: the disk refused.
@@ -170,7 +165,7 @@ class Witness:
         noted = set(Witness(self._path).tokens())
         with self._errors(), self._noting:
             with ledger.reading() as transaction:
-                deletions = transaction.deleted_since(-1)
+                deletions = transaction.history.deleted_since(-1)
             self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
 
     def note(self, deletions: Mapping[int, tuple[str, Sequence[bytes]]]) -> None:
@@ -194,7 +189,7 @@ class Witness:
         )
 
     def _look(self) -> list[Line]:
-        """Read what was added since the last look."""
+        """Read what was added since the last reading."""
         try:
             file = self._path.open("rb")
         except FileNotFoundError:
@@ -202,16 +197,16 @@ class Witness:
             return []
         with file:
             status = os.fstat(file.fileno())
-            if (status.st_dev, status.st_ino) != self._file or status.st_size < self._read:  # another was put here
+            if (status.st_dev, status.st_ino) != self._file or status.st_size < self._read:  # another file was put here
                 self._file, self._lines, self._read = (status.st_dev, status.st_ino), [], 0
             file.seek(self._read)
             content = file.read()
         begin, whole = self._read, content.rfind(b"\n") + 1
-        # A crash may have torn the last line, and a power cut left zeros in the midst of one: those are none.
+        # A crash may tear the last line, and a power cut may leave zeros in one; neither counts as a line.
         found = [
             Line(int(line[1]), line[2].decode(), begin + line.start(), line.end() - line.start())
             for line in _WHOLE_LINE.finditer(content)
         ]
         self._read += whole
         self._lines += (line for line in found if line.begin < self._read)
-        return [*self._lines, *(line for line in found if line.begin >= self._read)]  # the next writer closes it off
+        return [*self._lines, *(line for line in found if line.begin >= self._read)]  # the last one, without a line end

@@ -18,7 +18,7 @@ SUFFIXES = (".png", ".svg", ".pdf")
 GREEN, BLUE, ORANGE = "#009e73", "#0072b2", "#d55e00"
 INK, GREY = "#222222", "#9a9a9a"
 SCALE = "YlGnBu"
-"""From light to dark: the same order for every eye, and in grey."""
+"""Light to dark: the same order for colour-blind readers, and in grey."""
 
 WIDTH = 8.0
 """Inches; at 100 dots an inch, a picture 800 pixels wide."""

@@ -94,7 +94,6 @@ def _label_positions(axes: Any, slices: int, title: str) -> None:
 
 
 def _draw_scale(figure: Any, axes: Any, scale: Any, prior: Sequence[float] | None) -> None:
-    """A bar that tells what the colours mean."""
     bar = figure.colorbar(scale, ax=axes, pad=0.01, aspect=30, shrink=0.7)
     bar.set_label("slice" if prior is None else "probability that a deletion hits the slice")
     bar.outline.set_visible(False)

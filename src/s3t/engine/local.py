@@ -15,7 +15,7 @@ class EngineReport:
 
     trained: tuple[Stage, ...]
     discarded: int
-    """Stages thrown away because one of their slices lost a record while they were trained."""
+    """Stages discarded because one of their slices lost a record during their training."""
 
 
 POLL_SECONDS = 0.1
@@ -28,8 +28,8 @@ def run_stages(missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], b
 
     Args:
         missing: the stages that are missing now, parents before children.
-        work: trains and commits one stage; False if a deletion came between, and the list has to be asked for again;
-            None if there was nothing to do: another has stored it, is at it, or is at its parent.
+        work: trains and commits one stage; False if a deletion intervened, so that the list must be read again; None if
+            there was nothing to do: another has stored it, is at it, or is at its parent.
     """
     trained: list[Stage] = []
     discarded = 0

@@ -54,7 +54,7 @@ def run_in_pool(
 
     Args:
         module: what a worker runs; it calls `s3t.engine.worker.serve`.
-        arguments: told to each.
+        arguments: passed to each worker.
         placements: of the workers.
         progress: hears of all of them, in this thread.
         meanwhile: called now and then; if it raises, the workers are stopped.
@@ -69,7 +69,7 @@ def run_in_pool(
             workers.append(_Worker(f"worker {number} of {len(placements)}", module, arguments, placement))
         reports = _listen(workers, progress, meanwhile)
     except FsyncError:
-        note_failed_fsync("by a worker process")  # as if it were our own: nobody knows what is on the disk
+        note_failed_fsync("by a worker process")  # like our own: the content of the disk is unknown
         raise
     finally:
         _end(workers)
@@ -130,11 +130,11 @@ class _Worker:
         remedy = "run the same command again: what is stored is not trained twice"
         code = self.process.poll()
         if code is None or code >= 0:
-            status = "without a word" if code is None else f"with exit status {code}"
-            return WorkerError(f"{which} ended {status}; see what it said on stderr, then {remedy}")
+            status = "without a result" if code is None else f"with exit status {code}"
+            return WorkerError(f"{which} ended {status}; see its messages on stderr, then {remedy}")
         return WorkerError(
-            f"{which} was killed by {_signal_name(-code)}, exit code {code}; if that was for want of memory, as the "
-            f"system's log would tell, use fewer workers; then {remedy}"
+            f"{which} was killed by {_signal_name(-code)}, exit code {code}; if memory ran out (see the system's "
+            f"log), use fewer workers; then {remedy}"
         )
 
 

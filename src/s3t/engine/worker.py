@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from s3t.engine.local import EngineReport
+from s3t.program import exit_on_sigterm
 from s3t.progress import Progress
 from s3t.training_events import Event, TrainingStart
 
@@ -33,7 +34,7 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
     """
     channel, parent = Connection(int(sys.argv[1]), readable=False), int(sys.argv[2])
     os.set_inheritable(channel.fileno(), False)
-    signal.signal(signal.SIGTERM, _stop)
+    exit_on_sigterm()
     threading.Thread(target=_end_with, args=[parent], daemon=True, name="s3t-parent").start()
     try:
         try:
@@ -46,38 +47,38 @@ def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
             last = "done", report
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # it ends now, and nothing is left to be taken away
         channel.send(last)
-    except BrokenPipeError:  # nobody listens any more
+    except BrokenPipeError:  # the parent has gone
         raise SystemExit(1) from None
 
 
 class _Telling:
-    """Progress that the parent hears of; it knows itself where the work begins and ends."""
+    """Progress that sends notes and events to the parent, which counts start and end itself."""
 
     def __init__(self, channel: Connection[Any, Any]) -> None:
         self._channel = channel
 
     def start(self, what: str, total: int) -> None:
-        """Nothing."""
+        """Do nothing: the parent counts."""
 
     def note(self, what: str) -> None:
-        """Hand on."""
+        """Send to the parent."""
         self._channel.send(("note", what))
 
     def advance(self, count: int) -> None:
-        """Hand on."""
+        """Send to the parent."""
         self._channel.send(("advance", count))
 
     def hear(self, event: Event) -> None:
-        """Hand on."""
+        """Send to the parent."""
         if not isinstance(event, TrainingStart):
             self._channel.send(("event", event))
 
     def finish(self) -> None:
-        """Nothing."""
+        """Do nothing: the parent counts."""
 
 
 def _portable(error: Exception) -> Exception:
-    """An error that the parent can raise, with a note of where it came up."""
+    """Picklable error for the parent, with a note of its origin."""
     where = f"in worker process {os.getpid()}:\n{traceback.format_exc()}"
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301
@@ -85,10 +86,6 @@ def _portable(error: Exception) -> Exception:
         error = RuntimeError(f"{type(error).__name__}: {error}")
     error.add_note(where)
     return error
-
-
-def _stop(_number: int, _frame: object) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
 
 
 def _end_with(parent: int) -> None:

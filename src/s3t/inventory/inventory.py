@@ -13,7 +13,7 @@ from s3t.stages import Stage, prototypes_of, stages_of
 
 @dataclass(frozen=True, kw_only=True)
 class Serving:
-    """What a shard answers with: the first `depth` slices of `order`."""
+    """Prefix with which a shard answers: the first `depth` slices of `order`."""
 
     order: Order
     depth: int
@@ -30,18 +30,18 @@ class Inventory:
 
     generation: int
     orders: tuple[tuple[Order, ...], ...]
-    """For each shard, its sequences."""
+    """Sequences of each shard."""
     records: Mapping[Place, int]
     """Records in each slice."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     prototypes: bool = False
-    """Whether every slice has prototypes, too."""
+    """True if every slice has prototypes, too."""
     scores: Mapping[str, float] | None = None
-    """How good live prefixes are, by the key of their last stage; None where depth alone chooses."""
+    """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
 
     def depth(self, shard: int, order: Order) -> int:
-        """Slices of the deepest prefix of `order` all of whose stages are alive."""
+        """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
         depth = 0
         while depth < len(order) and Stage(shard, order[: depth + 1]) in self.alive:
             depth += 1
@@ -62,12 +62,12 @@ class Inventory:
 
     def serving_all(self, shard: int) -> tuple[Serving, ...]:
         """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
-        found: dict[Order, Serving] = {}
+        members: dict[Order, Serving] = {}
         for order in self.orders[shard]:
-            chosen = Serving(order=order, depth=self.depth(shard, order))
-            if self.records_in(shard, chosen.prefix) > 0:
-                found.setdefault(chosen.prefix, chosen)
-        return tuple(found.values())
+            serving = Serving(order=order, depth=self.depth(shard, order))
+            if self.records_in(shard, serving.prefix) > 0:
+                members.setdefault(serving.prefix, serving)
+        return tuple(members.values())
 
     def members(self) -> dict[int, Serving]:
         """The ensemble: the shards that can answer."""
@@ -85,16 +85,16 @@ class Inventory:
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, parents first."""
-        wanted = (*(prototypes_of(self.orders) if self.prototypes else ()), *stages_of(self.orders))
-        return tuple(stage for stage in wanted if stage not in self.alive)
+        needed = (*(prototypes_of(self.orders) if self.prototypes else ()), *stages_of(self.orders))
+        return tuple(stage for stage in needed if stage not in self.alive)
 
     @property
     def training_command(self) -> str:
-        """What trains the missing stages: `repair` once a record was deleted, `train` before. They do the same."""
+        """Command that trains the missing stages: `repair` after a deletion, else `train`. Both do the same."""
         return "repair" if self.generation else "train"
 
     def classifiers(self) -> dict[int, Stage]:
-        """For each shard the classifier that its live prototypes make, of slices that hold a record."""
+        """Prototype classifier of each shard, from live prototypes of slices that hold a record."""
         held: dict[int, list[int]] = {}
         for stage in prototypes_of(self.orders) if self.prototypes else ():
             if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:

@@ -1,4 +1,4 @@
-"""Where a run's ledger is: a SQLite file in the run folder, or a schema of a PostgreSQL database."""
+"""Addresses of ledgers: a SQLite file in the run folder, or a schema of a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Address: TypeAlias = Path | PostgresAddress
 
 
 def kind_of(address: Address) -> str:
-    """Which database it is, in words.
+    """The kind of database in words.
 
     >>> kind_of(Path("run/ledger.sqlite"))
     'SQLite'
@@ -55,17 +55,17 @@ def parsed(url: str) -> URL:
     """A ledger's URL.
 
     Raises:
-        ValueError: with what is wrong; it never repeats the URL, in which a password can be anywhere.
+        ValueError: what is wrong; the message never repeats the URL, in which a password can be anywhere.
     """
     try:
-        found = make_url(url)
-    except (ArgumentError, ValueError):  # the second of a port that is no number
+        address = make_url(url)
+    except (ArgumentError, ValueError):  # ValueError: a port that is no number
         raise ValueError(f"is not a database URL; write {DRIVER}://USER@HOST/DATABASE") from None
-    if found.drivername not in (DRIVER, "postgresql"):
-        raise ValueError(f"the database {found.drivername!r} is not supported; write {DRIVER}://USER@HOST/DATABASE")
-    if "@" in (found.host or ""):
+    if address.drivername not in (DRIVER, "postgresql"):
+        raise ValueError(f"the database {address.drivername!r} is not supported; write {DRIVER}://USER@HOST/DATABASE")
+    if "@" in (address.host or ""):
         raise ValueError("has more than one @; write one that belongs to the password as %40")
-    return found.set(drivername=DRIVER)
+    return address.set(drivername=DRIVER)
 
 
 def without_password(url: str) -> str:
@@ -87,4 +87,4 @@ def _bare(url: URL) -> str:
 
 
 _SECRET = ("password", "sslpassword")
-"""What a URL's query can hold and nobody may read."""
+"""Secret fields of a URL's query."""

@@ -1,6 +1,6 @@
 """Trained stages come into use in two steps: announced before the artifact is put, committed once it is there.
 
-No file is written in either transaction. What a killed trainer has put in between is known by its announcement.
+Neither transaction writes a file. The announcement names what a killed trainer has put in between.
 """
 
 from __future__ import annotations
@@ -25,42 +25,41 @@ class Trained:
     stage: Stage
     """The session has claimed it."""
     key: str
-    """Of its artifact."""
+    """Key of its artifact."""
     manifest: str
     """SHA-256 of its manifest."""
     session: Session
     seen: Mapping[Place, SliceState]
-    """Every slice in its prefix, as it was before the training began."""
+    """Every slice of its prefix, as it was before training began."""
     parents: Mapping[Stage, str]
     """The stages before it, and their keys."""
 
 
 def announce(rows: Rows, sessions: Sessions, snapshot: Snapshot, trained: Trained) -> bool:
     """Note that an artifact is about to be put; False if it could not be committed."""
-    dead = schema.erasing_artifacts  # what is being erased under that key would be erased after it is put
-    erasing = rows.read(dead, dead.c.shard == trained.stage.shard, dead.c.key == trained.key)
+    table = schema.condemned  # an artifact that is being erased under that key would be erased after it is put
+    erasing = rows.read(table, table.c.shard == trained.stage.shard, table.c.name == trained.key)
     return (
         not erasing
-        and _stands(rows, snapshot, trained)
+        and _may_be_committed(rows, snapshot, trained)
         and sessions.announce(trained.stage, trained.key, trained.session)
     )
 
 
 def commit(rows: Rows, sessions: Sessions, snapshot: Snapshot, trained: Trained) -> bool:
-    """Take a stage into use; False if that cannot be: then its artifact is nobody's."""
+    """Take a stage into use; False if that cannot be: no stage then names its artifact."""
     stage, key = trained.stage, trained.key
-    if not _stands(rows, snapshot, trained) or not sessions.has_announced(stage, key, trained.session):
+    if not _may_be_committed(rows, snapshot, trained) or not sessions.has_announced(stage, key, trained.session):
         return False
     row = {"shard": stage.shard, "prefix": prefix_text(stage), "key": key, "manifest": trained.manifest}
     rows.upsert(schema.stages, [row])
     sessions.release(stage, trained.session)
+    rows.note_change()
     return True
 
 
-def _stands(rows: Rows, snapshot: Snapshot, trained: Trained) -> bool:
-    """Whether no slice has lost a record since it was seen, or was losing one then, and the stages before are alive."""
+def _may_be_committed(rows: Rows, snapshot: Snapshot, trained: Trained) -> bool:
+    """True if its slices have lost no record since it was trained, and the stages before it are alive."""
     if rows.note(KEY_DESTROYED):
         raise KeyDestroyedError("the run's secret was destroyed meanwhile: it cannot train any more")
-    # Between an acceptance and the next version the losses are new, but the slice is the old one.
-    waits = any(state.pending for state in trained.seen.values())
-    return not waits and snapshot.still_as(trained.seen) and snapshot.still_has(trained.parents)
+    return snapshot.still_as(trained.seen) and snapshot.still_has(trained.parents)

@@ -1,63 +1,69 @@
-"""What shall not stay in the store is condemned: noted, so that whoever erases next removes it."""
+"""The queue of what is to be erased: artifacts and versions of slices that must not stay in the store."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
+from typing import Any
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import bindparam, delete, func, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.statements import CHANGES, WALKED, at
+from s3t.ledger.statements import WALKED
 from s3t.partition import Place
-
-QUEUES = (schema.erasing_artifacts, schema.erasing_versions)
-"""What is condemned."""
 
 
 def condemn(
+    rows: Rows,
+    *,
+    artifacts: Collection[tuple[int, str]] = (),
+    versions: Collection[tuple[Place, str]] = (),
+    generation: int = 0,
+) -> None:
+    """Put artifacts, (shard, key), and versions of slices into the queue; current versions are left out.
+
+    Args:
+        rows: the ledger's.
+        artifacts: (shard, key) of each.
+        versions: slice and digest of each.
+        generation: the deletion that condemned them; 0 if none did: they may then hold any deleted record, and no
+            deletion that is not erased yet counts as erased before every place was gone through once more.
+    """
+    current = {(Place(row.shard, row.slice), row.digest) for row in rows.read(schema.slices)} if versions else set()
+    queue = [artifact_entry(shard, key, generation) for shard, key in artifacts]
+    queue += [
+        {"shard": place.shard, "slice": place.slice, "name": digest, "generation": generation}
+        for place, digest in {*versions} - current
+    ]
+    if not queue:
+        return
+    rows.upsert(schema.condemned, queue)
+    if generation == 0:
+        log = schema.generations
+        oldest = select(func.min(log.c.generation)).where(log.c.erased_at.is_(None))
+        walk_again(rows, rows.connection.execute(oldest).scalar_one())
+    rows.note_change()
+
+
+def artifact_entry(shard: int, key: str, generation: int) -> dict[str, Any]:
+    """The row of the queue for an artifact."""
+    return {"shard": shard, "slice": None, "name": key, "generation": generation}
+
+
+def note_removed(
     rows: Rows, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
 ) -> None:
-    """Note that artifacts, (shard, key), and versions of slices are nobody's. Whatever was deleted may be in them.
-
-    So no deletion that is not erased yet counts as erased before every place was gone through once more.
-    """
-    if not artifacts and not versions:
-        return
-    table, log = schema.erasing_artifacts, schema.generations
-    rows.upsert(table, ({"shard": shard, "key": key, "generation": 0} for shard, key in sorted(artifacts)))
-    add_versions(rows, versions, generation=0)
-    oldest = select(func.min(log.c.generation)).where(log.c.erased_at.is_(None))
-    unfinished = rows.connection.execute(oldest).scalar_one()
-    if unfinished is not None:
-        walk_again(rows, unfinished)
-    rows.write_note(CHANGES, to=rows.note(CHANGES) + 1)
+    """Take artifacts and versions of slices out of the queue."""
+    table = schema.condemned
+    names = [*artifacts, *((place.shard, digest) for place, digest in versions)]
+    if names:
+        row = table.c.shard == bindparam("at_shard"), table.c.name == bindparam("at_name")
+        values = [{"at_shard": shard, "at_name": name} for shard, name in names]
+        rows.connection.execute(delete(table).where(*row), values)
+        rows.note_change()
 
 
-def add_versions(rows: Rows, versions: Iterable[tuple[Place, str]], *, generation: int) -> None:
-    """Enter versions of slices into their queue."""
-    entries = (
-        {"shard": place.shard, "slice": place.slice, "digest": digest, "generation": generation}
-        for place, digest in versions
-    )
-    rows.upsert(schema.erasing_versions, entries)
-
-
-def take_versions(rows: Rows, versions: Iterable[tuple[Place, str]]) -> None:
-    """Take versions of slices from their queue."""
-    table = schema.erasing_versions
-    for place, digest in versions:
-        rows.connection.execute(delete(table).where(*at(table, place), table.c.digest == digest))
-
-
-def walk_again(rows: Rows, generation: int) -> None:
-    """Note that all places are to be gone through (again) for a generation and those after it."""
-    rows.write_note(WALKED, to=min(generation - 1, rows.note(WALKED)))
-
-
-def nobodys_left(rows: Rows) -> bool:
-    """Whether anything that is condemned and of no generation may be left."""
-    return any(
-        rows.connection.execute(select(queue.c.generation).where(queue.c.generation == 0).limit(1)).first()
-        for queue in QUEUES
-    )
+def walk_again(rows: Rows, generation: int | None) -> None:
+    """Note that erasure has to go through all places (again) for a generation and those after it."""
+    if generation is not None and generation <= rows.note(WALKED):
+        rows.write_note(WALKED, to=generation - 1)

@@ -1,4 +1,4 @@
-"""Databases set up so that a commit is on the disk when it returns, and writers come one after the other."""
+"""Engines whose commits are on the disk when they return, and whose writers take turns."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ from s3t.ledger.read_only import connection as connection_to
 from s3t.ledger.read_only import is_read_only
 
 BUSY_TIMEOUT_SECONDS = 60
-"""How long a writer waits for another before it gives up."""
+"""Time after which a writer that waits for another fails."""
 IDLE_TIMEOUT_SECONDS = 600
-"""How long PostgreSQL waits for the next word of a transaction before it throws that out.
-
-A writer may write an artifact or rename a file meanwhile, which takes seconds; one that hangs must not keep all others,
-on all hosts, from deleting.
-"""
-# SQLite's log is written back by us (`Ledger.checkpoint`), because SQLite itself hides a failed fsync of that.
+"""Time after which PostgreSQL ends an idle transaction: a writer that hangs must not block deletions on all hosts."""
+# `Ledger` writes SQLite's log back, because SQLite itself hides a failed fsync of that.
 _SQLITE = (
     "journal_mode=WAL",
     "synchronous=FULL",
@@ -40,11 +36,11 @@ _POSTGRES = (
     "tcp_keepalives_count=4",
     "tcp_user_timeout=30000",
 )
-_WRITERS = 0x533354  # "S3T": of the lock that writers of one schema take, beside the schema's own number
+_WRITERS = 0x533354  # "S3T": number of the writers' lock, beside the schema's own number
 
 
 class _Pool(QueuePool):
-    """A pool that, once it is disposed of, closes also what other threads give back to it later."""
+    """A pool that, once disposed of, also closes connections that are given back later."""
 
     _disposed = False
 
@@ -59,10 +55,9 @@ class _Pool(QueuePool):
 
 
 class _Connection(sqlite3.Connection):
-    """One that keeps no statement when it is rolled back or closed.
+    """A connection that closes its cursors when it is rolled back or closed.
 
-    SQLite goes on reading, and stays open, as long as there is one; a cursor lives as long as the traceback of an
-    interrupt that shows it.
+    An open cursor keeps SQLite reading, and lives as long as the traceback of an interrupt that refers to it.
     """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
@@ -74,7 +69,7 @@ class _Connection(sqlite3.Connection):
         self._cursors.add(cursor)
         return cursor
 
-    def rollback(self) -> None:  # a connection that is given back to the pool is rolled back, too
+    def rollback(self) -> None:  # also called when a connection is given back to the pool
         self._close_cursors()
         super().rollback()
 
@@ -95,8 +90,7 @@ def engine_at(address: Address) -> Engine:
 
 
 def read_only_engine(path: Path) -> Engine:
-    """An engine on a SQLite file that nobody can write to from here: a connection for each transaction, which sees
-    what there is when it begins."""
+    """An engine on a SQLite file of a read-only mount, with one connection for each transaction."""
     engine = create_engine(
         "sqlite://",
         creator=lambda: connection_to(path, timeout=BUSY_TIMEOUT_SECONDS, factory=_Connection, isolation_level=None),
@@ -124,13 +118,13 @@ def sqlite_engine(path: Path) -> Engine:
 
     @event.listens_for(engine, "connect")
     def _set_up(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # we say BEGIN ourselves, below
+        connection.isolation_level = None  # `_begin` below starts transactions
         cursor = connection.cursor()
         try:
             for pragma in _SQLITE:
                 cursor.execute(f"PRAGMA {pragma}")
             mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-        except UnicodeDecodeError as error:  # Python's word for damage that SQLite quotes
+        except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
             raise sqlite3.DatabaseError(f"its schema cannot be decoded: {error}") from error
         finally:
             cursor.close()
@@ -156,8 +150,10 @@ def size_of_log(database: Path) -> int:
 
 
 def postgres_engine(address: PostgresAddress) -> Engine:
-    """An engine on a PostgreSQL schema. Commits are synchronous whatever the server's default; a lost connection is
-    noticed before it is used again."""
+    """An engine on a PostgreSQL schema. Commits are synchronous whatever the server's default.
+
+    A lost connection is noticed before it is used again.
+    """
     engine = create_engine(
         address.url,
         poolclass=_Pool,
@@ -167,7 +163,7 @@ def postgres_engine(address: PostgresAddress) -> Engine:
         connect_args={
             "options": " ".join(f"-c {setting}" for setting in _settings(address)),
             "connect_timeout": BUSY_TIMEOUT_SECONDS,
-            # A host or a server that is gone without a word holds no lock, and nobody up, for longer than this.
+            # A host or a server that fails without a notice holds locks no longer than this.
             "keepalives_idle": 10,
             "keepalives_interval": 5,
             "keepalives_count": 4,
@@ -181,8 +177,8 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _is_writing(connection):
-            # Held until the end of the transaction; what it reads is newer than the lock, as read committed is. The
-            # limit is the transaction's alone: the run's lock, on the same connections, is waited for without one.
+            # Held until the end of the transaction. Read committed: it reads what was committed before the lock. The
+            # limit is local: the run's lock, on the same connections, has none.
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
             connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS}, hashtext('{address.schema}'))")

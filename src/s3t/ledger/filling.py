@@ -1,4 +1,4 @@
-"""What a new ledger holds: generation 0, the slices and the records of init, and what init knew of copies."""
+"""Rows of a new ledger: generation 0, slices, records and copies outside the run."""
 
 from __future__ import annotations
 
@@ -21,32 +21,26 @@ def write_first_rows(
     records: Iterable[RecordRow],
     copies: Sequence[Copy],
 ) -> None:
-    """Write it, within the transaction that makes the tables."""
+    """Write generation 0, slices, records and copies."""
     time = now(rows.connection)
     times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), time)
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
     rows.insert(
         schema.slices,
         (
-            {
-                "shard": place.shard,
-                "slice": place.slice,
-                "records": state.records,
-                "losses": state.losses,
-                "digest": state.digest,
-            }
+            {"shard": place.shard, "slice": place.slice, "records": state.records, "digest": state.digest}
             for place, state in slices.items()
         ),
     )
-    # In the index's order: it then grows at its end, and a million records take no longer each than a thousand.
+    # In the order of the index, which then grows at its end: time per record stays the same up to a million.
     for chunk in chunks(sorted(records, key=lambda record: record.token)):
         rows.insert(schema.records, map(record_values, chunk))
-    found = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
-    rows.insert(schema.copies, found)
+    values = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
+    rows.insert(schema.copies, values)
 
 
 def record_values(record: RecordRow) -> dict[str, Any]:
-    """A record as the table has it."""
+    """The row of a record."""
     return {
         "token": record.token,
         "subject": record.subject,
@@ -57,12 +51,12 @@ def record_values(record: RecordRow) -> dict[str, Any]:
 
 
 def record_of(row: Any) -> RecordRow:
-    """A record of a row of the table."""
+    """The record of a row."""
     return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy a ledger's rows into new tables, but for sessions and their claims: those have the other run open."""
+    """Copy a ledger's rows into new tables, except sessions and claims: they belong to the other run."""
     for table in schema.metadata.sorted_tables:
         target.execute(delete(table))
         if table.name in (schema.sessions.name, schema.claims.name):

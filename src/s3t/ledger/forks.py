@@ -12,7 +12,7 @@ from weakref import WeakSet
 from s3t.errors import ForkedError
 
 _open: WeakSet[object] = WeakSet()
-_inherited: list[object] = []  # kept, so that the child closes no connection that its parent is using
+_inherited: list[object] = []  # kept, so that the child closes no connection of its parent
 
 
 def note_open(ledger: object) -> None:
@@ -30,12 +30,16 @@ def note_open(ledger: object) -> None:
 
 
 def note_closed(ledger: object) -> None:
-    """Note that a ledger has no connection left."""
+    """Note that a ledger is closed."""
     _open.discard(ledger)
 
 
 def refuse_after_fork(process: int) -> None:
-    """Raises ForkedError if this process is another than the one that opened the run."""
+    """Refuse a run that another process opened.
+
+    Raises:
+        ForkedError: this process was forked off from it.
+    """
     if os.getpid() != process:
         raise ForkedError(
             f"the run was opened in process {process}, and this is {os.getpid()}, forked off from it; open "

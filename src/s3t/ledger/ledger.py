@@ -1,4 +1,4 @@
-"""A run's ledger: transactions, snapshots, and the database's own upkeep."""
+"""A run's ledger: transactions, snapshots, and the database's upkeep."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
-from s3t.ledger.locks import DatabaseRunLock, FileRunLock, RunLock
+from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
 from s3t.ledger.migrating import check_revision, create_tables
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
 from s3t.ledger.refusals import refusal
@@ -42,17 +42,17 @@ class Ledger:
     def __init__(self, address: Address, engine: Engine, *, key: bytes | None = None) -> None:
         self._address = address
         self._engine = engine
-        self._key = key  # of the rows' checks
+        self._key = key  # key of the rows' checks
         self._process = os.getpid()
-        self._turn = threading.Lock()  # threads queue here, fairly, and not in the database, which would poll
-        self._known: Snapshot | None = None
+        self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
+        self._latest: Snapshot | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
-        """Whether its file is on a file system that is mounted read-only."""
+        """True if its file is on a file system that is mounted read-only."""
         if isinstance(address, Path):
             note_open(self)
-            # Connections do not outlive a ledger that was dropped, as those of a cycle would.
+            # Connections close with a ledger that is garbage-collected; a reference cycle would keep them open.
             weakref.finalize(self, engine.dispose).atexit = False
 
     @classmethod
@@ -68,27 +68,41 @@ class Ledger:
         """A new ledger at generation 0.
 
         Args:
-            address: where it shall be.
+            address: its address.
             slices: every slice.
             records: every record.
             copies: files outside the run that hold records.
-            key: of the rows' checks; None: rows have none.
+            key: key of the rows' checks; None: rows have none.
 
         Raises:
             StorageError: the disk or the database refused; nothing is left.
         """
+        return cls._filled(address, lambda rows: write_first_rows(rows, slices, records, copies), key=key)
+
+    def clone(self, address: Address) -> Ledger:
+        """A ledger at another address with all rows of this one at one state, except sessions and claims.
+
+        Raises:
+            StorageError: the disk or the database refused; nothing is left.
+        """
+        with self._transaction(writing=False) as source:
+            return self._filled(address, lambda rows: copy_rows(source, rows.connection))
+
+    @classmethod
+    def _filled(cls, address: Address, fill: Callable[[Rows], None], *, key: bytes | None = None) -> Ledger:
+        """A new ledger whose tables are created and filled in one transaction."""
         if isinstance(address, Path):
             with storage_errors("making the ledger"):
                 address.touch(mode=0o600)  # SQLite gives its log the same mode
-        ledger, made = cls(address, engine_at(address), key=key), False
+        ledger, created = cls(address, engine_at(address), key=key), False
         try:
             with ledger._transaction(writing=True) as connection:
                 create_tables(connection, address)
-                made = True
-                write_first_rows(Rows(connection, key), slices, records, copies)
+                created = True
+                fill(Rows(connection, key))
         except BaseException:
             with suppress(StorageError):
-                if made:  # a lost connection does not tell whether the end was reached
+                if created:  # a lost connection does not tell whether the end was reached
                     ledger.drop()
             ledger.close()
             raise
@@ -99,7 +113,7 @@ class Ledger:
         """The ledger at an address.
 
         Raises:
-            IntegrityError: there is none.
+            IntegrityError: its file is missing.
             RunFolderError: a newer version wrote it.
             StorageError: the disk or the database refused.
         """
@@ -115,35 +129,9 @@ class Ledger:
             raise
         return ledger
 
-    def clone(self, address: Address) -> Ledger:
-        """Another ledger with all that this one holds at one state, but for who has the run open.
-
-        Args:
-            address: where it shall be.
-
-        Raises:
-            StorageError: the disk or the database refused; nothing is left.
-        """
-        if isinstance(address, Path):
-            with storage_errors("making the ledger"):
-                address.touch(mode=0o600)
-        ledger, made = Ledger(address, engine_at(address)), False
-        try:
-            with self._transaction(writing=False) as source, ledger._transaction(writing=True) as target:
-                create_tables(target, address)
-                made = True
-                copy_rows(source, target)
-        except BaseException:
-            with suppress(StorageError):
-                if made:
-                    ledger.drop()
-            ledger.close()
-            raise
-        return ledger
-
     @property
     def kind(self) -> str:
-        """Which database it is in, in words: SQLite, or PostgreSQL and its host."""
+        """Its database in words: SQLite, or PostgreSQL and its host."""
         return kind_of(self._address)
 
     @classmethod
@@ -156,45 +144,45 @@ class Ledger:
         return cls(address, engine_at(address), key=key)
 
     def close(self) -> None:
-        """Write SQLite's log back and release connections; after a fork those are the parent's, and left alone.
+        """Write SQLite's log back and release connections. May be called twice; later uses raise ClosedError.
 
-        Who uses it afterwards is told so. May be called twice.
+        In a forked child nothing happens: the connections are the parent's.
         """
         if os.getpid() != self._process:
             return
         self._closed = True
         if isinstance(self._address, Path) and self._address.is_file() and not self.read_only:
             try:
-                self._checkpoint("PASSIVE")  # SQLite does it, too, but hides whether it could
+                self._checkpoint("PASSIVE")  # SQLite does it, too, but hides a failure
             except FsyncError:
-                return  # nor may SQLite try it again, as it would when the last connection closes
+                return  # SQLite would try it again when the last connection closes
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         self._engine.dispose()
-        self._engine.pool.dispose()  # a thread that was overtaken may still connect; that is closed afterwards
+        self._engine.pool.dispose()  # connections that other threads still use are closed when they give them back
         note_closed(self)
 
     def again(self) -> Ledger:
         """Another handle on it, also if this one is closed.
 
         Raises:
-            IntegrityError: it is gone.
+            IntegrityError: its file is missing.
         """
         return self._at(self._address, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
-        """Check every row that is read from here on, by the key that the rows were written with."""
+        """Check every row that is read from here on, with the key that the rows were written with."""
         self._key = key
 
     def drop(self) -> None:
-        """Remove a ledger that no run has, if it is there: PostgreSQL's tables. A SQLite file goes with its folder."""
+        """Remove PostgreSQL's tables, if they are there. A SQLite file is removed with its folder."""
         if isinstance(self._address, PostgresAddress):
             with self._transaction(writing=True) as connection:
                 connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
 
     @classmethod
     def drop_at(cls, address: Address) -> None:
-        """Remove the ledger at an address, if it is there, as one that no run has.
+        """Remove the ledger at an address, as `drop` does.
 
         Raises:
             StorageError: the database refused.
@@ -206,22 +194,22 @@ class Ledger:
             ledger.close()
 
     def lock(self, path: Path) -> RunLock:
-        """The run's lock: the file at `path`, or one of the database's, where hosts share that."""
+        """The run's lock: the file at `path`, or an advisory lock of PostgreSQL."""
         if isinstance(self._address, Path):
-            return FileRunLock(path)
-        return DatabaseRunLock(self._engine, schema=self._address.schema)
+            return RunLock(FileProcessLock(path))
+        return RunLock(DatabaseProcessLock(self._engine, schema=self._address.schema))
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """A transaction that no other writer overlaps. On leaving without an error it is durable.
+        """A transaction that overlaps no other writer's. It is durable on leaving without an error.
 
         Raises:
-            StorageError: the disk or the database refused; unless its aftermath says that nobody can know, nothing of
-                the transaction happened.
+            StorageError: the disk or the database refused; nothing of the transaction happened, unless the error's
+                aftermath says that nobody can know.
             ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
-            yield Transaction(Rows(connection, self._key), known=self._known)
+            yield Transaction(Rows(connection, self._key), latest=self._latest)
         if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
             try:
                 self._checkpoint("PASSIVE")
@@ -229,22 +217,22 @@ class Ledger:
                 raise
             except StorageError:  # the transaction is durable all the same
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
-            self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite begins it anew, but at its length
+            self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite overwrites it, and keeps its length
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state and changes nothing."""
         with self._transaction(writing=False) as connection:
-            yield Transaction(Rows(connection, self._key), known=self._known)
+            yield Transaction(Rows(connection, self._key), latest=self._latest)
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
-        """The ledger at its present generation. Cheap if nothing has changed since the last.
+        """The ledger at its present state. Cheap if nothing has changed since the last one.
 
         Args:
-            anew: read everything, whether or not the ledger says that it has changed.
+            anew: read everything, also if the ledger says that nothing has changed.
         """
         if anew:
-            self._known = None
+            self._latest = None
         for left in reversed(range(_TRIES)):
             try:
                 with self.reading() as transaction:
@@ -254,13 +242,13 @@ class Ledger:
                 if not left:
                     raise
                 time.sleep(_AGAIN_SECONDS)
-        self._known = snapshot
+        self._latest = snapshot
         return snapshot
 
     def confirm(self) -> None:
-        """Make everything durable that this ledger shows: who wrote it may have been killed before it was on the disk.
+        """Make everything durable that this ledger shows; its writer may have been killed before the disk had it.
 
-        Called before anything is done that cannot be undone and that rests on what another process wrote.
+        Called before anything irreversible that rests on what another process wrote.
 
         Raises:
             StorageError: the disk or the database refused.
@@ -269,15 +257,15 @@ class Ledger:
             transaction.touch()
 
     def key_destroyed_at(self) -> float | None:
-        """When the run's secret was destroyed, in seconds since the epoch; None if it was not."""
+        """Time at which the run's secret was destroyed, in seconds since the epoch; None if it was not."""
         with self.reading() as transaction:
-            return transaction.key_destroyed_at()
+            return transaction.history.key_destroyed_at()
 
     def wipe(self) -> bool:
-        """Let go of what the database keeps of rows that were changed or removed: SQLite's log, PostgreSQL's dead rows.
+        """Remove old content of changed and removed rows: SQLite's log, PostgreSQL's dead rows.
 
         Returns:
-            Whether it could be done; a reader of the log may be in the way for longer than a moment.
+            False if a reader needs them for more than two seconds.
 
         Raises:
             StorageError: the disk or the database refused.
@@ -289,7 +277,7 @@ class Ledger:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")
             if vacuum(bare):
                 return True
-            # Rows that others have changed meanwhile are dead, too. While none may, what stays is kept for a reader.
+            # Other writers leave dead rows meanwhile. While they are locked out, only readers keep any.
             with self._transaction(writing=True):
                 until = time.monotonic() + _CHECKPOINT_SECONDS
                 while not (done := vacuum(bare)) and time.monotonic() < until:
@@ -299,7 +287,7 @@ class Ledger:
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
         with self._turn, self._refusals(), self._engine.connect() as connection:
-            raw = connection.connection.cursor()  # no transaction: a checkpoint within one is refused
+            raw = connection.connection.cursor()  # outside of transactions, where SQLite refuses checkpoints
             try:
                 raw.execute("PRAGMA busy_timeout=50")
                 while True:
@@ -347,5 +335,5 @@ class Ledger:
         refuse_after_failed_fsync()
         try:
             yield
-        except (DBAPIError, sqlite3.Error) as error:  # the second from a cursor of SQLite's own
+        except (DBAPIError, sqlite3.Error) as error:  # the second from a raw cursor
             raise refusal(self._address, error) from error

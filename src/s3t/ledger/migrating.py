@@ -1,7 +1,4 @@
-"""The tables of a ledger, made and recognised by their alembic revision.
-
-alembic is imported only when there is something to do: a run opens without it.
-"""
+"""Creation of a ledger's tables, and their alembic revision. Opening a run does not import alembic."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, column, inspect, select, table, text
 
 from s3t.errors import RunFolderError
+from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress
 
 HEAD = "0001"
@@ -17,34 +15,33 @@ HEAD = "0001"
 
 
 def create_tables(connection: Connection, address: Address) -> None:
-    """All tables of a new ledger."""
-    from alembic import command
-    from alembic.config import Config
+    """Create all tables of a new ledger, at the newest revision."""
+    from alembic.migration import MigrationContext
+    from alembic.script import ScriptDirectory
 
     if isinstance(address, PostgresAddress):
         connection.execute(text(f'CREATE SCHEMA "{address.schema}"'))
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent / "migrations"))
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    schema.metadata.create_all(connection)
+    scripts = ScriptDirectory(str(Path(__file__).parent / "migrations"))
+    MigrationContext.configure(connection).stamp(scripts, "head")
 
 
 def check_revision(connection: Connection, address: Address) -> None:
-    """Look whether a database holds a ledger that this version reads.
+    """Check that a database holds a ledger that this version reads.
 
     Raises:
         RunFolderError: a newer version wrote it, or it is no ledger.
     """
-    found = revision(connection)
-    if found is None:
+    present = revision(connection)
+    if present is None:
         raise RunFolderError(
             str(address), ["is no ledger of s3t (it has none of its tables); restore it from a backup"]
         )
-    if found != HEAD:
+    if present != HEAD:
         raise RunFolderError(
             str(address),
             [
-                f"the ledger has revision {found}, which a newer s3t wrote; this version reads revision {HEAD}: "
+                f"the ledger has revision {present}, which a newer s3t wrote; this version reads revision {HEAD}: "
                 "install the newer version"
             ],
         )

@@ -1,14 +1,13 @@
-"""An open run as the other users of the run see it: at what generation it is, and that nothing older is in use there.
+"""The session of an open run: it tells the ledger which generation the run has moved to.
 
-Every computation on the run's tensors or records is entered here with a question: may it go on at a newer state of the
-ledger? A thread looks at the ledger several times a second. When a deletion came, computations that may not go on are
-told to stop at their next batch; once they have, the ledger is told that this session has moved. A deletion is
-effective when all sessions have. What takes long, such as erasing, is done in a thread beside that one.
+Every computation on the run's tensors or records is entered here with what it uses: stages, slices. A thread reads the
+ledger several times a second. After a deletion, computations of whose uses it took something stop at their next batch;
+once they have, the ledger is told that this session has moved. A deletion is effective when all sessions have. Slow
+work, such as erasure, is done by a second thread.
 
-A session ends when it is closed, and also when nobody has it any more: other processes see this one alive, and would
-wait for it.
+A session ends when it is closed or garbage-collected; other processes would otherwise wait for it.
 
-What an answer may be made of is decided by no lease and no clock: it leaves only after the ledger was asked once more.
+No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more.
 """
 
 from __future__ import annotations
@@ -18,13 +17,16 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from s3t.errors import ClosedError, FsyncError, IntegrityError, S3TError
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.sessions import LEASE_SECONDS, Session, ended
-from s3t.ledger.state import Snapshot
+from s3t.ledger.sessions import LEASE_SECONDS, Session, note_ended
+from s3t.ledger.state import SliceState, Snapshot
+from s3t.partition import Place
 from s3t.stages import Stage
 
 POLL_SECONDS = 0.1
@@ -35,22 +37,58 @@ class Overtaken(Exception):  # noqa: N818
     """A deletion has taken what a computation uses; its result may not be used."""
 
 
-class Work:
-    """A computation under way."""
+@dataclass(frozen=True, kw_only=True)
+class Uses:
+    """Stages and slices that a computation uses. It may go on while all of them are alive and unchanged."""
 
-    def __init__(self, may_go_on: Callable[[Snapshot], bool]) -> None:
-        self._may_go_on = may_go_on
+    stages: Mapping[Stage, str] = field(default_factory=dict)
+    """Live stages and the keys of their artifacts."""
+    slices: Mapping[Place, SliceState] = field(default_factory=dict)
+    """Slices whose records are read."""
+
+    def intact_at(self, later: Snapshot) -> bool:
+        """True if a newer state of the ledger still has all of it, unchanged."""
+        return later.still_has(self.stages) and later.still_as(self.slices)
+
+
+class Watcher(Protocol):
+    """An open run's memory and eraser, as its session calls them. Neither may hold the ledger up."""
+
+    def forget_stale(self, snapshot: Snapshot) -> None:
+        """Drop from memory what a newer state of the ledger does not have."""
+        ...
+
+    def erase_due(self) -> None:
+        """Erase what has waited long enough. It may take long: a thread of its own calls it, several times a second."""
+        ...
+
+
+class Work:
+    """A running computation."""
+
+    def __init__(self, uses: Uses, ledger: Ledger) -> None:
+        self._uses = uses
+        self._ledger = ledger
         self.overtaken = False
 
     def look(self, snapshot: Snapshot) -> None:
         """Compare with a newer state of the ledger."""
-        self.overtaken = self.overtaken or not self._may_go_on(snapshot)
+        self.overtaken = self.overtaken or not self._uses.intact_at(snapshot)
 
-    def check(self) -> None:
-        """Called at every batch.
+    def confirm(self) -> None:
+        """Ask the ledger once more: called before a result leaves.
 
         Raises:
-            Overtaken: it has to stop.
+            Overtaken: it may not.
+        """
+        self.look(self._ledger.snapshot())
+        self.check()
+
+    def check(self) -> None:
+        """Stop if a deletion asks for it; called at every batch.
+
+        Raises:
+            Overtaken: the computation has to stop.
         """
         if self.overtaken:
             raise Overtaken
@@ -60,70 +98,77 @@ class Presence:
     """One open run's session. Safe to share among threads.
 
     Args:
-        ledger: the run's; it is closed if the session is dropped without that.
-        moved: told of every newer state of the ledger, to drop what is in memory of records that are gone.
-        meanwhile: called several times a second, by a thread of its own: however long it takes, the ledger is looked
-            at and told that this session lives.
+        ledger: the run's; closed if the session is garbage-collected without `close`.
+        watcher: called with every newer state of the ledger, to drop deleted records and stages from memory; and
+            several times a second in a thread of its own, to erase what is due.
     """
 
-    def __init__(
-        self, ledger: Ledger, *, moved: Callable[[Snapshot], None], meanwhile: Callable[[], None] = lambda: None
-    ) -> None:
+    def __init__(self, ledger: Ledger, watcher: Watcher) -> None:
         self.session = Session()
-        self._ended = weakref.finalize(self, ended, self.session)
+        self._ended = weakref.finalize(self, note_ended, self.session)
         self._ledger = ledger
-        self._moved = moved
-        self._meanwhile = meanwhile
+        self._watcher = watcher
         self._state = threading.Lock()
         self._looking = threading.Lock()
-        self._under_way: set[Work] = set()
+        self._running: set[Work] = set()
         self._claims: set[Stage] = set()
-        self._claims_in_doubt = False  # the ledger may hold more of them than that
+        self._claims_in_doubt = False  # the ledger may have claims of this session that are not in that set
         self._newest: Snapshot | None = None
-        self._let_go: int | None = None  # changes of the ledger of which `moved` was told
-        self._generation: int | None = None  # as the ledger knows it; None before this is known to the ledger at all
+        self._moved_at: int | None = None  # `changes` of the snapshot that the watcher was called with last
+        self._generation: int | None = None  # as the ledger knows it; None before the session is entered
         self._beat_at = 0.0
         self._watched = False
         self._closed = threading.Event()
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
     @contextmanager
-    def working(self, snapshot: Snapshot, may_go_on: Callable[[Snapshot], bool]) -> Iterator[Work]:
+    def working(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
         """A computation from a snapshot, while within.
 
         Args:
-            snapshot: what it starts from.
-            may_go_on: whether, at a newer snapshot, its result could still be used.
+            snapshot: the state that it starts from.
+            uses: the stages and slices of it that it works with.
 
         Raises:
-            Overtaken: its result could not be used already.
+            Overtaken: its result could not be used already; or a file was erased while it was read.
             ClosedError: the session has ended.
-            StorageError: the ledger cannot be told of it.
+            StorageError: the session cannot be entered in the ledger.
         """
-        work = Work(may_go_on)
+        work = Work(uses, self._ledger)
         with self._state:
-            self._under_way.add(work)
+            self._running.add(work)
         try:
             self._refuse_if_closed()
             if self._generation is None:
-                self._join(snapshot.generation)
+                self._enter(snapshot.generation)
             with self._state:
                 if self._newest is not None and self._newest.changes > snapshot.changes:
                     work.look(self._newest)
             work.check()
-            yield work
+            try:
+                yield work
+            except IntegrityError:
+                work.confirm()  # an artifact or a slice was erased under its hands
+                raise
         finally:
             with self._state:
-                self._under_way.discard(work)
+                self._running.discard(work)
             if work.overtaken:
                 with suppress(S3TError):  # the thread tries again
                     self.look()
 
+    @contextmanager
+    def answering(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
+        """Like `working`, for a result that leaves only if the ledger, read again, still has all that it uses."""
+        with self.working(snapshot, uses) as work:
+            yield work
+            work.confirm()
+
     def look(self) -> None:
-        """Compare all computations with the ledger as it is now; tell it if this session has moved.
+        """Compare all computations with the newest state of the ledger, and note there if this session has moved.
 
         Raises:
-            StorageError: the ledger cannot be read or told.
+            StorageError: the ledger cannot be read or written.
         """
         with self._looking:
             if self._generation is None:
@@ -131,22 +176,22 @@ class Presence:
             snapshot = self._ledger.snapshot()
             with self._state:
                 self._newest = snapshot
-                for work in self._under_way:
+                for work in self._running:
                     work.look(snapshot)
-                free = not any(work.overtaken for work in self._under_way)
+                free = not any(work.overtaken for work in self._running)
                 behind = self._generation < snapshot.generation
-            if self._let_go != snapshot.changes:
-                self._moved(snapshot)
-                self._let_go = snapshot.changes
+            if self._moved_at != snapshot.changes:
+                self._watcher.forget_stale(snapshot)
+                self._moved_at = snapshot.changes
             if free and behind:
-                self._moved(snapshot)  # once more: what has just been stopped may have put something into memory
+                self._watcher.forget_stale(snapshot)  # again: what has just stopped may have put something into memory
                 self._tell(snapshot.generation, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:
                 self._tell(snapshot.generation if free else self._generation, moved=False)
 
     @contextmanager
     def claimed(self, stage: Stage) -> Iterator[bool]:
-        """A claim on a stage while within; whether it is ours.
+        """A claim on a stage while within; yields False if another thread or session has it.
 
         Raises:
             ClosedError: the session has ended.
@@ -168,7 +213,7 @@ class Presence:
                 yield ours
             finally:
                 if ours:
-                    with suppress(S3TError):  # the thread tries again; others would wait for as long as we live
+                    with suppress(S3TError):  # the thread tries again; until then other sessions wait for the stage
                         with self._ledger.writing() as transaction:
                             transaction.sessions.release(stage, self.session)
                         in_doubt = False
@@ -178,18 +223,18 @@ class Presence:
                 self._claims_in_doubt = self._claims_in_doubt or in_doubt
 
     def do_meanwhile(self) -> None:
-        """What the thread beside the one that looks does, several times a second."""
-        self._meanwhile()
+        """The task of the second thread, several times a second."""
+        self._watcher.erase_due()
 
     def close(self) -> None:
-        """End the session. That of a process that was forked off is its parent's, and goes on."""
+        """End the session. A forked child does nothing: the session is its parent's."""
         if self.session.process != os.getpid():
             return
         self._closed.set()
         self._ended()
         with self._state:
-            for work in self._under_way:
-                work.overtaken = True  # the ledger will be asked no more whether its answer may leave
+            for work in self._running:
+                work.overtaken = True  # the ledger cannot be asked any more whether its answer may leave
         with self._looking:
             self._generation = None
             if self._watched and not self._gone.is_set():
@@ -201,56 +246,57 @@ class Presence:
         if self._closed.is_set():
             raise ClosedError
 
-    def _join(self, generation: int) -> None:
+    def _enter(self, generation: int) -> None:
         with self._looking:
             self._refuse_if_closed()
             if self._generation is not None:
                 return
-            self._start_threads()  # first: whatever becomes of the row, somebody sees to its end
-            if self._ledger.read_only:  # nobody knows of it, and so no deletion waits for it; it looks all the same
+            self._start_threads()  # first: whatever becomes of the row, a thread removes it
+            if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
                 self._gone.set()
                 newest = self._ledger.snapshot()
             else:
                 with self._ledger.writing() as transaction:
-                    transaction.sessions.seen(self.session, generation=generation)
+                    transaction.sessions.enter(self.session, generation=generation)
                     newest = transaction.snapshot()
             with self._state:
-                # A deletion that was accepted before the session was known did not wait for it.
+                # A deletion that was accepted before the session was entered did not wait for it.
                 self._newest = newest
-                for work in self._under_way:
+                for work in self._running:
                     work.look(newest)
             self._generation = generation
             self._beat_at = time.monotonic() + BEAT_SECONDS
 
     def _start_threads(self) -> None:
-        """They must not keep this from being dropped."""
+        """Start both threads, which hold only weak references, so that the session can be garbage-collected."""
         if self._watched:
             return
         this = weakref.ref(self)
-        watch = (this, self._closed, self._gone, self._ledger, self.session)
-        threading.Thread(target=_watch, args=watch, daemon=True, name="s3t-watch").start()
-        beside = (this, self._closed, Presence.do_meanwhile)
-        threading.Thread(target=_repeat, args=beside, daemon=True, name="s3t-meanwhile").start()
+        for name, task, arguments in (
+            ("s3t-watch", _watch, (this, self._closed, self._gone, self._ledger, self.session)),
+            ("s3t-meanwhile", _repeat, (this, self._closed, Presence.do_meanwhile)),
+        ):
+            threading.Thread(target=task, args=arguments, daemon=True, name=name).start()
         self._watched = True
 
     def _tell(self, generation: int, *, moved: bool) -> None:
-        """Tell the ledger that this session lives.
+        """Note in the ledger that this session lives.
 
         Args:
-            generation: what it has moved to.
-            moved: whether that is newer than the ledger knows.
+            generation: the one that it has moved to.
+            moved: True if that is newer than the ledger knows.
         """
         if self._ledger.read_only:
             self._generation = generation
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
-            if moved or not transaction.sessions.beat(self.session):  # taken for dead, for this process slept
-                transaction.sessions.seen(self.session, generation=generation)
-            with self._state:  # within the transaction: no thread of ours makes a claim meanwhile
+            if moved or not transaction.sessions.beat(self.session):  # it slept, and was removed as dead
+                transaction.sessions.enter(self.session, generation=generation)
+            with self._state:  # within the transaction, where no thread of this process makes a claim
                 claims, self._claims_in_doubt = set(self._claims), False
             transaction.sessions.release_all_but(claims, self.session)
-            transaction.settle()  # another may have died that was waited for
+            transaction.settle()  # a session that deletions waited for may be dead
         if moved:
             self._generation = generation
         self._beat_at = time.monotonic() + BEAT_SECONDS
@@ -269,15 +315,15 @@ def _watch(
     ledger: Ledger,
     session: Session,
 ) -> None:
-    """What the thread that looks does; once the session is closed or dropped, it sees to it that the ledger knows."""
+    """Look at the ledger until the session is closed or garbage-collected; then note its end there."""
     if not _repeat(presence, closed, Presence.look):
         return
-    pause = BEAT_SECONDS if closed.is_set() else 0.0  # `close` tells the ledger itself, if that lets it
+    pause = BEAT_SECONDS if closed.is_set() else 0.0  # `close` notes the end itself, if the ledger lets it
     while not gone.wait(pause):
         pause = BEAT_SECONDS
         try:
-            with closing(ledger.again()) as own:  # the run's may be closed by now
-                _end(own, session)
+            with closing(ledger.again()) as handle:  # the run's may be closed by now
+                _end(handle, session)
             gone.set()
         except (FsyncError, IntegrityError):  # the second: the ledger is gone, and the session with it
             break
@@ -288,20 +334,20 @@ def _watch(
 
 
 def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Callable[[Presence], None]) -> bool:
-    """What a thread does until the session is closed or dropped. False if this process may do nothing more."""
+    """Act several times a second until the session is closed or garbage-collected; False after a failed fsync."""
     level = logging.WARNING
     while not closed.wait(POLL_SECONDS):
-        watched = presence()
-        if watched is None:
+        session = presence()
+        if session is None:
             return True
         try:
-            act(watched)
+            act(session)
         except FsyncError:
             return False
         except S3TError:
             logging.getLogger("s3t").debug("the ledger could not be watched", exc_info=True)
-        except Exception:  # whatever it is: without this thread, deletions would wait for this session for ever
+        except Exception:  # any error: without this thread, deletions would wait for this session for ever
             logging.getLogger("s3t").log(level, "watching for deletions failed, and is tried again", exc_info=True)
-            level = logging.DEBUG  # ten times a second is too often
-        del watched
+            level = logging.DEBUG  # ten warnings a second would be too many
+        del session
     return True

@@ -1,9 +1,8 @@
-"""A SQLite ledger on a file system that is mounted read-only, read as it is.
+"""A SQLite ledger on a file system that is mounted read-only.
 
-SQLite reads the log of a database whose folder it cannot write to, if the log's index is there, too, and sees what a
-writer on the same host commits. Where the log was written back, the database is read as a file that does not change; if
-it does all the same, what was read is thrown away. What lies in a log without an index cannot be read: that is refused,
-for it may be an accepted deletion.
+With the log and its index, SQLite sees what a writer on the same host commits. Where the log was written back, the
+database is read as a file that does not change; if it does change, what was read is dropped. A log without an index
+cannot be read, and may hold an accepted deletion: that is refused.
 """
 
 from __future__ import annotations
@@ -22,19 +21,19 @@ _NETWORK = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "afs", "ceph", "gluste
 
 
 class UnsteadyError(StorageError):
-    """A writer has changed the database while it was read as one that does not change."""
+    """The database changed while it was read as one that does not."""
 
 
 def read_only_error(what: str) -> StorageError:
-    """What to tell who wants to change something."""
+    """The error for changes."""
     return StorageError(f"{what} is on a file system that is mounted read-only", remedy="mount it writable")
 
 
 def is_read_only(folder: Path) -> bool:
-    """Whether a folder's file system is mounted read-only."""
+    """True if a folder's file system is mounted read-only."""
     try:
         return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
-    except OSError:  # it is not there, which whoever opens it tells better
+    except OSError:  # a missing folder is reported when it is opened
         return False
 
 
@@ -42,7 +41,7 @@ def connection(database: Path, **options: Any) -> sqlite3.Connection:
     """A connection that sees every commit.
 
     Raises:
-        StorageError: nobody can see them from here.
+        StorageError: they cannot be seen from this mount.
     """
     if (kind := _file_system(database)) in _NETWORK:
         raise StorageError(
@@ -65,10 +64,10 @@ def connection(database: Path, **options: Any) -> sqlite3.Connection:
 
 @contextmanager
 def steady(database: Path) -> Iterator[None]:
-    """What is read within, of a database whose log was written back when it began.
+    """A reading of a database, while within.
 
     Raises:
-        UnsteadyError: it was written to meanwhile; nothing that was read may be used.
+        UnsteadyError: its log was written back before, and it was written to meanwhile; the reading is void.
     """
     before, in_use = _mark(database), _beside(database, "-shm").exists()
     try:
@@ -86,8 +85,8 @@ def _unsteady(database: Path) -> UnsteadyError:
 
 
 def _mark(database: Path) -> tuple[int, ...]:
-    found = database.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns, _size(_beside(database, "-wal"))
+    status = database.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, _size(_beside(database, "-wal"))
 
 
 def _beside(database: Path, suffix: str) -> Path:
@@ -102,7 +101,7 @@ def _size(path: Path) -> int:
 
 
 def _file_system(path: Path) -> str:
-    """The kind of file system that a path is on, by the device of its mount; "" where that cannot be told."""
+    """The kind of file system of a path, by the device of its mount; "" if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace").splitlines()
         device = path.stat().st_dev

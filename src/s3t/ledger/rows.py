@@ -1,11 +1,11 @@
-"""Rows with a keyed check: a bit that flips in one is noticed before anything is decided by it.
+"""Rows with a keyed check: a flipped bit is noticed before anything is decided by the row.
 
 Every table that decides what is deleted, erased or in use has a column `mac`: an HMAC over the table's name and the
 row's other values, under a key that derives from the run's secret. A row whose check fails is refused where it is
-read. A row that is missing, or that an index hides, is not: names that are unknown are looked for in the slices
+read. A missing row, or one that an index hides, has no check: unknown names are searched for in the slices
 (`deletion/lookup.py`), and the audit compares tables with their indexes and with the slices.
 
-Without a key nothing is checked: it is destroyed with the run's secret.
+The key is destroyed with the run's secret; without it nothing is checked.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
-from s3t.ledger.statements import KEY_DESTROYED, chunks, select_in
+from s3t.ledger.statements import CHANGES, KEY_DESTROYED, chunks, select_in
 
 MAC = "mac"
 _MAC_BYTES = 16
@@ -32,7 +32,7 @@ class Rows:
 
     Args:
         connection: in its transaction.
-        key: of the checks; None if rows cannot be checked.
+        key: the checks' key; None if rows cannot be checked.
     """
 
     def __init__(self, connection: Connection, key: bytes | None = None) -> None:
@@ -43,35 +43,35 @@ class Rows:
         """Whole rows of a table.
 
         Raises:
-            IntegrityError: one is not as it was written.
+            IntegrityError: a row is not as it was written.
         """
         return self.checked(table, self.connection.execute(select(table).where(*conditions)))
 
     def read_in(self, table: Table, column: Any, values: Collection[Any]) -> list[Row[Any]]:
-        """Whole rows whose column is among values, however many they are; raises as `read`."""
+        """Whole rows whose column is among any number of values; raises as `read`."""
         with _odd_values(table):
             return self.checked(table, select_in(self.connection, select(table), column, values))
 
     def unchecked(self, table: Table) -> list[Row[Any]]:
-        """Every row of a table as it is, for who looks for wrong ones; IntegrityError if they cannot be read."""
+        """Every row of a table, damaged ones included; raises IntegrityError if they cannot be read."""
         with _odd_values(table):
             return list(self.connection.execute(select(table)))
 
     def unchecked_columns(self, *columns: Column[Any]) -> list[tuple[Any, ...]]:
-        """Some columns of every row, for who compares them with what cannot agree by chance; raises as `unchecked`."""
+        """Some columns of every row, damaged ones included; raises as `unchecked`."""
         with _odd_values(columns[0].table):
             return [tuple(row) for row in self.connection.execute(select(*columns))]
 
     def checked(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
         """Rows that begin with all columns of a table; raises as `read`."""
         with _odd_values(table):
-            found = list(rows)
-        if (wrong := self.wrong(table, found)) and not self._key_destroyed():
+            read = list(rows)
+        if (wrong := self.wrong(table, read)) and not self._key_destroyed():
             raise damaged(table, len(wrong))
-        return found
+        return read
 
     def wrong(self, table: Table, rows: Iterable[Row[Any]]) -> list[Row[Any]]:
-        """Those of some rows that are not as they were written."""
+        """The rows that are not as they were written."""
         if self._key is None or MAC not in table.c:
             return []
         count = len(table.c) - 1  # the check is the last column
@@ -83,20 +83,17 @@ class Rows:
             self.connection.execute(insert(table), chunk)
 
     def upsert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Insert whole rows; one whose primary key is there already is replaced."""
+        """Insert whole rows, or replace those with the same primary key."""
         dialect = postgresql if self.connection.dialect.name == "postgresql" else sqlite
         statement = dialect.insert(table)
         keys = [column.name for column in table.primary_key]
         others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
-        if others:
-            statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
-        else:
-            statement = statement.on_conflict_do_nothing(index_elements=keys)
+        statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(statement, chunk)
 
     def change(self, table: Table, changes: Iterable[tuple[Row[Any], Mapping[str, Any]]]) -> int:
-        """Give rows that were read whole other values, not of their primary keys; how many rows there were."""
+        """Change values of rows that were read whole, but not their primary keys; returns the number of rows."""
         rows = self._sealed(table, [{**row._mapping, **values} for row, values in changes])
         if not rows:
             return 0
@@ -108,17 +105,21 @@ class Rows:
 
     def remove(self, table: Table, row: Row[Any]) -> None:
         """Remove a row that was read whole."""
-        its = (table.c[column.name] == row._mapping[column.name] for column in table.primary_key)
-        self.connection.execute(delete(table).where(*its))
+        key = (table.c[column.name] == row._mapping[column.name] for column in table.primary_key)
+        self.connection.execute(delete(table).where(*key))
 
     def note(self, name: str) -> int:
-        """A number that the ledger keeps by name; 0 before it was first written."""
+        """A named number of the ledger; 0 before it was first written."""
         rows = self.read(schema.notes, schema.notes.c.name == name)
         return int(rows[0].value) if rows else 0
 
     def write_note(self, name: str, *, to: int) -> None:
-        """Write such a number."""
+        """Write a named number."""
         self.upsert(schema.notes, [{"name": name, "value": to}])
+
+    def note_change(self) -> None:
+        """Tell all readers that earlier snapshots are outdated."""
+        self.write_note(CHANGES, to=self.note(CHANGES) + 1)
 
     def generation_now(self) -> int:
         """The present generation."""
@@ -144,7 +145,7 @@ class Rows:
         return hmac.digest(self._key or b"", content, sha256)[:_MAC_BYTES]
 
     def _key_destroyed(self) -> bool:
-        """Whether the run's secret was destroyed since the key was read: rows are then written without checks."""
+        """True if the run's secret was destroyed since the key was read: rows are then written without checks."""
         note = select(schema.notes.c.value).where(schema.notes.c.name == KEY_DESTROYED)
         return self.connection.execute(note).first() is not None
 
@@ -155,7 +156,7 @@ CHECKED = tuple(table for table in schema.metadata.sorted_tables if MAC in table
 
 @contextmanager
 def _odd_values(table: Table) -> Iterator[None]:
-    """A flipped bit may make a value one of another type, which the database's driver cannot read."""
+    """Turn errors of the database's driver into damage: a flipped bit may give a value another type."""
     try:
         yield
     except (TypeError, ValueError, OverflowError, MemoryError) as error:
@@ -163,7 +164,7 @@ def _odd_values(table: Table) -> Iterator[None]:
 
 
 def damaged(table: Table, rows: int) -> IntegrityError:
-    """What to tell of rows that are not as they were written."""
+    """The error for rows that are not as they were written."""
     what = "a row" if rows == 1 else f"{rows} rows"
     return IntegrityError(
         f"{what} of the ledger's table `{table.name}` changed outside of s3t: the check fails, so nothing is decided "

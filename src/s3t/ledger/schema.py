@@ -1,4 +1,4 @@
-"""The ledger's tables, as `migrations/` makes them."""
+"""The ledger's tables, as `migrations/` creates them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ metadata = MetaData()
 
 
 def _mac() -> Column[bytes]:
-    """The row's check (`rows.py`); null in rows written after the run's secret was destroyed. The last column."""
+    """The last column: the row's check (`rows.py`); null if it was written after the run's secret was destroyed."""
     return Column("mac", LargeBinary(16))
 
 
@@ -28,7 +28,7 @@ generations = Table(
     metadata,
     Column("generation", Integer, primary_key=True),
     Column("received_at", Float, nullable=False),  # times are seconds since the epoch, UTC
-    Column("accepted_at", Float),  # null until a later transaction has noted that this one is durable
+    Column("accepted_at", Float),  # null until a later transaction notes that this one is durable
     Column("effective_at", Float),  # null until every server has moved to it
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
@@ -39,18 +39,18 @@ generations = Table(
     Index("generations_by_request", "request"),
     Index("generations_by_erasure", "erased_at"),
 )
-"""One row an accepted deletion; generation 0 is the row written at init."""
+"""Accepted deletions; generation 0 is written at `init`."""
 
 requests = Table(
     "requests",
     metadata,
     Column("key", LargeBinary(32), primary_key=True),
-    Column("content", LargeBinary(32), nullable=False),  # keyed hash of all names asked for
+    Column("content", LargeBinary(32), nullable=False),  # keyed hash of all requested names
     Column("names", Integer, nullable=False),  # accepted so far, in the order of their tokens
-    Column("deleted", Integer, nullable=False),  # records, by the names accepted so far
+    Column("deleted", Integer, nullable=False),  # records deleted by those names
     _mac(),
 )
-"""Requests that came with an idempotency key: a second one with the same key does nothing more."""
+"""Requests with an idempotency key; a second request with the same key repeats nothing."""
 
 slices = Table(
     "slices",
@@ -58,7 +58,6 @@ slices = Table(
     Column("shard", Integer, primary_key=True),
     Column("slice", Integer, primary_key=True),
     Column("records", Integer, nullable=False),
-    Column("losses", Integer, nullable=False),
     Column("digest", String(64), nullable=False),  # of its current version
     _mac(),
 )
@@ -75,7 +74,7 @@ records = Table(
     ForeignKeyConstraint(["shard", "slice"], ["slices.shard", "slices.slice"]),
     Index("records_by_subject", "subject"),
 )
-"""Where every present record is, by token. A deleted record's row goes with it."""
+"""Present records and their slices, by token."""
 
 deleted = Table(
     "deleted",
@@ -85,7 +84,7 @@ deleted = Table(
     _mac(),
     Index("deleted_by_generation", "generation"),
 )
-"""Tokens of deleted records, and of subjects that have no record left: so that a second request is answered."""
+"""Tokens of deleted records, and of subjects without a record left; a second request is answered from them."""
 
 erasing_records = Table(
     "erasing_records",
@@ -97,29 +96,19 @@ erasing_records = Table(
     _mac(),
     Index("erasing_records_by_slice", "shard", "slice"),
 )
-"""Accepted, but still in the current version of a slice: for moments, or while the next version may wait."""
+"""Deleted records that are still in the current version of their slice."""
 
-erasing_artifacts = Table(
-    "erasing_artifacts",
+condemned = Table(
+    "condemned",
     metadata,
     Column("shard", Integer, primary_key=True),
-    Column("key", String(64), primary_key=True),
-    Column("generation", Integer, nullable=False),
+    Column("name", String(64), primary_key=True),  # an artifact's key, or the digest of a slice's version
+    Column("slice", Integer),  # null for an artifact
+    Column("generation", Integer, nullable=False),  # of the deletion that condemned it; 0 if none did
     _mac(),
 )
-"""Tainted, or put and never committed, and still in the store. The latter have generation 0: they may hold anything."""
-
-erasing_versions = Table(
-    "erasing_versions",
-    metadata,
-    Column("shard", Integer, primary_key=True),
-    Column("slice", Integer, primary_key=True),
-    Column("digest", String(64), primary_key=True),
-    Column("generation", Integer, nullable=False),
-    _mac(),
-)
-"""Condemned versions of slices that may still be in the store: such as deletions have superseded (of the first one's
-generation), and such as are being put and not current yet (of generation 0: their erasure waits for no deletion)."""
+"""Queue of what is to be erased from the store: tainted artifacts; artifacts that were announced and never committed;
+superseded versions of slices; versions that are being put and are not current yet."""
 
 stages = Table(
     "stages",
@@ -138,10 +127,10 @@ sessions = Table(
     Column("session", String(32), primary_key=True),
     Column("host", String, nullable=False),
     Column("process", Integer, nullable=False),
-    Column("generation", Integer, nullable=False),  # nothing older is in use there
+    Column("generation", Integer, nullable=False),  # it uses nothing older
     Column("seen_at", Float, nullable=False),
 )
-"""Open runs that predict or train, in any process on any host: the servers that a deletion waits for."""
+"""Open runs that predict or train, in any process on any host; deletions wait for them."""
 
 claims = Table(
     "claims",
@@ -149,7 +138,7 @@ claims = Table(
     Column("shard", Integer, primary_key=True),
     Column("prefix", String, primary_key=True),
     Column("session", String(32), nullable=False),
-    Column("key", String(64)),  # of the artifact that the session is about to put; null before that
+    Column("key", String(64)),  # of the artifact that the session puts; null before it is announced
 )
 """Stages that a session is training."""
 
@@ -161,7 +150,7 @@ copies = Table(
     Column("host", String, nullable=False),
     _mac(),
 )
-"""Files outside the run that hold records, as far as init knew of any: in which cache they lie, and on which host."""
+"""Files outside the run that hold records, as `init` found them, with their cache and host."""
 
 notes = Table(
     "notes",

@@ -1,4 +1,4 @@
-"""What is read from the ledger and written to it, as plain values."""
+"""Plain values that are read from the ledger and written to it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from s3t.sequences import Order
 from s3t.stages import Stage
 
 State = Literal["accepted", "effective", "erased"]
-"""How far a deletion has come."""
+"""Steps of a deletion, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,12 +33,10 @@ class SliceState:
     """A slice as the ledger knows it."""
 
     records: int
-    losses: int
-    """Deletions that have hit it; a stage that was training meanwhile is discarded."""
     digest: str
-    """Of its current version: keyed hash of the rows."""
+    """Keyed hash of the rows of its current version."""
     pending: bool
-    """Whether its current version is condemned: it still holds a record that has been accepted for deletion."""
+    """True while its current version still holds a record that was accepted for deletion."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,23 +45,28 @@ class Snapshot:
 
     generation: int
     changes: int
-    """Another snapshot with the same number is the same."""
+    """Counter; two snapshots with the same number are equal."""
     slices: Mapping[Place, SliceState]
     stages: Mapping[Stage, str]
-    """Stages that are committed and not tainted, and the keys of their artifacts."""
+    """Keys of the artifacts of all stages that are committed and not tainted."""
     manifests: Mapping[Stage, str]
     """SHA-256 of their manifests."""
     walked: int
-    """The newest generation for which every place was gone through, but for slices that may wait."""
+    """Newest generation for which erasure went through every place, except slices that may wait."""
     pending_since: float | None
-    """When the first deletion was received of which a record is still in a slice's file; None if none is."""
+    """Time at which the oldest deletion with a record in a current version was received (seconds since the epoch)."""
     waiting_since: float | None
-    """When the first deletion that is not erased yet was received (seconds since the epoch); None if all are."""
-    dead: bool
-    """Whether artifacts or versions of slices that are condemned, and not current, may be in the store."""
+    """Time at which the oldest deletion that is not erased was received (seconds since the epoch); None without one."""
+    condemned: bool
+    """True if condemned artifacts or versions of slices may be in the store."""
 
     def inventory(self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False) -> Inventory:
-        """What is alive, for the orders of each shard, and whether there shall be prototypes of each slice."""
+        """The inventory of live stages.
+
+        Args:
+            orders: of each shard.
+            prototypes: True if the method trains prototypes of each slice.
+        """
         return Inventory(
             generation=self.generation,
             orders=orders,
@@ -82,41 +85,42 @@ class Snapshot:
         return {place: self.slices[place] for place in places}
 
     def still_has(self, stages: Mapping[Stage, str]) -> bool:
-        """Whether stages are alive, under the same keys: what they answered may be used."""
+        """True if stages are alive under the same keys; their answers may then be used."""
         return all(self.stages.get(stage) == key for stage, key in stages.items())
 
     def still_as(self, seen: Mapping[Place, SliceState]) -> bool:
-        """Whether slices have lost nothing since they were `seen`: what is trained on them may be committed."""
-        return all(
-            (now.losses, now.digest) == (then.losses, then.digest) and not now.pending
-            for now, then in ((self.slices[place], state) for place, state in seen.items())
-        )
+        """True if slices have lost no record since they were `seen`, and lose none now.
+
+        A stage trained on them may then be committed. A version that lost a record has another digest; between the
+        acceptance and that version the slice is pending.
+        """
+        return all(self.slices[place] == state and not state.pending for place, state in seen.items())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
-    """Where the requested records are."""
+    """Places of requested records."""
 
     rows: tuple[RecordRow, ...]
     """Present records, each once."""
     gone: Mapping[bytes, int]
-    """Requested tokens that have been deleted before, and by which generation."""
+    """Generation that deleted each requested token that was deleted before."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToErase:
-    """What is accepted, and not erased yet."""
+    """Records, artifacts and versions of slices that are to be erased."""
 
     since: Mapping[Place, float]
-    """Slices whose current version holds a record that is to go, and when the first deletion of one was received."""
+    """Slices whose current version holds a deleted record; time at which the oldest such deletion was received."""
     records: Mapping[Place, frozenset[bytes]]
-    """Their tokens, for the slices that were asked for."""
+    """Tokens of those records, for the slices that are due."""
     artifacts: frozenset[tuple[int, str]]
     """(shard, key) of condemned artifacts."""
     versions: frozenset[tuple[Place, str]]
     """Slices and digests of condemned versions; none of them is current."""
     slices: Mapping[Place, SliceState]
-    """Every slice, as it shall be."""
+    """Every slice; `records` counts those that are not deleted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,35 +129,36 @@ class Copy:
 
     path: Path
     cache: Path
-    """The cache that it lies in."""
+    """Folder of the cache in which it lies."""
     host: str
-    """Of init."""
+    """Host that ran `init`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
-    """What one deletion takes."""
+    """Records and stages that one deletion takes out of use."""
 
     rows: Sequence[RecordRow]
     losses: Mapping[Place, int]
     """Records that each slice loses."""
     tainted: Mapping[Stage, str]
-    """The live stages trained on those slices, and their keys."""
+    """Live stages trained on those slices, and their keys."""
     request: bytes | None = None
-    """The keyed hash of its idempotency key."""
+    """Keyed hash of the request's idempotency key."""
     waited: float = 0.0
-    """Seconds since it was received."""
+    """Seconds since the request was received."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RequestRow:
-    """A request with an idempotency key, as far as it has come."""
+    """Progress of a request with an idempotency key."""
 
     content: bytes
-    """Keyed hash of all names asked for."""
+    """Keyed hash of all requested names."""
     names: int
-    """Accepted so far, in the order of their tokens."""
+    """Names accepted so far, in the order of their tokens."""
     deleted: int
+    """Records deleted so far."""
     generations: frozenset[int]
 
 
@@ -163,23 +168,23 @@ class LogEntry:
 
     generation: int
     records: int
-    """That it took."""
+    """Records that it deleted."""
     received_at: float
-    """When the process got the request; seconds since the epoch, UTC, as are the others. Deadlines count from here."""
+    """Time at which the process received the request. Seconds since the epoch, as below; deadlines count from it."""
     accepted_at: float | None
-    """When it was durable, at the latest; None for the moments until that is noted."""
+    """Latest time at which it became durable; None for the moments until that is noted."""
     effective_at: float | None
     erased_at: float | None
 
     @property
     def state(self) -> State:
-        """How far it has come."""
+        """The last step that is complete."""
         if self.erased_at is not None:
             return "erased"
         return "accepted" if self.effective_at is None else "effective"
 
     def to_json(self) -> dict[str, Any]:
-        """One entry in the document of `s3t log --json`; times in UTC."""
+        """Entry in the document of `s3t log --json`; times in UTC."""
         return {
             "generation": self.generation,
             "records": self.records,

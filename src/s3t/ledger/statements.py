@@ -1,4 +1,4 @@
-"""What all of the ledger's statements have in common."""
+"""Names of notes, conditions and texts of rows that the ledger's statements share."""
 
 from __future__ import annotations
 
@@ -12,30 +12,28 @@ from s3t.partition import Place
 from s3t.stages import Stage
 
 CHANGES = "changes"
-"""One more whenever anything of a snapshot changes."""
+"""Counter, raised whenever anything of a snapshot changes."""
 CONFIRMED = "confirmed"
-"""How often somebody made sure that all is on the disk."""
+"""Counter, raised by transactions that have nothing else to write and must wait for the disk."""
 WALKED = "walked"
-"""The newest generation for which every place was gone through."""
+"""Newest generation for which erasure went through every place."""
 KEY_DESTROYED = "key_destroyed_at"
-"""When the run's secret was destroyed (whole seconds since the epoch)."""
+"""Time at which the run's secret was destroyed, in whole seconds since the epoch."""
 
-FOREIGN = "foreign:"
-"""Before the mark of another history's generation; the number is that generation."""
-
+_PROTOTYPES = "prototypes:"
 # SQLite takes 32,766 variables in a statement, PostgreSQL 65,535.
 _CHUNK = 10_000
 
 
 def now(connection: Connection) -> float:
-    """Seconds since the epoch: the database server's, where several hosts share it."""
+    """Seconds since the epoch; by the clock of the PostgreSQL server, if several hosts share one."""
     if connection.dialect.name == "postgresql":
         return float(connection.execute(select(func.extract("epoch", func.clock_timestamp()))).scalar_one())
     return time.time()
 
 
 def select_in(connection: Connection, statement: Any, column: Any, values: Collection[Any]) -> list[Any]:
-    """Rows of a statement whose column is among values, however many they are."""
+    """Rows of a statement whose column is among any number of values."""
     return [row for chunk in chunks(list(values)) for row in connection.execute(statement.where(column.in_(chunk)))]
 
 
@@ -44,16 +42,13 @@ def at(table: Table, place: Place) -> tuple[Any, Any]:
     return table.c.shard == place.shard, table.c.slice == place.slice
 
 
-_PROTOTYPES = "prototypes:"
-
-
 def of_stage(table: Table, stage: Stage) -> tuple[Any, Any]:
     """The condition that a row is a stage's."""
     return table.c.shard == stage.shard, table.c.prefix == prefix_text(stage)
 
 
 def prefix_text(stage: Stage) -> str:
-    """A stage's prefix as it is stored: 2,0,1; and of prototypes prototypes:2."""
+    """A stage's prefix as it is stored: `2,0,1`; that of prototypes `prototypes:2`."""
     text = ",".join(map(str, stage.prefix))
     return text if stage.kind == "model" else f"{_PROTOTYPES}{text}"
 
@@ -65,6 +60,6 @@ def stage_at(shard: int, prefix: str) -> Stage:
 
 
 def chunks(rows: list[Any]) -> Iterator[list[Any]]:
-    """Rows in pieces that a statement can take."""
+    """Rows in chunks that fit into a statement."""
     for start in range(0, len(rows), _CHUNK):
         yield rows[start : start + _CHUNK]

@@ -1,4 +1,4 @@
-"""What can be done to the ledger within one transaction. A state and the record of it change together."""
+"""Reads and changes of one transaction. A state and the record of it change together."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import and_, bindparam, delete, exists, func, or_, select
+from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
 
 from s3t.ledger import schema
 from s3t.ledger.committing import Trained, announce, commit
-from s3t.ledger.condemning import QUEUES, add_versions, condemn, nobodys_left, take_versions, walk_again
+from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
-from s3t.ledger.mending import Mended, mend_rows, remove_wrong
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, Located, RecordRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
+    CONFIRMED,
     WALKED,
     at,
     chunks,
@@ -34,284 +34,250 @@ from s3t.partition import Place
 from s3t.stages import Stage
 
 
-class Transaction(History):
-    """Reading, and for a writing transaction, changing.
+class Transaction:
+    """Reads records, slices and stages; in a writing transaction, also changes them.
 
     Args:
-        rows: of the ledger, in its transaction.
-        known: a snapshot that was read before, to be used again if nothing has changed since.
+        rows: the ledger's, in its transaction.
+        latest: an earlier snapshot, returned again if nothing has changed since.
+
+    Attributes:
+        rows: as above.
+        sessions: open runs, and the stages that they train.
+        history: log, requests, marks of deletions, copies.
     """
 
-    def __init__(self, rows: Rows, *, known: Snapshot | None = None) -> None:
-        super().__init__(rows)
-        self._known = known
-        self._first_own = math.inf  # generation that this transaction has made: it is not durable yet
+    def __init__(self, rows: Rows, *, latest: Snapshot | None = None) -> None:
+        self.rows = rows
         self.sessions = Sessions(rows)
+        self.history = History(rows)
+        self._run = rows.connection.execute
+        self._latest = latest
+        self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
     def snapshot(self) -> Snapshot:
         """The ledger as this transaction sees it."""
-        changes = self._rows.note(CHANGES)
-        if self._known is None or self._known.changes != changes:
-            self._known = self._read_snapshot(changes)
-        return self._known
+        changes = self.rows.note(CHANGES)
+        if self._latest is None or self._latest.changes != changes:
+            self._latest = self._read_snapshot(changes)
+        return self._latest
 
     def _read_snapshot(self, changes: int) -> Snapshot:
-        run = self._connection.execute
         table, erasing, log = schema.slices, schema.erasing_records, schema.generations
         pending = exists().where(erasing.c.shard == table.c.shard, erasing.c.slice == table.c.slice)
         slices = {
-            Place(row.shard, row.slice): SliceState(
-                records=row.records,
-                losses=row.losses,
-                digest=row.digest,
-                pending=bool(row.pending),
-            )
-            for row in self._rows.checked(table, run(select(table, pending.label("pending"))))
+            Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.pending))
+            for row in self.rows.checked(table, self._run(select(table, pending.label("pending"))))
         }
-        live = {stage_at(row.shard, row.prefix): row for row in self._rows.read(schema.stages)}
+        live = {stage_at(row.shard, row.prefix): row for row in self.rows.read(schema.stages)}
         oldest = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
-        waiting = self._rows.checked(log, run(oldest))
-        kept = self._rows.checked(log, run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
-        dead = any(run(select(queue.c.shard).limit(1)).first() is not None for queue in QUEUES)
+        waiting = self.rows.checked(log, self._run(oldest))
+        kept = self.rows.checked(log, self._run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
         return Snapshot(
-            generation=self._rows.generation_now(),
+            generation=self.rows.generation_now(),
             changes=changes,
             slices=slices,
             stages={stage: row.key for stage, row in live.items()},
             manifests={stage: row.manifest for stage, row in live.items()},
-            walked=self._rows.note(WALKED),
+            walked=self.rows.note(WALKED),
             pending_since=kept[0].received_at if kept else None,
             waiting_since=waiting[0].received_at if waiting else None,
-            dead=dead,
+            condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
         )
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
-        """The present records among the requested, and which requested tokens were deleted before."""
+        """Present records among the requested tokens, and the generations of those that were deleted before."""
         table, gone = schema.records, schema.deleted
-        rows = {row.token: row for row in self._rows.read_in(table, table.c.token, records)}
-        rows |= {row.token: row for row in self._rows.read_in(table, table.c.subject, subjects)}
-        before = self._rows.read_in(gone, gone.c.token, [*records, *subjects])
+        rows = {row.token: row for row in self.rows.read_in(table, table.c.token, records)}
+        rows |= {row.token: row for row in self.rows.read_in(table, table.c.subject, subjects)}
+        before = self.rows.read_in(gone, gone.c.token, [*records, *subjects])
         return Located(
             rows=tuple(record_of(row) for _, row in sorted(rows.items())),
             gone={row.token: row.generation for row in before},
         )
 
-    def mend(self, *, drop: bool = False) -> Mended:
-        """Put rows right in which one bit is wrong.
-
-        Args:
-            drop: remove other rows of records that are wrong: `add_records` writes them anew.
-        """
-        mended = mend_rows(self._rows)
-        if drop and schema.records.name in mended.left:
-            remove_wrong(self._rows, schema.records)
-        if mended.rows:
-            self._note_change()
-        return mended
-
-    def add_records(self, records: Iterable[RecordRow]) -> None:
-        """Write rows of records that the ledger has lost."""
-        self._rows.upsert(schema.records, map(record_values, records))
-
     def records_in(self, place: Place) -> list[RecordRow]:
         """Every record of a slice."""
         table = schema.records
-        return [record_of(row) for row in self._rows.read(table, *at(table, place))]
+        return [record_of(row) for row in self.rows.read(table, *at(table, place))]
+
+    def add_records(self, records: Iterable[RecordRow]) -> None:
+        """Write rows of records that the ledger has lost."""
+        self.rows.upsert(schema.records, map(record_values, records))
 
     def accept(self, acceptances: Sequence[Acceptance], *, above: int = 0) -> list[int]:
-        """Take records and the stages above them out of everything that serves or trains; the new generations.
+        """Take records, and the stages trained on them, out of use; returns the new generations.
 
-        Their bytes are still there; what has to be erased is noted in the same transaction.
+        Their bytes are still there; the same transaction notes what is to be erased.
 
         Args:
-            acceptances: one a generation, in order. No record or stage is in two of them.
-            above: a number that the new generations exceed, beside the present one.
+            acceptances: one for each generation, in order. No record or stage is in two of them.
+            above: the new generations exceed this number and the present generation.
         """
-        first = max(above, self._rows.generation_now()) + 1
-        generations = list(range(first, first + len(acceptances)))
-        time = now(self._connection)
-        numbered = list(zip(generations, acceptances, strict=True))
-        self._rows.insert(schema.generations, [_generation_row(number, taken, time) for number, taken in numbered])
-        self._first_own = min(self._first_own, first)
+        first = max(above, self.rows.generation_now()) + 1
+        self._first_new = min(self._first_new, first)
+        numbered = list(enumerate(acceptances, start=first))
+        time = now(self.rows.connection)
+        self.rows.insert(schema.generations, [_generation_row(number, each, time) for number, each in numbered])
         self._take_out_records(numbered)
-        self._count_losses(acceptances)
         self._take_out_stages(numbered)
-        self._note_change()
-        return generations
+        self.rows.note_change()
+        return [number for number, _ in numbered]
 
     def _take_out_records(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
         taken = {row.token: (row, number) for number, acceptance in numbered for row in acceptance.rows}
         for chunk in chunks(list(taken)):
-            self._connection.execute(delete(schema.records).where(schema.records.c.token.in_(chunk)))
+            self._run(delete(schema.records).where(schema.records.c.token.in_(chunk)))
         subjects = {row.subject: number for row, number in taken.values() if row.subject is not None}
         column = schema.records.c.subject
-        left = {row.subject for row in select_in(self._connection, select(column).distinct(), column, subjects.keys())}
+        left = {row.subject for row in select_in(self.rows.connection, select(column).distinct(), column, [*subjects])}
         gone = {token: number for token, (_, number) in taken.items()}
         gone |= {subject: number for subject, number in subjects.items() if subject not in left}
-        self._rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
+        self.rows.upsert(schema.deleted, ({"token": token, "generation": number} for token, number in gone.items()))
         erasing = (
             {"token": row.token, "shard": row.place.shard, "slice": row.place.slice, "generation": number}
             for row, number in taken.values()
         )
-        self._rows.upsert(schema.erasing_records, erasing)
-
-    def _count_losses(self, acceptances: Sequence[Acceptance]) -> None:
-        lost = Counter[Place]()
-        times = Counter[Place]()
-        for taken in acceptances:
-            lost.update(taken.losses)
-            times.update(taken.losses.keys())
-        rows = {Place(row.shard, row.slice): row for row in self._rows.read(schema.slices)}
-        self._rows.change(
-            schema.slices,
-            [
-                (rows[place], {"records": rows[place].records - lost[place], "losses": rows[place].losses + count})
-                for place, count in times.items()
-            ],
-        )
+        self.rows.upsert(schema.erasing_records, erasing)
+        lost = sum((Counter(acceptance.losses) for _, acceptance in numbered), Counter[Place]())
+        rows = self.rows.read(schema.slices)
+        hit = [(row, lost[Place(row.shard, row.slice)]) for row in rows if Place(row.shard, row.slice) in lost]
+        self.rows.change(schema.slices, [(row, {"records": row.records - count}) for row, count in hit])
 
     def _take_out_stages(self, numbered: Sequence[tuple[int, Acceptance]]) -> None:
-        hit = [(number, stage, key) for number, taken in numbered for stage, key in taken.tainted.items()]
+        hit = [(number, stage, key) for number, each in numbered for stage, key in each.tainted.items()]
         if not hit:
             return
         table = schema.stages
         row = table.c.shard == bindparam("at_shard"), table.c.prefix == bindparam("at_prefix")
         places = [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for _, stage, _ in hit]
-        self._connection.execute(delete(table).where(*row), places)
-        dead = ({"shard": stage.shard, "key": key, "generation": number} for number, stage, key in hit)
-        self._rows.upsert(schema.erasing_artifacts, dead)
+        self._run(delete(table).where(*row), places)
+        self.rows.upsert(schema.condemned, (artifact_entry(stage.shard, key, number) for number, stage, key in hit))
 
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
-        """What is accepted, and not erased yet.
+        """Records, artifacts and versions of slices that are to be erased.
 
         Args:
-            received_by: records of slices that hold none whose deletion was received by then are not read; seconds
-                since the epoch.
+            received_by: seconds since the epoch. Records of a slice are listed only if a deletion of one of them was
+                received by then.
         """
-        run, table, log = self._connection.execute, schema.erasing_records, schema.generations
+        table, log = schema.erasing_records, schema.generations
         oldest = func.coalesce(func.min(log.c.received_at), 0.0).label("received_at")
         generations = table.outerjoin(log, table.c.generation == log.c.generation)
         by_slice = select(table.c.shard, table.c.slice, oldest).select_from(generations)
-        rows = run(by_slice.group_by(table.c.shard, table.c.slice))
+        rows = self._run(by_slice.group_by(table.c.shard, table.c.slice))
         since = {Place(row.shard, row.slice): row.received_at for row in rows}
-        records = {
-            place: frozenset(row.token for row in self._rows.read(table, *at(table, place)))
-            for place, time in since.items()
-            if time <= received_by
-        }
-        artifacts = self._rows.read(schema.erasing_artifacts)
-        versions = ((Place(row.shard, row.slice), row.digest) for row in self._rows.read(schema.erasing_versions))
-        slices = self.snapshot().slices
+        condemned = self.rows.read(schema.condemned)
         return ToErase(
             since=since,
-            records=records,
-            artifacts=frozenset((row.shard, row.key) for row in artifacts),
-            versions=frozenset(each for each in versions if each[0] not in slices or slices[each[0]].digest != each[1]),
-            slices=slices,
+            records={
+                place: frozenset(row.token for row in self.rows.read(table, *at(table, place)))
+                for place, time in since.items()
+                if time <= received_by
+            },
+            artifacts=frozenset((row.shard, row.name) for row in condemned if row.slice is None),
+            versions=frozenset((Place(row.shard, row.slice), row.name) for row in condemned if row.slice is not None),
+            slices=self.snapshot().slices,
         )
 
-    def announce_version(self, place: Place, digest: str) -> None:
-        """Note that a version of a slice is about to be put: it is condemned until it is current."""
-        if self.snapshot().slices[place].digest != digest:
-            add_versions(self._rows, [(place, digest)], generation=0)
-            self._note_change()
-
     def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:
-        """Make a version that was put a slice's current one; the old one is condemned.
+        """Make a version that was put a slice's current one, and condemn the old one.
 
-        All places are then to be gone through (again) for the deletions that this one follows: what a first walk has
-        emptied, which left the slice for later, is not empty of what this leaves behind.
+        For the deletions that it follows, erasure has to go through all places (again): a slice may have been left for
+        later, and its old version leaves new traces, such as rows in the ledger's log.
 
         Args:
             place: the slice.
             old: digest of its current version.
-            new: of the next one.
+            new: digest of the next one.
             gone: tokens that the next one does not hold.
 
         Returns:
-            Whether it could be. Else another process has superseded the old one, and this one has lost the run's lock:
-            what it has put may hold what was deleted meanwhile, and is condemned.
+            False if the old version is not current any more: this process has lost the run's lock. The new version may
+            hold what was deleted meanwhile, and is condemned.
         """
-        row, table, tokens = self._slice(place), schema.erasing_records, list(gone)
+        slices, table, tokens = schema.slices, schema.erasing_records, list(gone)
+        row = next(iter(self.rows.read(slices, *at(slices, place))), None)
+        if row is None:
+            raise damaged(slices, 1)
         if row.digest != old:
-            self.condemn(versions=[(place, new)] if row.digest != new else [])
+            self.condemn(versions=[(place, new)])
             return False
-        taken = [found.generation for found in self._rows.read_in(table, table.c.token, tokens)]
+        generations = [erasing.generation for erasing in self.rows.read_in(table, table.c.token, tokens)]
         for chunk in chunks(tokens):
-            self._connection.execute(delete(table).where(table.c.token.in_(chunk)))
+            self._run(delete(table).where(table.c.token.in_(chunk)))
         if new != old:
-            self._rows.change(schema.slices, [(row, {"digest": new})])
-            take_versions(self._rows, [(place, new)])
-            add_versions(self._rows, [(place, old)], generation=min(taken, default=0))
-        if taken:
-            walk_again(self._rows, min(taken))
-        self._note_change()
+            self.rows.change(slices, [(row, {"digest": new})])
+            self.note_removed(versions=[(place, new)])
+            condemn(self.rows, versions=[(place, old)], generation=min(generations, default=0))
+        walk_again(self.rows, min(generations, default=None))
+        self.rows.note_change()
         return True
 
-    def _slice(self, place: Place) -> Any:
-        """A slice's row."""
-        rows = self._rows.read(schema.slices, *at(schema.slices, place))
-        if not rows:
-            raise damaged(schema.slices, 1)
-        return rows[0]
+    def condemn(
+        self, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
+    ) -> None:
+        """Note that artifacts, (shard, key), and versions of slices must not stay; current versions are left out.
 
-    def have_walked(self, generation: int) -> None:
-        """Note that every place was gone through for the generations up to one, unless an orphan is left."""
-        if nobodys_left(self._rows):
-            return
-        self._rows.write_note(WALKED, to=max(generation, self._rows.note(WALKED)))
-        self._note_change()
+        A version that is about to be put is condemned until it is current.
+        """
+        condemn(self.rows, artifacts=artifacts, versions=versions)
 
-    def removed(
+    def note_removed(
         self, artifacts: Collection[tuple[int, str]] = (), *, versions: Collection[tuple[Place, str]] = ()
     ) -> None:
         """Note that condemned artifacts and versions of slices are removed."""
-        if not artifacts and not versions:
-            return
-        table = schema.erasing_artifacts
-        row = table.c.shard == bindparam("at_shard"), table.c.key == bindparam("at_key")
-        if places := [{"at_shard": shard, "at_key": key} for shard, key in sorted(artifacts)]:
-            self._connection.execute(delete(table).where(*row), places)
-        take_versions(self._rows, versions)
-        self._note_change()
+        note_removed(self.rows, artifacts=artifacts, versions=versions)
+
+    def note_walked(self, generation: int) -> None:
+        """Note that erasure went through every place for the generations up to one.
+
+        Nothing is noted while anything is condemned that no deletion has condemned: it may hold any deleted record.
+        """
+        table = schema.condemned
+        if self._run(select(table.c.name).where(table.c.generation == 0).limit(1)).first() is None:
+            self.rows.write_note(WALKED, to=max(generation, self.rows.note(WALKED)))
+            self.rows.note_change()
 
     def note_accepted(self) -> None:
-        """Note of every generation that an earlier transaction has made that it is accepted: durable, and seen by all.
+        """Note the time of acceptance of every generation that an earlier transaction has made.
 
         Its own transaction cannot: a prediction may begin before the commit, without seeing it. After a crash between
-        the two, this comes late, and then the time is a later one than the true one.
+        the two this comes late, and the time is later than the true one.
         """
         log = schema.generations
-        rows = self._rows.read(log, log.c.accepted_at.is_(None), log.c.generation < self._first_own)
-        time = now(self._connection)
-        self._rows.change(log, [(row, {"accepted_at": max(row.received_at, time)}) for row in rows])
+        unnoted = log.c.erased_at.is_(None), log.c.accepted_at.is_(None)  # the first has an index
+        rows = self.rows.read(log, *unnoted, log.c.generation < self._first_new)
+        time = now(self.rows.connection)
+        self.rows.change(log, [(row, {"accepted_at": max(row.received_at, time)}) for row in rows])
 
     def settle(self) -> None:
-        """Note what is accepted, which generations every living session has moved to, and of which no byte is left.
+        """Note which generations are accepted, effective and erased by now.
 
         Times never run backwards, whatever the clock does.
         """
-        self.sessions.bury()
-        run, log, walked = self._connection.execute, schema.generations, self._rows.note(WALKED)
-        # Rows that may change alone: thousands may wait to be erased, and each deletion settles.
-        gone = and_(log.c.generation <= walked, *(log.c.generation.not_in(select(t.c.generation)) for t in _ERASING))
-        rows = self._rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
-        time = now(self._connection)
-        slowest = run(select(func.min(schema.sessions.c.generation))).scalar_one_or_none()
-        left = {number for table in _ERASING for number in run(select(table.c.generation).distinct()).scalars()}
+        self.sessions.end_dead()
+        log, walked = schema.generations, self.rows.note(WALKED)
+        # Only rows that may change are read: thousands may wait for erasure, and each deletion settles.
+        left = union(*(select(table.c.generation) for table in (schema.erasing_records, schema.condemned)))
+        gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
+        rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
+        time = now(self.rows.connection)
+        slowest = self._run(select(func.min(schema.sessions.c.generation))).scalar_one_or_none()
+        remaining = set(self._run(left).scalars())
         changes = []
         for row in rows:
             accepted, effective, erased = row.accepted_at, row.effective_at, None
-            if accepted is None and row.generation < self._first_own:
+            if accepted is None and row.generation < self._first_new:
                 accepted = max(row.received_at, time)
             if effective is None and accepted is not None and (slowest is None or slowest >= row.generation):
                 effective = max(accepted, time)
-            if effective is not None and row.generation <= walked and row.generation not in left:
+            if effective is not None and row.generation <= walked and row.generation not in remaining:
                 erased = max(effective, time)
             if (accepted, effective, erased) != (row.accepted_at, row.effective_at, None):
                 changes.append((row, {"accepted_at": accepted, "effective_at": effective, "erased_at": erased}))
-        if self._rows.change(log, changes):
-            self._note_change()
+        if self.rows.change(log, changes):
+            self.rows.note_change()
 
     def announce(self, trained: Trained) -> bool:
         """Note that a stage's artifact is about to be put; False if it could not be committed any more.
@@ -319,53 +285,37 @@ class Transaction(History):
         Raises:
             KeyDestroyedError: the run's secret was destroyed meanwhile.
         """
-        return announce(self._rows, self.sessions, self.snapshot(), trained)
+        return announce(self.rows, self.sessions, self.snapshot(), trained)
 
     def commit(self, trained: Trained) -> bool:
-        """Take a stage into use whose artifact was announced and put; False if that cannot be.
+        """Take a stage into use whose artifact was announced and put.
 
-        It cannot if a slice under it has lost a record since it was seen, or was losing one; if a stage that it was
-        trained on is gone; or if the session has lost its claim. Raises as `announce`.
+        Returns:
+            False if a slice under it has lost a record since it was seen, or was losing one; if a stage that it was
+            trained on is gone; or if the session has lost its claim.
+
+        Raises:
+            KeyDestroyedError: the run's secret was destroyed meanwhile.
         """
-        done = commit(self._rows, self.sessions, self.snapshot(), trained)
-        if done:
-            self._note_change()
-        return done
+        return commit(self.rows, self.sessions, self.snapshot(), trained)
 
     def forget_stages(self, stages: Mapping[Stage, str]) -> None:
-        """Take stages out of use, if they still have those keys; their artifacts are then nobody's."""
+        """Take stages out of use if they still have those keys, and condemn their artifacts."""
         gone = {stage: key for stage, key in stages.items() if self.snapshot().stages.get(stage) == key}
         for stage in gone:
-            self._connection.execute(delete(schema.stages).where(*of_stage(schema.stages, stage)))
+            self._run(delete(schema.stages).where(*of_stage(schema.stages, stage)))
         self.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
 
-    def condemn(
-        self, *, artifacts: Collection[tuple[int, str]] = (), versions: Collection[tuple[Place, str]] = ()
-    ) -> None:
-        """Note that artifacts, (shard, key), and versions are nobody's; they go with what deletions have condemned."""
-        slices = self.snapshot().slices  # a current version is no orphan, whoever took it for one
-        orphans = [
-            (place, digest) for place, digest in versions if place not in slices or slices[place].digest != digest
-        ]
-        condemn(self._rows, artifacts=artifacts, versions=orphans)
-
-    def remember(self, tokens: Collection[bytes], *, generation: int) -> None:
-        """Note tokens as deleted, whether or not the ledger knew them."""
-        self._rows.upsert(schema.deleted, ({"token": token, "generation": generation} for token in tokens))
-
-    def _note_change(self) -> None:
-        self._rows.write_note(CHANGES, to=self._rows.note(CHANGES) + 1)
-        self._known = None
+    def touch(self) -> None:
+        """Write something, so that the end of the transaction waits for the disk."""
+        self.rows.write_note(CONFIRMED, to=self.rows.note(CONFIRMED) + 1)
 
 
-_ERASING = (schema.erasing_records, *QUEUES)
-
-
-def _generation_row(number: int, taken: Acceptance, time: float) -> dict[str, Any]:
+def _generation_row(number: int, acceptance: Acceptance, time: float) -> dict[str, Any]:
     return {
         "generation": number,
         "mark": secrets.token_hex(8),
-        "received_at": time - taken.waited,
-        "records": sum(taken.losses.values()),
-        "request": taken.request,
+        "received_at": time - acceptance.waited,
+        "records": sum(acceptance.losses.values()),
+        "request": acceptance.request,
     }

@@ -1,4 +1,4 @@
-"""Dead rows of PostgreSQL's tables."""
+"""Removal of dead rows from PostgreSQL's tables."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from s3t.ledger import schema
 
 
 def vacuum(connection: Connection) -> bool:
-    """Take dead rows out of PostgreSQL's files; False if some had to stay, which an older snapshot may still read."""
+    """Remove dead rows from PostgreSQL's files; False if some had to stay, because an older snapshot may read them."""
     for table in _VACUUMED:
         connection.execute(text(f"VACUUM {table.name}"))
     dead = " + ".join(f"pg_stat_get_dead_tuples('{table.name}'::regclass)" for table in _VACUUMED)
@@ -20,7 +20,6 @@ _VACUUMED = (
     schema.slices,
     schema.stages,
     schema.erasing_records,
-    schema.erasing_artifacts,
-    schema.erasing_versions,
+    schema.condemned,
     schema.claims,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,27 +10,32 @@ from typing import Any
 import torch
 
 from s3t.errors import RecipeError
+from s3t.methods import Trainable
 from s3t.models.alone import ALONE
-from s3t.models.base import check_model, load_base
+from s3t.models.base import Base, check_model, load_base
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.encoders import encoder_for
+from s3t.models.model import Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
-from s3t.recipe import Recipe
+from s3t.recipe import Adapter, Recipe
+
+MODELS: Mapping[Trainable, Callable[[Base, Adapter], Model]] = {"adapter": BlockModel, "all": WholeModel}
+"""Classes of mounted models, by the parameters that stages train."""
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
 # a missing package.
 _UNFIT = (ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError, OSError, ImportError)
 
 _ROUNDING = 1e-2
-"""What rounding may change, as a share of what a mistake would."""
+"""Largest change by rounding, as a share of the change that a mistake would cause."""
 
 
-def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, Encoder]:
-    """The model, bare, and what encodes its inputs.
+def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encoder]:
+    """The model without blocks, and the encoder of its inputs.
 
     Raises:
         RecipeError: they cannot be loaded, or do not fit the recipe.
@@ -40,28 +45,28 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[BlockModel, 
     config: Any = base.model.config
     if getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    kind = WholeModel if recipe.method.trainable == "all" else BlockModel
-    return kind(base, recipe.block_adapter(base.layers.count)), encoder
+    made = MODELS[recipe.method.options.trainable]
+    return made(base, recipe.block_adapter(base.layers.count)), encoder
 
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """What a model can do, found out with public inputs alone."""
+    """Abilities of a model, tested with public inputs alone."""
 
     sdpa: bool
-    """It has an attention made of torch's scaled_dot_product_attention."""
+    """Attention by torch's scaled_dot_product_attention is available."""
     trunk: bool
-    """A pass can start at any block's border: what lies below is the base model's in every stage, and no part of the
-    head; and with states of each record alone it gives what the whole pass gives."""
+    """A pass can start at any block's border: the layers below are the base model's in every stage, without a part of
+    the head. From cached states of single records it gives the same logits as a whole pass."""
     packing: bool
-    """Texts that share a row, each blind to the others, give what each gives in a row of its own."""
+    """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
-    """Whether the model can be trained by the recipe: layers, modules, encoder; then all blocks on, and a few inputs.
+    """Check that the recipe fits the model: layers, modules, encoder; then a trial of all blocks on a few inputs.
 
     Raises:
-        RecipeError: with every problem found.
+        RecipeError: all problems.
     """
     problems: list[str] = []
     for check in (check_model, encoder_for):
@@ -92,7 +97,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
             mount.add_block(block)
         model.passes.logits(encoder.collate(records))
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
-        varied = recipe.image.varies or recipe.method.direction == "bottom-up"
+        varied = recipe.image.varies or not recipe.method.blocks.top_down
         fixed = frozen and not varied and max(borders) > 0
         trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
         packing = recipe.training.bucketing in ("auto", "packed") and _can_pack(
@@ -125,9 +130,11 @@ def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, reco
     return True
 
 
-def _can_pack(model: BlockModel, batch: Batch, *, attention: str) -> bool:
-    """Whether packing changes nothing but rounding, far less than texts of a row that see each other would, whatever
-    attention is chosen."""
+def _can_pack(model: Model, batch: Batch, *, attention: str) -> bool:
+    """True if packing changes logits by rounding alone, under every attention.
+
+    Rounding is told from mistakes by comparison with texts that do see each other.
+    """
     packing = pack(batch["attention_mask"]) if "attention_mask" in batch else None
     if packing is None:
         return False
@@ -138,7 +145,7 @@ def _can_pack(model: BlockModel, batch: Batch, *, attention: str) -> bool:
         return False
 
 
-def _packs(model: BlockModel, batch: Batch, packing: Packing, attention: str) -> bool:
+def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool:
     if attention != "model":
         changed: Any = model.base.model
         changed.set_attn_implementation(attention)
@@ -149,7 +156,7 @@ def _packs(model: BlockModel, batch: Batch, packing: Packing, attention: str) ->
     return bool(error < _ROUNDING * leak)
 
 
-def _has_sdpa(model: BlockModel) -> bool:
+def _has_sdpa(model: Model) -> bool:
     return bool(getattr(type(model.base.model), "_supports_sdpa", False))
 
 

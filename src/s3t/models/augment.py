@@ -19,7 +19,7 @@ def augmented(pixels: Tensor, *, crop: int, flip: bool, seed: int, record: bytes
         crop: below the height and the width.
         flip: whether it may be mirrored left to right.
         seed: of the stage, for the epoch.
-        record: what tells the record from others.
+        record: keyed hash of the record.
     """
     drawn = hashlib.sha256(seed.to_bytes(8, "big") + record).digest()
     height, width = pixels.shape[-2:]

@@ -23,7 +23,7 @@ from s3t.recipe import Recipe
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A base model with a head that nobody has trained yet.
+    """A base model with an untrained head.
 
     Attributes:
         model: float32, in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives
@@ -43,12 +43,16 @@ class Base:
         config: Any = self.model.config
         return int(config.num_labels)
 
+    def head_parameters(self) -> dict[str, nn.Parameter]:
+        """The head's, by full name."""
+        return {name: self.model.get_parameter(name) for name in self.head}
+
 
 def check_model(folder: Path, recipe: Recipe) -> None:
-    """Whether blocks, target modules and text length fit the model; reads its configuration alone.
+    """Check blocks, target modules and text length against the model's configuration alone.
 
     Raises:
-        RecipeError: with every problem.
+        RecipeError: all problems.
     """
     config = _config(folder, labels=2)
     problems: list[str] = []
@@ -58,11 +62,13 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     adapter = recipe.block_adapter(layers.count)
     width = adapter.layers_per_slice
     if recipe.blocks * width > layers.count:
-        what = f"adapter.layers: {width} layers are asked for"
-        if recipe.method.blockwise:
-            what = f"adapter.layers_per_slice: {recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers"
-        problems.append(f"{what}, but the model has {layers.count}; ask for fewer")
-    adapted = 0 if recipe.method.trainable == "all" else min(recipe.blocks, layers.count // width)
+        asked = {
+            "layers": f"{width} layers are asked for",
+            "layers_per_slice": f"{recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers",
+        }
+        field = recipe.method.blocks.width
+        problems.append(f"adapter.{field}: {asked[field]}, but the model has {layers.count}; ask for fewer")
+    adapted = 0 if recipe.method.options.trainable == "all" else min(recipe.blocks, layers.count // width)
     for block in range(1, adapted + 1):
         try:
             block_modules(model, layers, adapter, block)
@@ -151,7 +157,7 @@ def reset_head(base: Base, *, seed: int) -> None:
             else:
                 raise RecipeError(
                     "the recipe",
-                    [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot draw anew"],
+                    [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise"],
                 )
             parameter.data.copy_(drawn)
 
@@ -185,7 +191,7 @@ def base_digest(base: Base, *, parameters: bool = True) -> str:
 
 
 def _is_adapters(model: nn.Module, name: str) -> bool:
-    """Whether a tensor belongs to an adapter: it lies in a wrapped module, but not in its base layer."""
+    """True if a tensor belongs to an adapter: it lies in a wrapped module, but not in its base layer."""
     parts = name.split(".")
     for length in range(1, len(parts)):
         module = model.get_submodule(".".join(parts[:length]))
@@ -204,7 +210,7 @@ def _positions(model: nn.Module) -> int | None:
 
 
 def _attention(recipe: Recipe) -> str | None:
-    """What transformers is asked for; None leaves it to the model."""
+    """Value of transformers' `attn_implementation`; None leaves it to the model."""
     return recipe.training.attention if recipe.training.attention in ("eager", "sdpa") else None
 
 

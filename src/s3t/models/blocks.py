@@ -1,15 +1,14 @@
 """Blocks on a base model: one named PEFT adapter per stage, put on and taken off without a trace.
 
-A mounted model has the adapters of a chain of stages switched on and nothing else changed. Every mount starts from
-the bare base model, loads every tensor of every block (a block is never left at its initial values), and sees to it
-that just the modules of the plan are wrapped; taking it off puts the base's own modules back.
+A mounted model has the adapters of a chain of stages switched on and nothing else changed. Every mount starts from the
+bare base model. It loads every tensor of every block, so that no block keeps its initial values, and checks that
+exactly the planned modules are wrapped. Unmounting restores the base's own modules.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -20,13 +19,11 @@ from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
 from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.model import Blocks, Mounting
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
 from s3t.stages import block_layers
-
-Blocks: TypeAlias = Mapping[int, StageTensors]
-"""Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
 
 
 class MountedModel:
@@ -85,12 +82,12 @@ class MountedModel:
         Raises:
             IntegrityError: the names or shapes are not just those of the head.
         """
-        copy_exactly(self._head_parameters(), tensors, what="the head")
+        copy_exactly(self.base.head_parameters(), tensors, what="the head")
 
     def thaw(self) -> list[nn.Parameter]:
         """Make the block that was added last and the head trainable, and nothing else; their parameters."""
         self.base.model.requires_grad_(False)
-        own = [*dict(self._block_parameters(self._own)).values(), *self._head_parameters().values()]
+        own = [*dict(self._block_parameters(self._own)).values(), *self.base.head_parameters().values()]
         for parameter in own:
             parameter.requires_grad_(True)
         for name in self._targets[self._own]:
@@ -106,7 +103,7 @@ class MountedModel:
         """Copies of the block that was added last and the head, on the CPU."""
         return StageTensors(
             block={name: copied(value) for name, value in self._block_parameters(self._own)},
-            head={name: copied(value) for name, value in self._head_parameters().items()},
+            head={name: copied(value) for name, value in self.base.head_parameters().items()},
         )
 
     def check_isolation(self, frozen: Blocks) -> None:
@@ -138,9 +135,6 @@ class MountedModel:
                 if parts[0] != "base_layer":
                     yield f"{target}/{'.'.join(part for part in parts if part != adapter)}", parameter
 
-    def _head_parameters(self) -> dict[str, nn.Parameter]:
-        return {name: self.base.model.get_parameter(name) for name in self.base.head}
-
 
 class BlockModel:
     """A base model that blocks are mounted on, one chain at a time."""
@@ -150,8 +144,8 @@ class BlockModel:
         self.passes = Passes(base)
         self.adapter = adapter
         self._pristine = base_digest(base)
-        self._bare_head = {name: base.model.get_parameter(name).detach().clone() for name in base.head}
-        self._mounted = False
+        self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
+        self._mounting = Mounting()
 
     @contextmanager
     def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
@@ -160,36 +154,30 @@ class BlockModel:
         With no blocks: the bare model, its head as it is. On leaving, every wrapped module is the base's own
         again, the head is the one from loading (no trained head stays behind), and nothing is trainable.
         """
-        self._enter()
         model = self.base.model
         modules = dict(model.named_modules())
-        try:
-            mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
-            with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
-                for number, tensors in blocks.items():
-                    mount.add_block(number)
-                    mount.load_block(number, tensors.block)
-                if blocks:
-                    mount.load_head(list(blocks.values())[-1].head)
-            yield mount
-        finally:
-            for name, module in list(model.named_modules()):
-                if isinstance(module, BaseTunerLayer):
-                    model.set_submodule(name, modules[name])
-            if hasattr(model, "peft_config"):
-                del model.peft_config
-            model.requires_grad_(False)
-            for name, value in self._bare_head.items():
-                model.get_parameter(name).data.copy_(value)
-            self._mounted = False
-
-    def _enter(self) -> None:
-        if self._mounted:
-            raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
-        self._mounted = True
+        with self._mounting.begun():
+            try:
+                mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
+                with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
+                    for number, tensors in blocks.items():
+                        mount.add_block(number)
+                        mount.load_block(number, tensors.block)
+                    if blocks:
+                        mount.load_head(list(blocks.values())[-1].head)
+                yield mount
+            finally:
+                for name, module in list(model.named_modules()):
+                    if isinstance(module, BaseTunerLayer):
+                        model.set_submodule(name, modules[name])
+                if hasattr(model, "peft_config"):
+                    del model.peft_config
+                model.requires_grad_(False)
+                for name, value in self._bare_head.items():
+                    model.get_parameter(name).data.copy_(value)
 
     def border(self, block: int) -> int:
-        """Where a block begins, and its trunk ends: the input of its lowest layer. For 0, above the last layer."""
+        """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
         if block == 0:
             return self.passes.top
         layers_per_slice = self.adapter.layers_per_slice
@@ -220,10 +208,10 @@ def _peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
 
 
 def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    """Whether tensors of an artifact are just those that the model asks for.
+    """Check that an artifact's tensors have exactly the model's names and shapes.
 
     Raises:
-        IntegrityError: a name or a shape is another.
+        IntegrityError: a name or a shape differs.
     """
     wrong = sorted(set(shapes) ^ set(tensors)) or [
         name for name, shape in shapes.items() if shape != tensors[name].shape

@@ -1,4 +1,4 @@
-"""From features to tensors. Each record is encoded by itself; a batch pads no further than its longest record."""
+"""Features to tensors. Each record is encoded by itself; a batch is padded to its longest record."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ from s3t.errors import RecipeError
 from s3t.recipe import Image
 
 Encoded = Mapping[str, Any]
-"""One record as the model takes it, not yet padded."""
+"""One record as model input, before padding."""
 
 
 TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
-"""Of several lengths: in a row with copies of itself, a text would not differ by seeing them."""
+"""Texts of several lengths: a text that sees only copies of itself in its row would give the same logits."""
 
 
 class Encoder(Protocol):
@@ -38,11 +38,11 @@ class Encoder(Protocol):
         ...
 
     def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
-        """The same, but what would take much memory is encoded whenever it is asked for."""
+        """The same, but large records (images) are encoded at each access, to save memory."""
         ...
 
     def answers(self, rows: pa.Table) -> list[int]:
-        """How many answers a model gives to each row."""
+        """Number of answers to each row."""
         ...
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
@@ -54,12 +54,12 @@ class Encoder(Protocol):
         ...
 
     def count_cut(self, rows: pa.Table) -> int:
-        """Records of which a part is left out."""
+        """Number of records that are truncated."""
         ...
 
     @property
     def pad_token_id(self) -> int | None:
-        """Of the token that fills batches; None without tokens."""
+        """Id of the padding token; None for inputs without tokens."""
         ...
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
@@ -72,7 +72,7 @@ class Encoder(Protocol):
 
 
 def tokens(record: Encoded) -> int:
-    """How long an encoded record is: the tokens of a text; 0 for an image, since all are of one size."""
+    """Length of an encoded record: tokens of a text; 0 for an image, since all have one size."""
     return len(record.get("input_ids", ()))
 
 
@@ -109,7 +109,7 @@ class TextEncoder:
 
     @property
     def pad_token_id(self) -> int:
-        """Of the token that fills batches."""
+        """Id of the padding token."""
         return int(self._tokenizer.pad_token_id)
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
@@ -122,7 +122,7 @@ class TextEncoder:
         return self.tensors(columns, rows.num_rows)
 
     def tensors(self, columns: Mapping[str, Any], count: int) -> list[Encoded]:
-        """What the tokenizer makes of some records, each as tensors."""
+        """Tensors of `count` records, from the tokenizer's columns."""
         # An empty text, of which some tokenizers make no token, is one of padding.
         empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
         return [
@@ -134,7 +134,7 @@ class TextEncoder:
         return [1] * rows.num_rows
 
     def count_cut(self, rows: pa.Table) -> int:
-        """Records with more tokens than the recipe's length. Not all are encoded at a time, for this is told once."""
+        """Number of records with more tokens than the recipe's length, encoded a part at a time to save memory."""
         names = [name for name in ("text", "text_pair") if name in rows.column_names]
         found = 0
         for part in rows.select(names).to_batches(max_chunksize=1000):

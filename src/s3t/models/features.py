@@ -1,7 +1,7 @@
-"""What the bare base model makes of a record, as one vector: for prototypes.
+"""Feature vector of a record under the bare base model, for prototypes.
 
-The mean over the record's tokens of what the last layer gives, scaled to length 1. It asks for nothing that some
-architecture lacks (a pooler, a class token), and no trained tensor has a part in it.
+It is the mean of the last layer's token states, scaled to length 1. It needs no pooler or class token, which some
+architectures lack, and depends on no trained tensor.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from s3t.models.passes import Batch, Passes
 
 
 def features(passes: Passes, batch: Batch) -> Tensor:
-    """Of a batch, N x D, in float32.
+    """Features of a batch, N x D, in float32.
 
     Args:
         passes: through the bare base model; within `exact_numerics`.

@@ -1,8 +1,8 @@
 """LoRA as training computes it when `training.fused_lora` is on: the sum y + s (x A^T) B^T in one product.
 
-PEFT's own forward pass makes the update, scales it and adds it, three tensors of the module's whole output; and under
-autocast it turns the module's input into float32, which the next product turns back. Neither changes what is computed,
-only the last bits. PEFT's extension point for other forward passes is used, so nothing of PEFT is replaced.
+PEFT's own forward pass computes the update, scales it and adds it: three tensors of the module's whole output. Under
+autocast it also converts the module's input to float32, which the next product converts back. The product here differs
+in the last bits alone. PEFT's extension point for other forward passes is used, so nothing of PEFT is replaced.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Several short texts in one row, each blind to the others: a pass through the layers with hardly a token of padding.
 
-What the layers compute of a text is the same but for rounding (and for what an adapter's dropout draws), where nothing
-but attention looks from token to token, and positions are added below the layers. Whether that is so of a model,
-`assembly` tries out.
+The layers' outputs differ by rounding alone (and by the draws of an adapter's dropout), if only attention mixes tokens
+and positions are added below the layers. Whether that is so of a model, `assembly` tries out.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from torch import Tensor, nn
 
 
 class Packing(NamedTuple):
-    """How the tokens of a batch lie in fewer rows. Tokens are counted row after row, of the batch or of the packing."""
+    """Index maps between a batch and its packing into fewer rows. Tokens are numbered row after row in both."""
 
     taken: Tensor
-    """Rows x width, int64: at each place of the packing, which token of the batch. At one that stays empty, any."""
+    """Rows x width, int64: the batch's token at each position of the packing; arbitrary at empty positions."""
     found: Tensor
     """Batch x longest, int64: for each token of the batch its place in the packing. For padding, any."""
     same: Tensor
@@ -77,8 +76,8 @@ def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
 
 @contextmanager
 def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool) -> Iterator[None]:
-    """While within, the first layer gets the packing's rows, each attends within its texts, and the last hands on the
-    batch as it was, with states of nothing in particular at its padding.
+    """Within the context the first layer gets the packing's rows, and each layer attends within texts. The last one
+    restores the batch, with arbitrary states at its padding.
 
     Args:
         layers: those that the pass goes through, in order.
@@ -128,7 +127,7 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
 
 @cache
 def _arguments(forward: Callable[..., Any]) -> tuple[str, ...]:
-    """What a module's forward pass is called with, by position."""
+    """Names of a module's forward arguments, by position."""
     return tuple(inspect.signature(forward).parameters)[1:]
 
 

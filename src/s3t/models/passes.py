@@ -1,6 +1,6 @@
 """Forward passes through a part of a model's layers: up to a border, or from one on.
 
-A border is the input of a transformer layer, counted from 0 at the embeddings; the last border is the output of the
+A border is the input of a transformer layer, counted from 0 at the embeddings. The last border is the output of the
 last layer, where the head begins. The model's own forward runs, with the layers that a pass leaves out standing aside,
 so masks, positions and the head are the model's.
 """
@@ -20,19 +20,20 @@ from s3t.models.packing import Packing, packed_layers
 Batch = Mapping[str, Tensor]
 
 ANSWERED = "answered"
-"""Of a batch: at which tokens the model answers, batch x tokens, bool. Without it, each record has one answer."""
+"""Batch entry, batch x tokens, bool: tokens at which the model answers. Without it, one answer a record."""
 
 
 def run_model(model: nn.Module, batch: Batch) -> Any:
-    """What a model gives for a batch."""
+    """Outputs of a model for a batch."""
     return model(**{name: tensor for name, tensor in batch.items() if name != ANSWERED})
 
 
 class Passes:
     """Passes through one base model, whatever blocks are on it.
 
-    The first pass from the inputs learns two things of the architecture: whether layers return their states bare or in
-    a tuple, and which module's output goes into the first layer as it is, and can be left out later.
+    The first pass from the inputs finds out two things about the architecture: the form in which layers return their
+    states (bare or in a tuple), and the module whose output is the first layer's input. Later passes from a border skip
+    that module.
     """
 
     def __init__(self, base: Base) -> None:
@@ -42,12 +43,12 @@ class Passes:
         self._layers: list[nn.Module] = list(layers.children())
         self._learned = False
         self._in_tuple = 0
-        """Members of the tuple that a layer returns, its states first; 0 if it returns them bare."""
+        """Length of the tuple that a layer returns, its states first; 0 if it returns a bare tensor."""
         self._embeddings: nn.Module | None = None
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """Device of the model."""
         return next(self._model.parameters()).device
 
     @property
@@ -68,7 +69,7 @@ class Passes:
             packing: of the batch; the layers then compute on its rows.
 
         Raises:
-            TypeError: the layers cannot be told of a packing.
+            TypeError: the layers take no packing mask.
             ValueError: nor may they.
         """
         with self._starting(border, states), self._packed(0 if states is None else border, packing):

@@ -1,4 +1,4 @@
-"""What of one base model several members can have in common, found out by trying: architectures say it nowhere."""
+"""Computations that members of one base model can share, found by trial: architectures do not declare it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from s3t.models.passes import Batch, run_model
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """What members can share.
+    """Computations that members can share.
 
     Attributes:
-        rows: a pass. In every linear module of the layers, rows of the batch come first, so that it can be told whose
-            they are. Not so where something that all rows have in common goes through an adapted module (the relative
+        rows: a pass. In every linear module of the layers, rows of the batch come first, so that each row's member is
+            known. Not so where something that all rows have in common goes through an adapted module (the relative
             positions of DeBERTa).
         trunk: the layers below their blocks. Not so where a part of the head lies below the layers, because the
             checkpoint lacks it.
@@ -29,7 +29,7 @@ class Sharing:
 
 
 def find_sharing(base: Base, one: Batch) -> Sharing:
-    """What members of a model can share; it depends on the architecture and the checkpoint alone.
+    """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
 
     Args:
         base: the model, without blocks.

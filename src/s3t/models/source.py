@@ -1,4 +1,4 @@
-"""Where a base model lies, and the digest of what of it matters. No torch."""
+"""Location of a base model, and the digest of those of its files that matter. No torch."""
 
 from __future__ import annotations
 
@@ -61,7 +61,9 @@ def layer_count(folder: Path) -> int:
     try:
         return int(AutoConfig.from_pretrained(folder, local_files_only=True).num_hidden_layers)
     except (OSError, ValueError, AttributeError, TypeError) as error:
-        raise RecipeError("the recipe", [f"base_model: {folder}/config.json does not tell its layers"]) from error
+        raise RecipeError(
+            "the recipe", [f"base_model: {folder}/config.json does not give its number of layers"]
+        ) from error
 
 
 def _damage(weights: Path) -> str | None:

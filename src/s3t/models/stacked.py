@@ -33,7 +33,7 @@ from s3t.recipe import Adapter
 
 @dataclass(frozen=True, kw_only=True)
 class Update:
-    """What adapters make of a linear module: one member's, or several members' with a leading dimension G."""
+    """Adapter tensors of a linear module: of one member, or of G members with a leading dimension G."""
 
     down: Tensor | None = None
     """I x r."""
@@ -47,7 +47,7 @@ class Update:
     """I."""
 
     def tensors(self) -> dict[str, Tensor]:
-        """Those that the kind of adapter has, by name."""
+        """The tensors of this kind of adapter, by name."""
         named = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: tensor for name, tensor in named.items() if tensor is not None}
 
@@ -57,9 +57,9 @@ class Link:
     """A stage of a member's chain, ready to be stacked: in float32, on the model's device."""
 
     block: int
-    """Which it trained, 1 for the top block."""
+    """Index of the trained block, 1 for the top block."""
     updates: Mapping[str, Update]
-    """Of its block, by full name of the linear module."""
+    """Updates of its block, by full name of the linear module."""
     head: Mapping[str, Tensor]
     """The head as it was after the stage, by full name."""
 
@@ -114,7 +114,7 @@ def deepest(chain: Sequence[Link]) -> int:
 
 
 def _shapes(linear: nn.Linear, adapter: Adapter, *, feedforward: bool) -> dict[str, tuple[int, ...]]:
-    """Of the tensors that PEFT's module has, by name."""
+    """Shapes of the tensors of PEFT's module, by name."""
     if adapter.kind == "ia3":
         return {"ia3_l": (1, linear.in_features) if feedforward else (linear.out_features, 1)}
     shapes: dict[str, tuple[int, ...]] = {

@@ -1,4 +1,4 @@
-"""What a stage leaves, in memory and as a safetensors file."""
+"""Tensors of a trained stage, in memory and as a safetensors file."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class WordEncoder:
 
     @property
     def pad_token_id(self) -> int:
-        """Of the token that fills batches."""
+        """Id of the padding token."""
         return self._texts.pad_token_id
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
@@ -54,7 +54,7 @@ class WordEncoder:
         return self.encode(rows)
 
     def answers(self, rows: pa.Table) -> list[int]:
-        """Of each row its words."""
+        """Number of words of each row."""
         return [len(words) for words in rows["text"].to_pylist()]
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:

@@ -26,13 +26,13 @@ def place_of(
 ) -> Place:
     """The place of a record, by the keyed hash of its subject if it has one, else of its id.
 
-    It is a function of this record and the secret alone, so without the record nothing else moves; all records of a
-    subject share a place (they are of one group, if there are groups). 128 bits are reduced modulo m and L, so the bias
-    is below 2^-100.
+    It is a function of this record and the secret alone, so a deletion moves no other record. All records of a subject
+    share a place, and have one group, if there are groups. 128 bits are reduced modulo m and L, so the bias is below
+    2^-100.
 
     Args:
         record: its id.
-        subject: whose it is, if anybody's.
+        subject: the record's subject; None if it has none.
         secret: keys the hash.
         shards: m.
         slices: L.

@@ -12,7 +12,7 @@ from typing import Literal
 from s3t.errors import KeyDestroyedError
 
 LEAST_CHARACTERS, LEAST_DIFFERENT = 16, 8
-"""Below, whoever has run.json finds the salt by trying: it holds `Secret.check`."""
+"""Least length of a salt. A reader of run.json could guess a shorter one, by its `Secret.check`."""
 
 Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "replay", "augment", "row", "file"]
 
@@ -21,8 +21,8 @@ Purpose = Literal["partition", "order", "digest", "ledger", "stage", "check", "r
 class Secret:
     """The salt of the recipe, or one drawn at init. Two runs with one salt assign and name things alike.
 
-    Who holds the remaining rows but not the salt can neither aim a record at a slice nor test a guess of a deleted
-    one against a digest.
+    A reader of the remaining rows without the salt cannot aim a record at a slice. Nor can they test a guess of a
+    deleted record against a digest.
     """
 
     salt: str | None = field(repr=False)
@@ -35,7 +35,7 @@ class Secret:
 
     @classmethod
     def destroyed(cls) -> Secret:
-        """What is left of a secret that was destroyed: nothing can be located, checked or named with it."""
+        """A destroyed secret: it can locate, check and name nothing."""
         return cls(salt=None)
 
     def reveal(self) -> str:
@@ -52,7 +52,7 @@ class Secret:
         return self.salt
 
     def weakness(self) -> str | None:
-        """What makes the salt easy to find by trying, in words; None if nothing does, or if it was destroyed.
+        """Reason why the salt is easy to guess; None if it is not, or if it was destroyed.
 
         >>> Secret(salt="hush").weakness(), Secret(salt="ab" * 20).weakness(), Secret.draw().weakness()
         ('has 4 characters, of at least 16', 'has 2 different characters, of at least 8', None)
@@ -76,7 +76,7 @@ class Secret:
         return _derived(self.reveal(), purpose)
 
     def check(self) -> str:
-        """What tells this secret from another, and nothing else of it (hexadecimal)."""
+        """Check value (hexadecimal): it identifies the secret and reveals nothing else."""
         return self.token("check", "secret", "").hex()
 
     def token(self, purpose: Purpose, kind: str, name: str) -> bytes:

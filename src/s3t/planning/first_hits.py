@@ -1,4 +1,4 @@
-"""When slices are first hit, and when prefixes fall: the raw material of every simulation. With replacement."""
+"""Times of slices' first hits and of prefixes' falls: the raw material of every simulation. With replacement."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
     order = np.argsort(clocks, axis=1)
     # What is left to be hit, summed from its far end, where it is small; the same for all if cells are alike.
     alike = bool((chances == chances[0]).all())
-    left = np.cumsum(chances[order[:1] if alike else order][:, ::-1], axis=1)[:, ::-1]
-    waits = generator.geometric(np.minimum(left, 1.0), size=order.shape)
+    remaining = np.cumsum(chances[order[:1] if alike else order][:, ::-1], axis=1)[:, ::-1]
+    waits = generator.geometric(np.minimum(remaining, 1.0), size=order.shape)
     passed = np.cumsum(waits, axis=1)
     if chances.min() < _RARE:  # the sum may be too large
         passed[np.cumsum(waits.astype(np.float64), axis=1) > 2.0**62] = NEVER
@@ -61,7 +61,7 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
 
 
 def fall_times(orders: Sequence[Order], hits: NDArray[Moment]) -> NDArray[Moment]:
-    """When a shard's depth falls below k: at the first hit of the last of its prefixes of k slices.
+    """Times at which a shard's depth falls below k: the first hit of the last of its prefixes of k slices.
 
     Args:
         orders: B orders of L slices, or prefixes of some.

@@ -25,11 +25,11 @@ class Forecast:
     that, or no shard is alive."""
 
     next_shard_dies: float | None
-    """Until one more shard has no live prefix."""
+    """Expected deletions until one more shard has no live prefix."""
     all_shards_die: float | None
-    """Until nothing can answer."""
+    """Expected deletions until no shard can answer."""
     depth_falls_below: Mapping[int, float | None]
-    """For k from 2 to the depth that every live shard has now: until the first of them has fewer than k slices."""
+    """Expected deletions until the first live shard has fewer than k slices, for k from 2 to their least depth now."""
     living_shards: int
     """Shards that have a live prefix now."""
 
@@ -91,8 +91,8 @@ def _simulated(
             first = np.minimum(first, falls[:, :common])
             last = np.maximum(last, falls[:, 0])
         sums += [_deleted_by(times, clocks, chances, records).sum() for times in (last, *first.T)]
-    found = [float(mean) if np.isfinite(mean) else None for mean in sums / trials]
-    return found[0], found[1:]
+    means = [float(mean) if np.isfinite(mean) else None for mean in sums / trials]
+    return means[0], means[1:]
 
 
 def _deleted_by(times: Floats, clocks: Floats, chances: Floats, records: NDArray[np.int64]) -> Floats:

@@ -23,15 +23,15 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:
-    """The expected depth of a shard, mean over the shards, with the orders of now and with those to come.
+    """The expected depth of a shard, mean over the shards, under the current orders and with new ones added.
 
-    Of a shard that is whole: what deletions have cost already, `repair` brings back, with the old orders alone.
+    Shards count as fully trained: `repair` restores what deletions have cost, with the current orders alone.
     """
 
     deletions: tuple[int, ...]
-    """In the shard."""
+    """Numbers of deletions in the shard."""
     before: tuple[float, ...]
-    """Slices, for each number of deletions."""
+    """Expected depth in slices, for each number of deletions."""
     after: tuple[float, ...]
 
     @property
@@ -86,5 +86,5 @@ def _depths(
     """Expected depths with the old orders and with the new: 2 x R."""
     old, new, prior = row
     # Both on the same simulated histories, so that a gain is no chance.
-    found = [retention(orders, deletions, prior=prior, trials=_TRIALS) for orders in (old, new)]
-    return np.array([kept.expected_depth for kept in found])
+    retentions = [retention(orders, deletions, prior=prior, trials=_TRIALS) for orders in (old, new)]
+    return np.array([each.expected_depth for each in retentions])

@@ -1,10 +1,10 @@
-"""From what is expected (deletions a month) and accepted (a depth, a bill) to shards, slices and sequences.
+"""Plan of shards, slices and sequences from expected deletions a month and an accepted depth or cost.
 
-A member of the ensemble that is k slices deep has learnt from k / (m L) of all records; what is accepted is the
-smallest such share. A shard that has less is repaired at once, and then only what it lacks is trained. Every repair is
-a time in which the shard answers worse than accepted, or not at all: so the best plan is the one with the fewest
-repairs that the bill allows. More shards are hit less often each, but have less depth to lose; more slices and
-sequences lose less, but cost more training.
+A member that is k slices deep was trained on k / (m L) of all records. The accepted depth is the smallest such share. A
+shard that has less is repaired at once, and then only what it lacks is trained. Every repair is a time in which the
+shard answers worse than accepted, or not at all: so the best plan is the one with the fewest repairs that the bill
+allows. More shards are hit less often each, but have less depth to lose; more slices and sequences lose less, but cost
+more training.
 
 The cost model: stage k of a sequence trains on k slices, and sequences share the stages of a common prefix. Costs are
 in full trainings, once through the slices of all shards. (A stage trains one block alone: counted in records times
@@ -152,7 +152,7 @@ class Candidate:
 
     @property
     def cost_of_a_repair(self) -> float:
-        """In full trainings, in the mean; 0 where none is expected."""
+        """Mean cost of a repair, in full trainings; 0 where none is expected."""
         return self.repair_cost / self.repairs if self.repairs else 0.0
 
     @property
@@ -202,8 +202,8 @@ class Plan:
 def plan(demand: Demand, *, seed: int = 0) -> Plan:
     """Propose m, L and B.
 
-    All systems on a grid are judged with spaced rotations and uniform deletions, by one simulation for each L, B and
-    accepted depth; numbers of repairs are good to a few percent. The proposal is judged again with the orders of
+    All systems on a grid are compared with spaced rotations and uniform deletions, by one simulation for each L, B and
+    accepted depth. Numbers of repairs have errors of a few percent. The proposal is judged again with the orders of
     `survival`, and has them if that is better.
 
     Args:
@@ -230,11 +230,11 @@ def plan(demand: Demand, *, seed: int = 0) -> Plan:
 
 
 def _frontier(candidates: Sequence[Candidate]) -> tuple[Candidate, ...]:
-    found: list[Candidate] = []
+    frontier: list[Candidate] = []
     for candidate in sorted(candidates, key=lambda candidate: (candidate.cost, candidate.repairs)):
-        if not found or candidate.repairs < found[-1].repairs:
-            found.append(candidate)
-    return tuple(found)
+        if not frontier or candidate.repairs < frontier[-1].repairs:
+            frontier.append(candidate)
+    return tuple(frontier)
 
 
 def _judged(
@@ -247,7 +247,7 @@ def _judged(
     orders = select(selector, Setting(slices=slices, budget=budget))
     over = min(demand.deletions, 40 * slices + 40)
     lives: dict[int, RepairedSimulation] = {}
-    found = []
+    candidates = []
     for count in shards:
         accepted = max(1, math.ceil(demand.share * count * slices - 1e-9))  # a dead shard is repaired in any case
         if accepted > slices:
@@ -257,8 +257,8 @@ def _judged(
             lives[accepted] = simulate_repairs(
                 [orders], Deletions.uniform(1, slices), over=over, policy=policy, trials=_TRIALS, seed=seed
             )
-        found.append(_candidate(demand, count, orders, selector, accepted, lives[accepted]))
-    return found
+        candidates.append(_candidate(demand, count, orders, selector, accepted, lives[accepted]))
+    return candidates
 
 
 def _candidate(

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """When shards are repaired; a repaired shard is as deep as at first."""
+    """Conditions under which shards are repaired. A repaired shard has its initial depth."""
 
     below: int = 1
     """A shard is repaired as soon as fewer slices than this are left: 1, when it is dead; 0, never."""
@@ -60,8 +60,8 @@ def training_cost(orders: Orders) -> float:
     >>> training_cost([[(0, 1, 2)]])
     2.0
     """
-    slices = sum(len(chosen[0]) for chosen in orders)
-    return sum(float(_nodes(chosen)[1].sum()) for chosen in orders) / slices
+    slices = sum(len(shard_orders[0]) for shard_orders in orders)
+    return sum(float(_nodes(shard_orders)[1].sum()) for shard_orders in orders) / slices
 
 
 def stage_count(orders: Sequence[Order]) -> int:
@@ -143,9 +143,9 @@ class _System:
     def hit(self, shards: Ints, slices: Ints, *, below: int) -> None:
         """One deletion in every system, and the repair that it calls for."""
         self._hit[self._rows, shards, slices] = True
-        left = np.minimum(self._left[self._rows, shards], self._positions[shards, :, slices])
-        self._left[self._rows, shards] = left
-        low = np.flatnonzero(left.max(axis=1) < below)
+        depth = np.minimum(self._left[self._rows, shards], self._positions[shards, :, slices])
+        self._left[self._rows, shards] = depth
+        low = np.flatnonzero(depth.max(axis=1) < below)
         for shard in np.unique(shards[low]):
             self._repair(int(shard), low[shards[low] == shard])
 

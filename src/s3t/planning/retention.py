@@ -64,9 +64,11 @@ def retention(
     Raises:
         SettingError: orders that are no permutations, a prior that is none.
     """
-    given = None if prior is None else tuple(prior)
+    declared = None if prior is None else tuple(prior)
     # Checks orders and prior.
-    setting = Setting(slices=len(orders[0]), budget=len(set(orders)), prior=given, given=tuple(dict.fromkeys(orders)))
+    setting = Setting(
+        slices=len(orders[0]), budget=len(set(orders)), prior=declared, given=tuple(dict.fromkeys(orders))
+    )
     probabilities = np.asarray(setting.probabilities)
     generator = np.random.default_rng(seed)
     survived = np.zeros((len(deletions), len(probabilities)))
@@ -76,8 +78,8 @@ def retention(
         falls = fall_times(setting.given, hits)
         for row, count in enumerate(deletions):
             survived[row] += (falls > count).sum(axis=0)
-    kept = np.concatenate([np.ones((len(deletions), 1)), survived / trials], axis=1)
-    return Retention(probabilities=kept, trials=trials)
+    survival = np.concatenate([np.ones((len(deletions), 1)), survived / trials], axis=1)
+    return Retention(probabilities=survival, trials=trials)
 
 
 def full_budget_depth(deletions: Sequence[int], *, slices: int, prior: Sequence[float] | None = None) -> Floats:

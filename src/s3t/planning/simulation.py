@@ -14,7 +14,7 @@ from s3t.planning.first_hits import NEVER, Times, chunk, fall_times, first_hits
 from s3t.sequences import Order
 
 Orders = Sequence[Sequence[Order]]
-"""For each shard, its orders."""
+"""Orders of each shard."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,8 +22,8 @@ class Simulation:
     """N simulated systems of m shards of L slices.
 
     Attributes:
-        falls: N x m x L; [n, s, k-1] is the number of the deletion, counted over the whole system, after which shard s
-            of system n is less than k slices deep; the largest integer where that cannot happen.
+        falls: N x m x L; [n, s, k-1] is the deletion, counted over the whole system, after which shard s of system n is
+            less than k slices deep. The largest integer means never.
     """
 
     falls: Times
@@ -59,13 +59,13 @@ class Simulation:
             deletions: r's, each at least 0, in ascending order.
         """
         trials, shards, slices = self.falls.shape
-        kept = np.ones((len(deletions), slices + 1))
+        survival = np.ones((len(deletions), slices + 1))
         for depth in range(1, slices + 1):
             # Into which gap between two r's each fall comes; one at r is a loss already at r.
             gaps = np.searchsorted(deletions, self.falls[:, :, depth - 1].reshape(-1))
             lost = np.bincount(gaps, minlength=len(deletions) + 1)[: len(deletions)].cumsum()
-            kept[:, depth] = 1 - lost / (trials * shards)
-        return kept
+            survival[:, depth] = 1 - lost / (trials * shards)
+        return survival
 
 
 def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed: int = 0) -> Simulation:
@@ -93,8 +93,8 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
     for start in range(0, trials, step):
         part = falls[start : start + step]
         hits = first_hits(deletions.probabilities.reshape(-1), trials=len(part), generator=generator)
-        for shard, chosen in enumerate(orders):
-            part[:, shard] = fall_times(chosen, hits[:, shard * slices : (shard + 1) * slices])
+        for shard, shard_orders in enumerate(orders):
+            part[:, shard] = fall_times(shard_orders, hits[:, shard * slices : (shard + 1) * slices])
     return Simulation(falls=falls)
 
 
@@ -109,8 +109,8 @@ def check_system(orders: Orders, deletions: Deletions, *, trials: int) -> None:
     if len(orders) != shards:
         problems.append(f"orders are given for {len(orders)} shards, deletions for {shards}")
     expected = list(range(slices))
-    for shard, chosen in enumerate(orders):
-        if not chosen or any(sorted(order) != expected for order in chosen):
+    for shard, shard_orders in enumerate(orders):
+        if not shard_orders or any(sorted(order) != expected for order in shard_orders):
             problems.append(f"shard {shard} has no orders, or one that is not a permutation of 0..{slices - 1}")
     if problems:
         raise PlanningError("the system to simulate", problems)

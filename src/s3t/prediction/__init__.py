@@ -1,1 +1,1 @@
-"""From inputs to answers: members, their ensemble, and how good it is."""
+"""Prediction: members, their ensemble, its answers and metrics."""

@@ -1,4 +1,4 @@
-"""From the members' logits to answers, and to metrics: what the task makes of them."""
+"""Answers and metrics from the members' logits, as the task defines them."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from s3t.tasks.aggregate import Scores, shares
 
 @dataclass(frozen=True, kw_only=True)
 class Answers:
-    """How a run's ensemble answers.
+    """Settings with which a run's ensemble answers.
 
     Attributes:
         target: says what logits mean.
         labels: the label set in the head's order; empty where the target has none.
         aggregation: logits, probabilities or vote.
-        threshold: the probability from which on a label is given, where an input may have several.
+        threshold: the least probability of an assigned label, where an input may have several.
         sisa_weight: of a shard's model, where prototypes answer beside it.
         with_probabilities: whether answers tell them.
     """
@@ -38,7 +38,7 @@ class Answers:
 
     @classmethod
     def of(cls, recipe: Recipe, labels: tuple[str, ...]) -> Answers:
-        """As a recipe declares."""
+        """Settings that a recipe declares."""
         return cls(
             target=recipe.task.target,
             labels=labels,
@@ -82,7 +82,7 @@ class Answers:
         expected: Sequence[Any],
         counts: Sequence[int] | None = None,
     ) -> float:
-        """How good one member is, the more the better. Arguments as `metrics`."""
+        """Score of one member; higher is better. Arguments as `metrics`."""
         return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
 
     def metrics(
@@ -112,7 +112,7 @@ class Answers:
         parts: Sequence[float] | None = None,
         counts: Sequence[int] | None = None,
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """What the target says of each label. Arguments as `metrics`."""
+        """Measures of each label, and the confusion matrix if there is one. Arguments as `metrics`."""
         return self.target.report(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 
 

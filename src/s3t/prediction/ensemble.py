@@ -1,18 +1,18 @@
-"""The logits of many members in one pass: what they have in common is computed once.
+"""The logits of many members in one pass, with shared layers computed once.
 
-The trunk runs up to the border of the shallowest member, bare, once for all. From the border of its deepest block
-upwards a member goes its own way: members are put side by side as rows of one batch, on which every module of the base
-runs once, with each member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with
-the trunk's states there. Above the last layer each member has its own head.
+The trunk runs without blocks, once for all members, up to the border of the shallowest one. Above the border of its
+deepest block a member has rows of its own in one batch. Every module of the base runs once on that batch, with each
+member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with the trunk's states
+there. Above the last layer each member has its own head.
 
-Batches are a function of the inputs and of declared numbers; what is in memory, and what was asked before, changes no
-bit. Shapes: M members, N inputs, C labels.
+Batches are a function of the inputs and of declared numbers. The content of memory and earlier requests change no bit.
+Shapes: M members, N inputs, C labels.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -23,8 +23,10 @@ from torch import Tensor
 from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
-from s3t.models.stacked import Link, Stack, deepest
+from s3t.models.stacked import Link, Stack, deepest, prepare
+from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
+from s3t.progress import SILENT, Steps
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
@@ -49,16 +51,22 @@ class Ensemble:
         self._training = training
         self._sharing: Sharing | None = None
 
-    def logits(
-        self, members: Sequence[Member], inputs: pa.Table, *, on_batch: Callable[[int], None] = lambda count: None
-    ) -> Scores:
-        """Logits of every member on every input, M x N x C; N is words where each is answered, and no number stands
-        where a model does not see the word.
+    def prepared(self, block: int, tensors: StageTensors) -> Link:
+        """The link of a stage that trained a block.
+
+        Raises:
+            IntegrityError: names or shapes are not those of the block or the head.
+        """
+        return prepare(self._model.base, self._model.adapter, block, tensors)
+
+    def logits(self, members: Sequence[Member], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+        """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
+        does not see the word.
 
         Args:
             members: their chains, made for this model.
             inputs: the feature columns, N rows.
-            on_batch: told after each pass how many answers of members it gave; in all M x N.
+            steps: hears of each pass its number of answers; the sum is M x N.
         """
         device = self._model.passes.device
         found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
@@ -72,7 +80,7 @@ class Ensemble:
                     if self._sharing is None:
                         one = {name: tensor[:1] for name, tensor in batch.items()}
                         self._sharing = find_sharing(self._model.base, one)
-                    found[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, on_batch)
+                    found[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, steps)
         return found
 
 
@@ -89,7 +97,7 @@ class _Pass:
         self._rows = rows
         self._stack = Stack(mount.base, chains, dtype=dtype)
 
-    def run(self, batch: Batch, sharing: Sharing, on_batch: Callable[[int], None]) -> Scores:
+    def run(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
         count = len(next(iter(batch.values())))
         largest = self._rows if sharing.rows else 1
@@ -105,7 +113,7 @@ class _Pass:
             for rows in _pieces(count, max(1, self._rows // size)):
                 some = {name: tensor[rows] for name, tensor in batch.items()}
                 done.append(self._team(team, some, {border: states[rows] for border, states in trunk.items()}))
-                on_batch(size * (rows.stop - rows.start))
+                steps.advance(size * (rows.stop - rows.start))
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
 

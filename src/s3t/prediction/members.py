@@ -1,4 +1,4 @@
-"""Who answers: the deepest stage of every member's prefix. Pure."""
+"""Members that answer: the deepest stage of every member's prefix. Pure."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Member(NamedTuple):
     prefix: Order
     """Its slices, in the order of training; or those whose prototypes there are."""
     key: str
-    """Of its deepest stage's artifact: the name of its files. Of prototypes, those of all slices, with commas."""
+    """Key of its deepest stage's artifact; for prototypes the keys of all slices, separated by commas."""
     kind: Kind = "model"
 
 
 Prefixes: TypeAlias = "Mapping[int, Order] | Sequence[Member | tuple[int, Order]]"
-"""Who shall answer: for each shard its prefix; or shards with prefixes, perhaps several of a shard."""
+"""Prefixes that shall answer: one for each shard, or (shard, prefix) pairs, perhaps several of a shard."""
 
 
 def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings: Prediction, run: str) -> list[Stage]:
@@ -32,8 +32,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
 
     Args:
         inventory: what is alive.
-        prefixes: who shall answer; None: who serves.
-        settings: who serves: of each shard the best prefix, or all live ones; whether prototypes may alone.
+        prefixes: the members; None: the serving prefixes.
+        settings: the serving prefixes: of each shard the best prefix, or all live ones; whether prototypes may alone.
         run: the run's folder, for the message.
 
     Raises:
@@ -63,7 +63,7 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
 
 
 def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float] | None:
-    """What every member weighs beside the others of its shard; None: they weigh alike."""
+    """Weight of each member within its shard; None for equal weights."""
     if all(stage.kind == "model" for stage in members):
         return None
     return [sisa_weight if stage.kind == "model" else 1 - sisa_weight for stage in members]
@@ -93,7 +93,7 @@ def _asked_for(prefixes: Prefixes) -> list[Stage]:
 
 
 def _place(stage: Stage) -> tuple[int, Kind, Order]:
-    """In which order members stand: by shards, and prototypes behind what they stand beside."""
+    """Sort key of members: by shard, prototypes after the model of their shard."""
     return stage.shard, stage.kind, stage.prefix
 
 

@@ -5,33 +5,34 @@ Shapes: N inputs, C labels, D features.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from s3t.models.blocks import BlockModel
 from s3t.models.features import features
+from s3t.models.model import Model
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
+from s3t.progress import SILENT, Steps
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 from s3t.training.prototypes import COUNTS, SUMS
 
 TEMPERATURE = 0.05
-"""What a cosine is divided by, so that it weighs like a trained logit. Declared, not fitted: nothing is learned."""
+"""Divisor of cosines, which scales them like trained logits. Declared, not fitted."""
 
 
 def prototype_logits(
-    model: BlockModel,
+    model: Model,
     windows: Windows,
     classifiers: Sequence[Sequence[StageTensors]],
     inputs: pa.Table,
     *,
     training: Training,
-    on_batch: Callable[[int], None] = lambda count: None,
+    steps: Steps = SILENT,
 ) -> Scores:
     """The logits of some classifiers, each from the prototypes of its slices: cosines over TEMPERATURE.
 
@@ -41,7 +42,7 @@ def prototype_logits(
         classifiers: for each, the sums of its slices, in their order.
         inputs: the feature columns, N rows.
         training: precision and threads (resolved).
-        on_batch: told after each pass how many answers it gave.
+        steps: hears of each pass its number of answers.
 
     Returns:
         One N x C for each classifier. A class without a record is as far as can be.
@@ -56,12 +57,12 @@ def prototype_logits(
                 for number, (mean, known) in enumerate(means):
                     cosines = torch.where(known, vectors @ mean.t(), -1.0)
                     found[number, rows] = (cosines / TEMPERATURE).numpy()
-                on_batch(len(rows) * len(means))
+                steps.advance(len(rows) * len(means))
     return found
 
 
 def _means(slices: Sequence[StageTensors]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Of every class its mean, of length 1, C x D; and whether it has a record, C."""
+    """Class means of length 1, C x D; and a mask of the classes with a record, C."""
     sums = torch.stack([tensors.block[SUMS] for tensors in slices]).sum(dim=0)
     counts = torch.stack([tensors.block[COUNTS] for tensors in slices]).sum(dim=0)
     return torch.nn.functional.normalize(sums, dim=1), counts > 0

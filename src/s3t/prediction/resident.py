@@ -16,7 +16,7 @@ from s3t.store import Artifact, Parent
 
 
 class Held(Protocol):
-    """What an ensemble takes of a stage."""
+    """Tensors of a stage, ready for an ensemble."""
 
     @property
     def nbytes(self) -> int:
@@ -103,7 +103,7 @@ class Resident:
 
 
 def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
-    """Whether each was trained on the one before it: a key does not say on which bytes."""
+    """True if each artifact names the bytes of the one before it as parent; keys do not fix bytes."""
     above = entries[0].parent if entries else None  # of a method whose last stage is the whole model
     for key, entry in zip(keys, entries, strict=True):
         if entry.parent != above:

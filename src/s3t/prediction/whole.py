@@ -5,16 +5,17 @@ Shapes: M members, N inputs, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import torch
 
-from s3t.models.blocks import BlockModel
+from s3t.models.model import Model
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
+from s3t.progress import SILENT, Steps
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
@@ -41,24 +42,28 @@ class WholeEnsemble:
         training: precision and threads (resolved), the same as in training.
     """
 
-    def __init__(self, model: BlockModel, windows: Windows, *, training: Training) -> None:
+    def __init__(self, model: Model, windows: Windows, *, training: Training) -> None:
         self._model = model
         self._windows = windows
         self._training = training
+
+    def prepared(self, _block: int, tensors: StageTensors) -> WholeLink:
+        """The link of a stage."""
+        return WholeLink(tensors=tensors)
 
     def logits(
         self,
         members: Sequence[Sequence[WholeLink]],
         inputs: pa.Table,
         *,
-        on_batch: Callable[[int], None] = lambda count: None,
+        steps: Steps = SILENT,
     ) -> Scores:
         """Logits of every member on every input, M x N x C.
 
         Args:
             members: each a chain of one link.
             inputs: the feature columns, N rows.
-            on_batch: told after each pass how many answers it gave.
+            steps: hears of each pass its number of answers.
         """
         found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         device = self._model.passes.device
@@ -68,5 +73,5 @@ class WholeEnsemble:
                     with self._model.mounted({1: link.tensors}):
                         for rows, batch in window.batches():
                             found[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
-                            on_batch(len(next(iter(batch.values()))))
+                            steps.advance(len(next(iter(batch.values()))))
         return found

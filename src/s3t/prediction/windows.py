@@ -14,7 +14,7 @@ from s3t.tasks.token_classification import WORDS
 
 
 class Windows:
-    """How inputs are cut: a function of the inputs and of declared numbers.
+    """Division of inputs into windows and batches: a function of the inputs and declared numbers alone.
 
     Args:
         encoder: of the inputs.
@@ -53,7 +53,7 @@ class Windows:
 
 
 class Window:
-    """Some encoded inputs. Made by `Windows`."""
+    """A window of encoded inputs. Made by `Windows`."""
 
     def __init__(
         self, encoder: Encoder, inputs: pa.Table, starts: Sequence[int], *, batch_size: int, device: torch.device

@@ -17,7 +17,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 def check_output(path: Path) -> None:
-    """Whether answers can be written there; asked before any work is done.
+    """Check, before any work is done, that answers can be written to a path.
 
     Raises:
         InputError: the suffix is unknown or the folder is missing.

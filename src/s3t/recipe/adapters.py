@@ -1,8 +1,8 @@
 """The adapters that are exact, and the reasons to refuse others.
 
-An adapter is allowed if its initial tensors depend on a seed (and on public base weights) alone, and if
-training it leaves every base tensor as it was. The list is of what is allowed; a new PEFT option is refused until
-somebody has read what it does.
+An adapter is allowed under two conditions. Its initial tensors depend on a seed and public base weights alone, and its
+training leaves every base tensor unchanged. The list is of what is allowed; a new PEFT option is refused until somebody
+has read what it does.
 """
 
 from __future__ import annotations

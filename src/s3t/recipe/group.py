@@ -41,17 +41,16 @@ class Group(BaseModel):
     column: str = Field(min_length=1)
     """The column of the data that names each record's group. Never a feature; it may be a classification's label."""
     slices: Annotated[dict[str, tuple[Annotated[int, NumbersAlone], ...]], BeforeValidator(_by_name)]
-    """For each group, the slices of a shard that its records are spread over. Every slice is in exactly one group."""
+    """Slices of a shard over which each group's records are spread. Every slice is in exactly one group."""
     deletion: Annotated[dict[str, Annotated[float, NumbersAlone]], BeforeValidator(_by_name)]
-    """For each group, how probable it is that a given record of it is deleted. Only the ratios count."""
+    """Probability that a given record of each group is deleted. Only the ratios count."""
 
     def among(self, name: str) -> tuple[int, ...]:
         """The slices of a group, in the order of their numbers."""
         return tuple(sorted(self.slices[name]))
 
     def prior(self) -> tuple[float, ...]:
-        """For each slice of a shard, the probability that it is the one that a deletion hits.
-
+        """Probability of each slice of a shard to be hit by a deletion.
         A slice of group g weighs `deletion[g]`, and the weights are divided by their sum. So slices count as equally
         large: how many records a group has is not declared, and must not be counted.
 

@@ -15,6 +15,7 @@ from pydantic import BaseModel, ValidationError
 
 from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
+from s3t.recipe import parts
 from s3t.recipe.schema import Recipe
 from s3t.wording import closest
 
@@ -247,4 +248,4 @@ def _fields(part: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tupl
                 yield from _fields(kind, path)
 
 
-_FIELDS = tuple(_fields(Recipe))
+_FIELDS = (*_fields(Recipe), *_fields(parts.Method, ("method",)))

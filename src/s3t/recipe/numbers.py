@@ -1,4 +1,4 @@
-"""Numbers of a recipe: pydantic takes true for 1 and "0.5" for 0.5, where somebody made a mistake."""
+"""Strict numbers of a recipe: pydantic would take true for 1 and "0.5" for 0.5, which hides mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _numbers_alone(value: Any) -> Any:
 
 
 NumbersAlone = BeforeValidator(_numbers_alone)
-"""For lists and mappings of numbers."""
+"""Validator of lists and mappings of numbers."""
 
 
 def only_numbers(annotation: Any) -> bool:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
@@ -14,7 +15,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import PydanticKnownError
 
+from s3t import methods
+from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
 from s3t.recipe.numbers import NumbersAlone, only_numbers, refuse_booleans
@@ -28,7 +32,7 @@ Value = TypeVar("Value")
 
 
 class Part(BaseModel):
-    """What all parts have in common."""
+    """Base of all parts."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, allow_inf_nan=False
@@ -42,14 +46,21 @@ class Part(BaseModel):
         return value
 
 
+def _method_name(value: Any) -> Any:
+    if not isinstance(value, str) or value not in METHODS:
+        *names, last = map(repr, METHODS)
+        raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
+    return value
+
+
 class Columns(Part):
-    """Which column of the data holds what."""
+    """Columns of the data, by role."""
 
     label: str = "label"
     """The column of the label: a name of the label set; a list of them (multi-label tasks), one a word (token tasks);
     or a number (regression)."""
     delimiter: str | None = Field(default=None, min_length=1)
-    """What stands between labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
+    """Separator of labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
     id: str | None = None
     """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
     identical rows share it and leave together."""
@@ -92,7 +103,7 @@ class Columns(Part):
 
 
 class Partition(Part):
-    """How records are split. Depends on each record's id or subject, and its group, alone."""
+    """Split of the records. Depends on each record's id or subject, and its group, alone."""
 
     shards: int = Field(default=3, ge=1, le=100_000)
     """m: members of the ensemble, each trained on its own records."""
@@ -105,9 +116,9 @@ class Partition(Part):
 
 
 class Method(Part):
-    """The system: what a stage trains, from where it starts, and what a model is made of."""
+    """The system: parameters that a stage trains, its starting point, and the parts of a model. See `s3t.methods`."""
 
-    name: Literal["s3t", "sisa", "protosisa", "full"] = "s3t"
+    name: Annotated[str, BeforeValidator(_method_name)] = "s3t"
     """s3t: stage k trains block k, the blocks of the stages before it frozen (the paper's). sisa: every stage trains
     the whole adapter on, from the stage before (Bourtoule et al. 2021; with one shard, sequential training). protosisa:
     sisa, and beside it class means of the base model's features (Yan et al. 2022; see prediction.sisa_weight). full:
@@ -116,44 +127,18 @@ class Method(Part):
     """s3t: the share of the earlier slices' records that a stage sees again, chosen by keyed hash of the record. 1 is
     the paper's cumulative training, 0 its own slice only."""
     direction: Literal["top-down", "bottom-up"] = "top-down"
-    """s3t: whether the first stage trains the top block (the paper's) or the bottom one."""
+    """s3t: the first stage trains the top block (the paper's) or the bottom one."""
+    trainable: Trainable = "adapter"
+    """sisa, protosisa, full: a stage trains an adapter, or all parameters of the model (the original SISA's);
+    then `adapter` has no effect."""
 
-    trainable: Literal["adapter", "all"] = "adapter"
-    """sisa, protosisa, full: whether a stage trains an adapter, or all parameters of the model (the original SISA's);
-    then `adapter` has no part in it."""
+    def made(self) -> methods.Method:
+        """The method of this name, with these options.
 
-    @property
-    def blockwise(self) -> bool:
-        """Whether every stage trains a block of its own; else there is one block, which every stage trains on."""
-        return self.name == "s3t"
-
-    @property
-    def has_prototypes(self) -> bool:
-        """Whether every slice has class means beside the stages."""
-        return self.name == "protosisa"
-
-    def described(self) -> str:
-        """In a few words.
-
-        >>> Method().described(), Method(replay=0.5, direction="bottom-up").described()
-        ('s3t', 's3t, replay 0.5, bottom-up')
+        Raises:
+            ValueError: an option is another method's.
         """
-        parts: list[str] = [self.name]
-        if self.trainable == "all":
-            parts.append("all parameters")
-        if self.replay != 1:
-            parts.append(f"replay {self.replay:g}")
-        if self.direction == "bottom-up":
-            parts.append(self.direction)
-        return ", ".join(parts)
-
-    @model_validator(mode="after")
-    def _applies(self) -> Self:
-        if self.blockwise and self.trainable == "all":
-            raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
-        if not self.blockwise and (self.replay != 1.0 or self.direction != "top-down"):
-            raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {self.name}")
-        return self
+        return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 
 class Sequences(Part):
@@ -162,7 +147,7 @@ class Sequences(Part):
     budget: Annotated[int | None, NumbersAlone] = Field(default=None, ge=1)
     """B: orders a shard. By default as many as there are slices, and at most 4; with selector full, all L!."""
     selector: str = DEFAULT_SELECTOR
-    """How the B orders are chosen. survival: what is served after deletions is as deep as can be; cyclic,
+    """Algorithm that chooses the B orders. survival: maximises the expected depth after deletions; cyclic,
     cyclic-adjacent, bms, conditional, sorted-cyclic, random, full: the paper's."""
     prior: Annotated[list[float] | list[list[float]] | None, NumbersAlone] = None
     """The probability that a deletion in a shard falls on each slice: L numbers, or m rows of L; each row adds up
@@ -174,11 +159,11 @@ class Sequences(Part):
     )
     """survival: numbers of deletions in a shard over which the expected depth is averaged."""
     values: Annotated[list[float] | None, NumbersAlone] = None
-    """survival: F(1)..F(L), what a shard with k live slices is worth, non-decreasing. By default k."""
+    """survival: F(1)..F(L), the value of a shard with k live slices, non-decreasing. By default k."""
     deletions: int = Field(default=DEFAULT_DELETIONS, ge=1, le=10_000)
     """bms: the t of its score."""
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
-    """Of the selectors that draw at random, of survival's samples, and of vary_by_shard."""
+    """Seed of random selectors, of survival's samples, and of vary_by_shard."""
 
     @field_validator("selector")
     @classmethod
@@ -193,18 +178,18 @@ class Adapter(Part):
 
     kind: Literal["lora", "ia3"] = "lora"
     """lora, or ia3 (rank, alpha, dropout and the LoRA switches do not apply to it)."""
-    layers_per_slice: int = Field(default=1, ge=1)
+    layers_per_slice: int = Field(default=1, ge=1, le=10_000)
     """Method s3t: transformer layers a block. Layers left over at the bottom stay as pre-trained."""
-    layers: Literal["all"] | Annotated[int, Field(ge=1)] = "all"
+    layers: Literal["all"] | Annotated[int, Field(ge=1, le=10_000)] = "all"
     """The other methods: transformer layers of the adapter, from the top."""
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
     """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
     all-linear takes every linear module of the layer."""
     feedforward_modules: list[str] = []
-    """IA3 alone: which of the target modules scale their input instead of their output."""
-    rank: int = Field(default=16, ge=1)
+    """IA3 alone: target modules that scale their input instead of their output."""
+    rank: int = Field(default=16, ge=1, le=4_096)
     """LoRA rank r."""
-    alpha: float = Field(default=32.0, gt=0)
+    alpha: float = Field(default=32.0, gt=0, le=1_000_000)
     """LoRA alpha; the update is scaled by alpha/r (rsLoRA: alpha/sqrt(r))."""
     dropout: float = Field(default=0.0, ge=0.0, lt=1.0)
     """Dropout before the LoRA matrices, in training."""
@@ -245,105 +230,105 @@ class Adapter(Part):
 
 
 class Text(Part):
-    """How text becomes tokens."""
+    """Tokenization of text."""
 
-    max_length: int = Field(default=128, ge=1)
+    max_length: int = Field(default=128, ge=1, le=1_000_000)
     """Tokens a record, special ones included; longer texts are cut."""
 
 
 class Image(Part):
-    """How images become pixels, where the base model's folder has no preprocessor_config.json."""
+    """Image preprocessing, where the base model's folder has no preprocessor_config.json."""
 
-    mean: list[float] = [0.5]
+    mean: list[Annotated[float, Field(ge=-1_000, le=1_000)]] = [0.5]
     """Mean a channel, after division by 255; one number serves all channels."""
-    std: list[float] = [0.5]
+    std: list[Annotated[float, Field(gt=0, le=1_000)]] = [0.5]
     """Standard deviation a channel, after division by 255; one number serves all channels."""
-    crop: int = Field(default=0, ge=0)
-    """Pixels by which an image may be shifted each way in training, drawn for each record and epoch; its edge is
-    mirrored into the gap. Of the image as the model takes it."""
+    crop: int = Field(default=0, ge=0, le=1_024)
+    """Largest random shift of a training image, in pixels of the model's input, drawn for each record and epoch. The
+    gap is filled by reflection."""
     flip: bool = False
-    """Whether images are mirrored left to right in training, half of them, drawn for each record and epoch."""
+    """Mirror training images left to right with probability 1/2, drawn for each record and epoch."""
 
     @property
     def varies(self) -> bool:
-        """Whether a record looks different from epoch to epoch."""
+        """True if a record's pixels differ from epoch to epoch."""
         return self.crop > 0 or self.flip
 
 
 class Training(Part):
-    """How one stage is trained. Every stage starts with a fresh optimiser, schedule and random generator."""
+    """Training of one stage. Every stage starts with a fresh optimiser, schedule and random generator."""
 
-    epochs: int = Field(default=4, ge=0)
+    epochs: int = Field(default=4, ge=0, le=10_000)
     """Passes over the records of the prefix, a stage."""
-    batch_size: int = Field(default=32, ge=1)
+    batch_size: int = Field(default=32, ge=1, le=1_000_000)
     """Records a step."""
-    learning_rate: float = Field(default=2e-3, gt=0)
+    learning_rate: float = Field(default=2e-3, gt=0, le=1_000)
     """Peak learning rate of AdamW."""
     fused: bool = True
     """Let AdamW update all tensors in one kernel; other last bits than without."""
     fused_lora: bool = True
     """Let a LoRA module add its update in one product with the frozen layer's; other last bits than without."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
-    """What the learning rate does after warm-up."""
+    """Learning rate after warm-up."""
     warmup: float = Field(default=0.06, ge=0.0, le=1.0)
     """Share of the stage's steps over which the learning rate rises from 0."""
-    weight_decay: float = Field(default=0.0, ge=0.0)
+    weight_decay: float = Field(default=0.0, ge=0.0, le=1_000)
     """AdamW's weight decay, on matrices alone."""
-    max_grad_norm: float | None = Field(default=1.0, gt=0)
+    max_grad_norm: float | None = Field(default=1.0, gt=0, le=1_000_000_000)
     """Gradients are scaled down to this norm; null: never."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
+    """Precision of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
     and kept. Adapter weights and optimiser are float32."""
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
     """Processor threads of a stage and of a prediction; another number can give other bits. auto: as many as torch
     takes here; resolved at init and kept."""
     attention: Literal["auto", "eager", "sdpa", "model"] = "auto"
-    """How attention is computed: eager (matrix products one by one), sdpa (torch's scaled_dot_product_attention), or as
-    transformers chooses for the model. auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model
-    has it; resolved at init and kept."""
+    """Attention kernel: eager (separate matrix products), sdpa (torch's scaled_dot_product_attention), or model
+    (transformers' choice). auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model has it;
+    resolved at init and kept."""
     bucketing: Literal["auto", "packed", "length", "none"] = "auto"
-    """packed: batches are drawn from all records, and texts of a batch share rows, each blind to the others; the
-    gradient is the same. none: each text has a row, padded to the longest. length: texts of like length share a batch;
-    fast with any model, and in few epochs less accurate. auto: packed where a trial at init shows that the model gives
-    the same, else none; resolved at init and kept."""
+    """packed: batches are drawn from all records, and texts of a batch share rows, each masked from the others; the
+    gradient is the same. none: each text has a row, padded to the longest. length: texts of similar length share a
+    batch; fast with any model, and in few epochs less accurate. auto: packed where a trial at init gives the same
+    logits, else none; resolved at init and kept."""
     trunk_cache: Literal["auto"] | bool = "auto"
-    """Compute what lies below a block once a slice, not at every step. auto: where a trial at init shows that the model
-    gives the same from there; resolved at init and kept."""
-    cache_memory: Annotated[ByteSize, Field(ge=0)] = ByteSize(2 * 2**30)
-    """Memory for the trunk cache of a process (4GiB); with several workers, of each."""
-    cache_disk: Annotated[ByteSize, Field(ge=0)] = ByteSize(32 * 2**30)
-    """Disk, in the run folder, for what of the trunk cache has no place in memory."""
+    """Compute the layers below a block once a slice, not at every step. auto: true where a trial at init gives the same
+    logits; resolved at init and kept."""
+    cache_memory: Annotated[ByteSize, Field(ge=0, le=2**50)] = ByteSize(2 * 2**30)
+    """Memory for the trunk cache of a process (4GiB); each of several workers has its own."""
+    cache_disk: Annotated[ByteSize, Field(ge=0, le=2**50)] = ByteSize(32 * 2**30)
+    """Disk space in the run folder for the part of the trunk cache that exceeds its memory."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where to train. auto: a GPU if there is one."""
+    """Training device. auto: a GPU if there is one."""
     seed: int = Field(default=0, ge=0, le=MAX_SEED)
     """All randomness of training derives from it, the shard and the prefix."""
 
 
 class Prediction(Part):
-    """How members answer together."""
+    """Ensemble prediction."""
 
     ensemble: Literal["shards", "sequences"] = "shards"
-    """Who answers: of every shard the deepest live prefix, or all live prefixes of each; shards weigh alike."""
+    """Members: the deepest live prefix of every shard, or all live prefixes of each. Shards have equal weight."""
     aggregation: Literal["logits", "probabilities", "vote"] = "logits"
     """Mean of logits, mean of probabilities, or majority vote over the shards."""
     threshold: float = Field(default=DEFAULT_THRESHOLD, gt=0, lt=1)
-    """Multi-label tasks: the probability from which on a record is given a label."""
+    """Multi-label tasks: least probability at which a record is given a label."""
     answers: Literal["labels", "probabilities"] = "probabilities"
-    """What an answer tells: its label alone, or the probability of every label beside it."""
+    """Content of an answer: its label alone, or the probability of every label, too."""
     select: Literal["depth", "validation"] = "depth"
-    """Which live order of a shard serves: the deepest one; or the one that is best on `validation`."""
+    """Live order of a shard that serves: the deepest one, or the best one on `validation`."""
     validation: str | None = None
     """select: validation: a file of public records with labels. None of them may be in the run's data; init keeps a
     copy."""
     sisa_weight: float = Field(default=0.5, ge=0.0, le=1.0)
     """protosisa: the weight of a shard's model beside its prototypes, whose weight is the rest."""
     prototypes_alone: bool = False
-    """protosisa: whether the prototypes of a shard answer when no checkpoint of it is left; in the paper it is then
+    """protosisa: let the prototypes of a shard answer when it has no live checkpoint. In the paper the shard is then
     dead."""
-    batch_size: int = Field(default=64, ge=1)
-    """Rows a forward pass: inputs, and above the layers that members share, inputs times members."""
-    adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0)
-    """Bytes of blocks and heads that are kept in memory from one answer to the next; also as text, like 512MiB."""
+    batch_size: int = Field(default=64, ge=1, le=1_000_000)
+    """Rows a forward pass: inputs; above the layers that members share, inputs times members."""
+    adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0, le=2**50)
+    """Bytes of blocks and heads kept in memory between answers; also as text, like 512MiB."""
 
 
 class BelowDepth(Part):
@@ -351,7 +336,7 @@ class BelowDepth(Part):
 
     model_config = ConfigDict(populate_by_name=True)
 
-    below_depth: int = Field(alias="below-depth", ge=1)
+    below_depth: int = Field(alias="below-depth", ge=1, le=10_000)
     """Slices; a shard that does not answer serves with 0."""
 
 
@@ -359,16 +344,16 @@ RepairPolicy: TypeAlias = Literal["manual", "on-exhaustion", "eager"] | BelowDep
 
 
 class Deletion(Part):
-    """How records leave."""
+    """Deletion of records."""
 
     repair: RepairPolicy = "manual"
-    """When `s3t delete` also repairs. manual: never. on-exhaustion: when no shard answers any more (the paper's).
-    below-depth: k: when a shard serves with fewer than k slices. eager: whenever a stage was lost."""
+    """Condition under which a deletion also repairs. manual: never. on-exhaustion: no shard answers (the paper's).
+    below-depth: k: a shard serves with fewer than k slices. eager: a stage was lost."""
 
     erase_within: float = Field(default=0.0, ge=0.0, le=31_536_000.0)
-    """Seconds after a deletion within which the files of its slices are rewritten; what was trained on the record goes
-    at once in any case, and nothing uses it. 0: before the deletion returns. More saves rewriting a large slice for
-    every request; somebody must then run `s3t erase` in time, or use the run."""
+    """Seconds after a deletion within which its slices are rewritten; 0: before the deletion returns. Stages trained on
+    the record are removed at once in any case. A larger number saves rewriting a large slice for every request; the
+    operator must then run `s3t erase` in time, or use the run."""
 
 
 def _allowed(value: Value, problem: str | None) -> Value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -12,19 +12,22 @@ from pydantic import (
     AfterValidator,
     BeforeValidator,
     Field,
+    GetPydanticSchema,
     InstanceOf,
     PlainSerializer,
+    WrapValidator,
     model_validator,
 )
 
 from s3t.errors import SettingError
+from s3t.methods import METHODS, Declared, Method, method_named
+from s3t.recipe import parts
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
     Columns,
     Deletion,
     Image,
-    Method,
     Part,
     Partition,
     Prediction,
@@ -38,10 +41,12 @@ from s3t.sequences.full import MAX_FULL_SLICES
 from s3t.tasks import TASKS, Task, task_named
 
 DEFAULT_BUDGET = 4
+MOST_NUMBERS = 20_000_000
+"""Largest count of numbers in all orders of a run together."""
 
 
 def _declared_labels(value: Any) -> Any:
-    """Labels as strings. YAML reads yes, no, on, off as booleans: refused, for nobody can tell what was meant."""
+    """Labels as strings. YAML reads yes, no, on, off as booleans, which are refused as ambiguous."""
     if not isinstance(value, list):
         return value
     booleans = [label for label in value if isinstance(label, bool)]
@@ -55,9 +60,11 @@ def _as_in_the_data(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _named(value: Any) -> Any:
-    """A method by its name alone."""
-    return {"name": value} if isinstance(value, str) else value
+def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
+    """A method by its name alone, or with its options; a method as it is."""
+    if isinstance(value, Method):
+        return value
+    return read({"name": value} if isinstance(value, str) else value).made()
 
 
 def _ledger_url(value: str) -> str:
@@ -87,13 +94,18 @@ class Recipe(Part):
     revision: str | None = None
     """Commit or tag of a hub model."""
     columns: Columns
-    """Which column of the data holds what."""
+    """Columns of the data, by role."""
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
     label_names: dict[str, str] | None = None
-    """What the data calls a label, where it is not its name: {"0": negative, "1": positive}. Written shorter as labels:
+    """Values of the label column that stand for a label: {"0": negative, "1": positive}. Short form: labels:
     {0: negative, 1: positive}."""
-    method: Annotated[Method, BeforeValidator(_named)] = Method()
+    method: Annotated[
+        Method,
+        GetPydanticSchema(lambda _, schema_of: schema_of(parts.Method)),
+        WrapValidator(_method),
+        PlainSerializer(Method.declared, return_type=dict[str, Any]),
+    ] = method_named("s3t")
     """s3t, sisa, protosisa or full; or a mapping, for what else a method has."""
     partition: Partition = Partition()
     """Shards and slices."""
@@ -110,7 +122,7 @@ class Recipe(Part):
     prediction: Prediction = Prediction()
     """The ensemble."""
     deletion: Deletion = Deletion()
-    """How records leave."""
+    """Deletion of records."""
     ledger: Annotated[str, AfterValidator(_ledger_url)] | None = None
     """A PostgreSQL database for the ledger, postgresql+psycopg://USER@HOST/DATABASE, for runs that several hosts use;
     without it the ledger is a SQLite file in the run folder. No password here: that belongs into PGPASSWORD, ~/.pgpass
@@ -122,8 +134,10 @@ class Recipe(Part):
         """Full training has one slice, whether that is said or not."""
         if not isinstance(content, dict):
             return content
-        method, partition = _named(content.get("method")), content.get("partition", {})
-        if isinstance(method, dict) and method.get("name") == "full" and isinstance(partition, dict):
+        method, partition = content.get("method"), content.get("partition", {})
+        name = method.get("name") if isinstance(method, dict) else method
+        known = method_named(name) if isinstance(name, str) and name in METHODS else None
+        if known is not None and known.one_slice and isinstance(partition, dict):
             return content | {"partition": {"shards": 1, "slices": 1} | partition}
         return content
 
@@ -152,22 +166,16 @@ class Recipe(Part):
         return self
 
     def _method_problems(self) -> list[str]:
-        name, problems = self.method.name, []
-        if name == "full" and (self.partition.shards, self.partition.slices) != (1, 1):
-            problems.append("method full trains on one slice of one shard; leave partition.shards and slices out")
-        if self.method.trainable == "all" and self.adapter.layers != "all":
-            problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
-        if self.method.has_prototypes and not self.task.target.one_label:
-            problems.append(
-                f"method protosisa takes the means of classes, so every record needs one label; in {self.task} it has "
-                "another answer"
-            )
-        if not self.method.has_prototypes and self.prediction.prototypes_alone:
-            problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")
-        if not self.method.blockwise and self.sequences.budget not in (None, 1):
-            problems.append(f"sequences.budget: method {name} has one order a shard; leave the budget out")
-        if self.method.direction == "bottom-up" and self.training.trunk_cache is True:
-            problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
+        declared = Declared(
+            task=self.task,
+            shards=self.partition.shards,
+            slices=self.partition.slices,
+            layers=self.adapter.layers,
+            budget=self.sequences.budget,
+            trunk_cache=self.training.trunk_cache,
+            prototypes_alone=self.prediction.prototypes_alone,
+        )
+        problems = self.method.problems(declared)
         if self.image.varies and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
         return problems
@@ -175,13 +183,13 @@ class Recipe(Part):
     def _selection_problems(self) -> list[str]:
         asked, problems = self.prediction, []
         if asked.select == "depth":
-            unused = "prediction.validation: nothing looks at it; take it out, or set select: validation"
+            unused = "prediction.validation: it has no effect; take it out, or set select: validation"
             return [unused] if asked.validation is not None else []
         if asked.validation is None:
             problems.append("prediction.validation: select: validation needs a file of public records")
         if self.labels == "infer":
             problems.append("labels: declare them: those of the public records might be others than the run's")
-        if asked.ensemble == "sequences" or not self.method.blockwise:
+        if asked.ensemble == "sequences" or self.method.one_order:
             problems.append(
                 "prediction.select: there is nothing to choose from, for all live orders answer; take it out"
             )
@@ -218,6 +226,8 @@ class Recipe(Part):
             return [f"label_names: {taken} are labels themselves, and cannot stand for others"]
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
         problems = [f"labels {repeated} are declared more than once"] if repeated else []
+        if any(not label.strip() for label in self.labels):
+            problems.append("labels: one is empty or blank, and no record can have it; take it out")
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])
 
     def _sequence_problems(self) -> list[str]:
@@ -228,8 +238,15 @@ class Recipe(Part):
             settings = self._settings(None) if self._group_problems() else self.settings()
         except SettingError as error:
             return [f"sequences: {problem}" for problem in error.problems]
-        problem = selector_problem(self.sequences.selector, settings[0])
-        return [f"sequences: {problem}"] if problem else []
+        if problem := selector_problem(self.sequences.selector, settings[0]):
+            return [f"sequences: {problem}"]
+        shards, slices = self.partition.shards, self.partition.slices
+        if shards * slices * self.budget <= MOST_NUMBERS:
+            return []
+        return [
+            f"partition: {shards:,} shards of {slices:,} slices in {self.budget:,} orders are more than "
+            f"{MOST_NUMBERS:,} numbers; lower partition.shards, partition.slices or sequences.budget"
+        ]
 
     def _group_problems(self) -> list[str]:
         group = self.partition.group
@@ -253,7 +270,7 @@ class Recipe(Part):
         """B, given or by default."""
         if self.sequences.budget is not None:
             return self.sequences.budget
-        if not self.method.blockwise:
+        if self.method.one_order:
             return 1
         slices = self.partition.slices
         # Past 8 slices full is refused whatever its budget.
@@ -264,7 +281,7 @@ class Recipe(Part):
         )
 
     def settings(self) -> tuple[Setting, ...]:
-        """For each shard, what its orders are chosen from.
+        """Setting from which each shard's orders are chosen.
 
         Raises:
             SettingError: with everything that is wrong.
@@ -295,7 +312,7 @@ class Recipe(Part):
 
     @property
     def slice_prior(self) -> tuple[float, ...] | None:
-        """For each slice of a shard, the declared probability that it is the one that a deletion hits.
+        """Declared probability of each slice of a shard to be hit by a deletion.
 
         The slices of one group are alike, and slices count as equally large (see `Group.prior`). None where no groups
         are declared: all slices are then equally probable.
@@ -305,8 +322,16 @@ class Recipe(Part):
 
     @property
     def blocks(self) -> int:
-        """Blocks that a whole model has: one a slice, or one that every stage trains on."""
-        return self.partition.slices if self.method.blockwise else 1
+        """Blocks that a whole model has."""
+        return self.method.blocks.count(self.partition.slices)
+
+    def trained_block(self, depth: int) -> int:
+        """The block that a stage trains, 1 at the top of the model.
+
+        Args:
+            depth: slices of its prefix.
+        """
+        return self.method.blocks.trained(depth, self.partition.slices)
 
     def block_adapter(self, layers: int) -> Adapter:
         """The adapter with the layers of one block as its layers a slice.
@@ -314,7 +339,5 @@ class Recipe(Part):
         Args:
             layers: of the model.
         """
-        if self.method.blockwise:
-            return self.adapter
-        width = layers if self.adapter.layers == "all" else self.adapter.layers
-        return self.adapter.model_copy(update={"layers_per_slice": width})
+        width = getattr(self.adapter, self.method.blocks.width)
+        return self.adapter.model_copy(update={"layers_per_slice": layers if width == "all" else width})

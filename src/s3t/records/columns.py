@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from s3t.records.names import told
+from s3t.records.names import type_in_words
 from s3t.records.problems import Problems
 from s3t.records.reading import Table
 
@@ -32,7 +32,7 @@ def column_values(
         return None
     column = table.rows[name]
     if not fits(column.type):
-        problems.add(f"column {name!r} holds {told(column.type)}; {expected}, so convert the column")
+        problems.add(f"column {name!r} holds {type_in_words(column.type)}; {expected}, so convert the column")
         return None
     values: list[Any] = column.to_pylist()
     return values

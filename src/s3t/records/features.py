@@ -17,10 +17,10 @@ from s3t.tasks import Kind
 
 
 def read_features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.Array]:
-    """By role, as records keep them; what is wrong is added to `problems`."""
-    read, given = _FEATURES[recipe.task.inputs.kind], recipe.columns.model_dump()
-    roles = [role for role in recipe.task.inputs.roles if given[role] is not None]
-    return {role: read(table, given[role], recipe, problems) for role in roles}
+    """Feature columns by role, as stored in records; adds to `problems`."""
+    reader, columns = _FEATURES[recipe.task.inputs.kind], recipe.columns.model_dump()
+    roles = [role for role in recipe.task.inputs.roles if columns[role] is not None]
+    return {role: reader(table, columns[role], recipe, problems) for role in roles}
 
 
 def _images(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.Array:
@@ -72,4 +72,4 @@ _FEATURES: Mapping[Kind, Callable[[Table, str, Recipe, Problems], pa.Array]] = {
     "words": _words,
     "image": _images,
 }
-"""How a feature's columns are read, by what they hold."""
+"""Reader of a feature's columns, by kind."""

@@ -42,7 +42,7 @@ class RowGroups:
 
         Args:
             owner_is: what an owner is called in messages.
-            owners: of each row; None where nobody owns it.
+            owners: owner of each row; None where it has none.
         """
         first: dict[str, int] = {}
         for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):
@@ -52,11 +52,11 @@ class RowGroups:
             if self._names[known] != name:
                 self._problems.add_row(
                     row,
-                    f"{owner_is} has another group here than in {self._problems.named(known)}; what belongs together "
-                    "lies in one slice, so give it one group",
+                    f"{owner_is} has another group here than in {self._problems.named(known)}; such records "
+                    "lie in one slice, so give them one group",
                 )
 
     def among(self) -> list[tuple[int, ...]]:
-        """For each row, the slices that its group is spread over; KeyError if there was a problem."""
+        """Slices of each row's group; KeyError if there was a problem."""
         spread: dict[str | None, tuple[int, ...]] = {name: self._group.among(name) for name in self._group.slices}
         return [spread[name] for name in self._names]

@@ -15,9 +15,9 @@ from s3t.disk import open_regular
 from s3t.records.problems import Problems
 
 MAX_BYTES = 256 * 2**20
-"""Of an encoded image."""
+"""Largest encoded image, in bytes."""
 MAX_PIXELS = 89_478_485
-"""Of a decoded image; where Pillow begins to warn of images that are made to fill the memory."""
+"""Largest decoded image, in pixels: Pillow's warning threshold for decompression bombs."""
 _warnings_as_errors = threading.Lock()
 """Filters of warnings belong to the whole process."""
 
@@ -33,15 +33,15 @@ def image_bytes(cells: list[Any], name: str, folder: Path, problems: Problems) -
     """
     with _warnings_as_errors, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        found = []
+        contents = []
         for row, cell in enumerate(cells):
             content, problem = _encoded(cell, folder)
             if content is not None:
                 problem = _decoding_problem(content)
             if problem is not None:
                 problems.add_row(row, f"the image (column {name!r}) {problem}")
-            found.append(content)
-    return pa.array(found, pa.binary())
+            contents.append(content)
+    return pa.array(contents, pa.binary())
 
 
 def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
@@ -62,7 +62,7 @@ def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
 
 
 def _decoding_problem(content: bytes) -> str | None:
-    """Why the bytes do not decode: what Pillow says of it may quote them."""
+    """Problem of decoding the bytes, in our words: Pillow's messages may quote them."""
     too_large = f"has more than {MAX_PIXELS:,} pixels; make it smaller"
     try:
         with Image.open(io.BytesIO(content)) as image:

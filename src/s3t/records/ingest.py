@@ -1,4 +1,4 @@
-"""From a table as read to records: checked against the recipe, in our columns and plain types.
+"""Ingestion of a table into records: checked against the recipe, in our columns and plain types.
 
 Records have the columns `record` (id), `subject` (or null), `label`, and the features: `text` (and `text_pair`), or
 `image` (encoded bytes). Messages name a record by its line or row (`positions.py`). Nothing is fitted on the data but
@@ -33,7 +33,7 @@ from s3t.records.names import (
     text_of,
 )
 from s3t.records.problems import Problems
-from s3t.records.reading import Data, Table, columns_told, read_data, rows_as_table
+from s3t.records.reading import Data, Table, columns_in_words, read_data, rows_as_table
 from s3t.records.streaming import format_of, named, windows
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
@@ -82,21 +82,22 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
 
 def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[str, ...] | None = None) -> Records:
     problems = Problems(table.positions)
-    roles = {
-        role: names for role, names in recipe.columns.named().items() if with_owners or role not in ("id", "subject")
-    }
+    kind = recipe.task.target.column
+    column = None if kind is None else _LABEL_COLUMNS[kind]
+    unread = {*(() if with_owners else ("id", "subject")), *(() if column is not None else ("label",))}
+    roles = {role: names for role, names in recipe.columns.named().items() if role not in unread}
     group = recipe.partition.group if with_owners else None
     fields = {name: f"columns.{role}" for role, names in roles.items() for name in names}
     if group is not None:
         fields.setdefault(group.column, "partition.group.column")
     _check_columns(table, fields, problems, of_a_run=fixed is not None)
     features = read_features(table, recipe, problems)
-    labels = _labels(table, recipe, problems)
+    labels = None if column is None else _labels(table, recipe, column, problems)
     _check_counts(features, labels, recipe, problems)
     given = _subjects(table, recipe.columns.subject if with_owners else None, problems)
     subjects = [None if subject is None else normal_form(subject) for subject in given]
     ids = _declared_ids(table, recipe.columns.id if with_owners else None, problems)
-    names = _label_set(labels, fixed, recipe, problems)
+    names = _label_set(labels or [], fixed, recipe, problems)
     groups = None
     if group is not None:
         groups = RowGroups(group, _group_cells(table, labels, recipe, problems), problems)
@@ -113,7 +114,8 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     arrays = {"record": pa.array(ids, pa.string()), "subject": pa.array(subjects, pa.string())}
-    arrays["label"] = pa.array(labels, _LABEL_COLUMNS[recipe.task.target.column].kept)
+    if column is not None:
+        arrays["label"] = pa.array(labels, column.kept)
     among = None if groups is None else groups.among()
     return Records(rows=pa.table(arrays | features), labels=names, among=among)
 
@@ -123,9 +125,9 @@ class IngestedInputs(NamedTuple):
 
     features: pa.Table
     ids: list[str] | None
-    """Where the data has the id column."""
+    """Ids, if the data has the id column."""
     places: Sequence[int]
-    """Of each input: its line of a CSV or JSON lines file, else its row, counted from 0."""
+    """Line of each input in a CSV or JSON lines file, else its row from 0."""
 
 
 def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
@@ -198,30 +200,31 @@ def _read(data: Data, recipe: Recipe) -> Table:
 
 
 def _kinds(recipe: Recipe) -> dict[str, Kind]:
-    """What each column holds that is looked at."""
-    kinds: dict[str, Kind] = {"id": "name", "subject": "name", "label": recipe.task.target.column}
+    """Kind of each column that is read."""
+    kinds: dict[str, Kind | None] = {"id": "name", "subject": "name", "label": recipe.task.target.column}
     kinds |= dict.fromkeys(recipe.task.inputs.roles, recipe.task.inputs.kind)
-    columns = {name: kinds[role] for role, names in recipe.columns.named().items() for name in names}
+    named = recipe.columns.named().items()
+    columns = {name: kind for role, names in named if (kind := kinds[role]) is not None for name in names}
     if recipe.partition.group is not None:
         columns.setdefault(recipe.partition.group.column, "category")
     return columns
 
 
-def _like(name: str, present: Sequence[str], wanted: Mapping[str, str]) -> str:
-    """Which column may be meant; nothing where the header may be a record (see `columns_told`)."""
-    return did_you_mean(name, present) if set(present) & set(wanted) else ""
+def _like(name: str, present: Sequence[str], expected: Mapping[str, str]) -> str:
+    """Suggested column; empty where the header may be a record (see `columns_in_words`)."""
+    return did_you_mean(name, present) if set(present) & set(expected) else ""
 
 
 def _check_columns(table: Table, fields: dict[str, str], problems: Problems, *, of_a_run: bool) -> None:
-    """That every column is there, once; `fields` says which of the recipe's fields names it."""
+    """Check that every column is there once; `fields` maps columns to the recipe's fields that name them."""
     present = table.rows.column_names
     remedy = "correct the data's column names" + ("" if of_a_run else ", or the recipe's columns")
     for name, field in fields.items():
         count = present.count(name)
         if count == 0:
             problems.add(
-                f"column {name!r} is missing ({field}); {columns_told(present, fields)}{_like(name, present, fields)}: "
-                f"{remedy}"
+                f"column {name!r} is missing ({field}); {columns_in_words(present, fields)}"
+                f"{_like(name, present, fields)}: {remedy}"
             )
         elif count > 1:
             problems.add(f"column {name!r} occurs {count} times; name each column once")
@@ -237,10 +240,10 @@ def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[st
     first: dict[str, int] = {}
     ids = []
     for row, value in enumerate(values):
-        given = text_of(value)
-        record = "" if given is None else normal_form(given)
+        text = text_of(value)
+        record = "" if text is None else normal_form(text)
         ids.append(record)
-        problem = "is empty; give every record one" if given is None else space_problem(given)
+        problem = "is empty; give every record one" if text is None else space_problem(text)
         if problem is not None:
             problems.add_row(row, f"the id (column {name!r}) {problem}")
         elif record in first:
@@ -255,7 +258,6 @@ def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[st
 
 
 def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | None]:
-    """As they are given."""
     values = column_values(table, name, may_be_names, _NAME_IS, problems)
     if values is None:
         return [None] * table.rows.num_rows
@@ -267,9 +269,8 @@ def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | 
     return subjects
 
 
-def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
+def _labels(table: Table, recipe: Recipe, column: _LabelColumn, problems: Problems) -> list[Any]:
     name, target, names = recipe.columns.label, recipe.task.target, LabelNames(recipe)
-    column = _LABEL_COLUMNS[target.column]
     values = column_values(table, name, column.fits, column.expected, problems)
     if target.column == "categories":
         values = [listed(value, recipe.columns.delimiter) for value in values or []]
@@ -280,9 +281,11 @@ def _labels(table: Table, recipe: Recipe, problems: Problems) -> list[Any]:
     return labels
 
 
-def _check_counts(features: Mapping[str, pa.Array], labels: list[Any], recipe: Recipe, problems: Problems) -> None:
-    """That words and tags are as many in every row."""
-    if recipe.task.inputs.kind != "words" or problems.sentences():
+def _check_counts(
+    features: Mapping[str, pa.Array], labels: list[Any] | None, recipe: Recipe, problems: Problems
+) -> None:
+    """Check that every row has as many tags as words."""
+    if recipe.task.inputs.kind != "words" or labels is None or problems.sentences():
         return
     for row, (words, tags) in enumerate(zip(features["text"].to_pylist(), labels, strict=True)):
         if len(words) != len(tags):
@@ -290,11 +293,11 @@ def _check_counts(features: Mapping[str, pa.Array], labels: list[Any], recipe: R
             problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
 
 
-def _group_cells(table: Table, labels: list[Any], recipe: Recipe, problems: Problems) -> list[Any]:
+def _group_cells(table: Table, labels: list[Any] | None, recipe: Recipe, problems: Problems) -> list[Any]:
     """The group of every row; where the label is the group, by the name that the recipe gives it."""
     group = recipe.partition.group
-    if group is None or group.column == recipe.columns.label:
-        return labels
+    if group is None or (labels is not None and group.column == recipe.columns.label):
+        return labels or []
     cells = column_values(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
     return cells or []
 
@@ -306,10 +309,12 @@ def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe,
         return ()
     declared = tuple(recipe.labels) if fixed is None and isinstance(recipe.labels, list) else fixed
     if declared is None:
-        found = tuple(sorted({name for label in labels if label is not None for name in target.labels_in(label)}))
-        if len(found) < 2:
-            problems.add(f"labels: infer found {len(found)} labels; a classifier needs at least 2")
-        return found
+        labels_found = tuple(
+            sorted({name for label in labels if label is not None for name in target.labels_in(label)})
+        )
+        if len(labels_found) < 2:
+            problems.add(f"labels: infer found {len(labels_found)} labels; a classifier needs at least 2")
+        return labels_found
     known = set(declared)
     whose = "the declared labels; declare it" if fixed is None else "the run's labels, fixed at init; drop the row"
     for row, label in enumerate(labels):
@@ -319,14 +324,14 @@ def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe,
 
 
 class _LabelColumn(NamedTuple):
-    """How a label's column is read."""
+    """Reader of a label column."""
 
     fits: Callable[[pa.DataType], bool]
-    """Whether a column of that type may be one."""
+    """True if a column of that type may hold labels."""
     expected: str
-    """What it has to hold, for messages."""
+    """Expected content, for messages."""
     kept: pa.DataType
-    """Of the column `label` of the records."""
+    """Type of the records' column `label`."""
 
 
 _LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
@@ -336,7 +341,11 @@ _LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
 }
 
 
-def _content_ids(subjects: list[str | None], labels: list[Any], features: dict[str, pa.Array]) -> list[str]:
+def _content_ids(subjects: list[str | None], labels: list[Any] | None, features: dict[str, pa.Array]) -> list[str]:
     """The hash of content and subject: identical rows share it."""
-    columns = [subjects, labels, *(features[name].to_pylist() for name in sorted(features))]
+    columns = [
+        subjects,
+        *([] if labels is None else [labels]),
+        *(features[name].to_pylist() for name in sorted(features)),
+    ]
     return [hashlib.sha256(canonical_bytes(row)).hexdigest() for row in zip(*columns, strict=True)]

@@ -1,4 +1,4 @@
-"""From what a program has in memory to a table: texts, pairs, rows, columns, series, arrays and images."""
+"""Conversion of in-memory inputs to a table: texts, pairs, rows, columns, series, arrays and images."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ Inputs: TypeAlias = (
     "Data | Sequence[str] | Sequence[tuple[str, str]] | Sequence[Mapping[str, Any]] | Mapping[str, Sequence[Any]] | "
     "Sequence[Image.Image] | Sequence[bytes] | pd.Series[Any] | NDArray[Any]"
 )
-"""What users may have predicted: data; texts, pairs or images, in a list, a series or an array; a list of rows; a
-mapping of columns."""
+"""Inputs of a prediction: data; texts, pairs or images, in a list, a series or an array; a list of rows; a mapping of
+columns."""
 
 _WHERE = "the inputs"
 
@@ -104,8 +104,8 @@ def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
         return {needed[0]: items}
     if columns.text_pair is not None and pairs:
         return {name: [item[place] for item in items] for place, name in enumerate(needed)}
-    wanted = "texts" if columns.text_pair is None else "pairs of texts"
-    raise DataError(_WHERE, [f"are neither {wanted} nor rows; the recipe's inputs have {', '.join(needed)}"])
+    noun = "texts" if columns.text_pair is None else "pairs of texts"
+    raise DataError(_WHERE, [f"are neither {noun} nor rows; the recipe's inputs have {', '.join(needed)}"])
 
 
 def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
@@ -121,7 +121,7 @@ _FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] 
     "words": _words,
     "image": _images,
 }
-"""What inputs without column names are, by what the task takes."""
+"""Reader of inputs without column names, by the task's kind of inputs."""
 
 
 def _feature_columns(recipe: Recipe) -> list[str]:

@@ -9,7 +9,7 @@ from s3t.records.values import name_of
 
 
 class LabelNames:
-    """What a recipe says of the label's column: its label set, and what the data calls each label.
+    """A recipe's label set, and the values of the label column that stand for each label.
 
     >>> recipe = Recipe(task="text-classification", base_model="m", columns={"text": "t"}, labels={0: "no", 1: "yes"})
     >>> [LabelNames(recipe).label_of(value) for value in (1, "1", "yes", True, 7)]
@@ -28,5 +28,5 @@ class LabelNames:
         name = name_of(value)
         if name is None or name in self._labels or not isinstance(value, bool):
             return name if name is None else self._labels.get(name, name)
-        meant = (self._labels[other] for other in (str(value), str(int(value))) if other in self._labels)
-        return next(meant, name)
+        candidates = (self._labels[other] for other in (str(value), str(int(value))) if other in self._labels)
+        return next(candidates, name)

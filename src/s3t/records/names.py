@@ -1,8 +1,8 @@
 """Ids and subjects: what may be one, and the one form in which it is kept and asked for.
 
-A name is text or a whole number. A floating-point number is refused, since 7.0 from a data frame and 7 from a file
-would be one record or two, depending on who reads them; so is whatever has no text of its own (bytes, lists, dates,
-true). Text is kept in Unicode's normal form C, in which a letter with its accent is one character however it was typed.
+A name is text or a whole number. Floating-point numbers are refused: 7.0 from a data frame and 7 from a file could be
+one record or two. Values without a text form (bytes, lists, dates, true) are refused, too. Text is kept in Unicode's
+normal form C, in which a letter with its accent is one character however it was typed.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ def text_of(value: Any) -> str | None:
 
 
 def space_problem(name: str) -> str | None:
-    """What is wrong with a name's white space: nobody sees it, and two names differ in it.
+    """Problem of white space in a name: readers cannot see it, and two names may differ in it alone.
 
     >>> space_problem("a b"), space_problem(" ").partition(";")[0]
     (None, 'is blank')
     """
     if not name.strip():
-        return "is blank; leave it empty or name somebody"
+        return "is blank; leave the cell empty or name the subject"
     if name != name.strip():
         return "begins or ends with white space; take it away"
     return None
 
 
 def is_text(kind: pa.DataType) -> bool:
-    """Whether a column of that type holds text, or nothing at all."""
+    """True if a column of that type holds text, or only nulls."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
@@ -66,28 +66,28 @@ def is_text(kind: pa.DataType) -> bool:
 
 
 def may_be_names(kind: pa.DataType) -> bool:
-    """Whether a column of that type may hold ids or subjects."""
+    """True if a column of that type may hold ids or subjects."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return is_text(kind) or bool(pa.types.is_integer(kind))
 
 
 def may_be_categories(kind: pa.DataType) -> bool:
-    """Whether a column of that type may hold labels or groups. They are declared, so 1.0 can be no other than 1."""
+    """True if a column of that type may hold labels or groups. These are declared, so 1.0 can only mean 1."""
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
     return may_be_names(kind) or bool(pa.types.is_boolean(kind) or pa.types.is_floating(kind))
 
 
 def may_be_lists(kind: pa.DataType) -> bool:
-    """Whether a column of that type may hold lists of labels, or text that is cut into labels."""
+    """True if a column of that type may hold lists of labels, or text to split into labels."""
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
         return may_be_categories(kind.value_type)
     return is_text(kind)
 
 
 def may_be_numbers(kind: pa.DataType) -> bool:
-    """Whether a column of that type may hold the numbers of a regression."""
+    """True if a column of that type may hold the numbers of a regression."""
     return may_be_names(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
 
 
@@ -106,10 +106,10 @@ _KINDS: tuple[tuple[Callable[[pa.DataType], Any], str], ...] = (
 )
 
 
-def told(kind: pa.DataType) -> str:
-    """What a column of that type holds, in words: the type of a mapping would name its keys.
+def type_in_words(kind: pa.DataType) -> str:
+    """Content of a column of that type, in words: a mapping's type would name its keys.
 
-    >>> told(pa.float64()), told(pa.struct({"key": pa.string()}))
+    >>> type_in_words(pa.float64()), type_in_words(pa.struct({"key": pa.string()}))
     ('floating-point numbers', 'mappings')
     """
     if pa.types.is_dictionary(kind):
@@ -118,7 +118,7 @@ def told(kind: pa.DataType) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be written in UTF-8: half a surrogate pair cannot."""
+    """True if a text can be encoded in UTF-8: a lone surrogate cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""Where a record is in what was given, as its owner finds it there: the line of a file, or the row of a table."""
+"""Positions of records in the user's data, for messages: lines of a file, or rows of a table."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ SHOWN = 10
 
 
 class Positions:
-    """Of every record its position. A file's lines count from 1, with a CSV file's header; rows of tables from 0.
+    """Position of every record. A file's lines count from 1, a CSV file's header included; a table's rows from 0.
 
     Args:
         noun: what positions are called.
-        numbers: of every record; or a CSV or JSON lines file, which is gone through when somebody asks.
+        numbers: of every record; or a CSV or JSON lines file, read when a number is needed.
     """
 
     def __init__(self, noun: Literal["line", "row"], numbers: Sequence[int] | Path) -> None:
@@ -28,17 +28,17 @@ class Positions:
 
     @classmethod
     def in_file(cls, path: Path) -> Positions:
-        """Of the records of a file."""
+        """Positions of the records of a file."""
         return cls("line", path) if path.suffix.lower() in LINE_SUFFIXES else cls.in_table()
 
     @classmethod
     def in_table(cls) -> Positions:
-        """Of the rows of a Parquet file, a frame, a list."""
+        """Positions of the rows of a Parquet file, a data frame or a list."""
         return cls("row", range(sys.maxsize))
 
     @cached_property
     def numbers(self) -> Sequence[int]:
-        """Of every record: the number of its line, or its row. Of a table there may be more than it has rows."""
+        """Line or row number of every record. For a table there may be more numbers than rows."""
         if not isinstance(self._given, Path):
             return self._given
         with self._given.open(encoding="utf-8-sig", errors="replace", newline="") as file:
@@ -56,9 +56,9 @@ class Positions:
         >>> lines.named([2]), lines.named([0, 1])
         ('line 7', 'lines 2, 3')
         """
-        shown = ", ".join(str(self.numbers[record]) for record in records[:SHOWN])
+        listed = ", ".join(str(self.numbers[record]) for record in records[:SHOWN])
         more = f" and {len(records) - SHOWN} more" if len(records) > SHOWN else ""
-        return f"{self._noun}{'' if len(records) == 1 else 's'} {shown}{more}"
+        return f"{self._noun}{'' if len(records) == 1 else 's'} {listed}{more}"
 
 
 def csv_rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:

@@ -26,7 +26,7 @@ class Problems:
         self._rows.setdefault(problem, []).append(row)
 
     def named(self, row: int) -> str:
-        """What one record is called, for a problem of another one."""
+        """Name of a record, for messages about another one."""
         return self._positions.named([row])
 
     def sentences(self) -> list[str]:

@@ -1,6 +1,6 @@
 """Public labelled records that stages are tried on: no private record may be among them.
 
-A choice by records that can be deleted would tell of them after they are gone.
+A choice by records that can be deleted would reveal them after their deletion.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
             str(path),
             [
                 f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "
-                "that can be deleted would tell of them afterwards"
+                "that can be deleted would reveal them afterwards"
             ],
         )
     return rows
@@ -98,6 +98,6 @@ def features_of(rows: pa.Table) -> list[str]:
 
 
 def contents(rows: pa.Table, names: Collection[str]) -> list[bytes]:
-    """What each record holds in some columns, as bytes to compare."""
+    """Content of some columns of each record, as bytes to compare."""
     columns = [rows[name].to_pylist() for name in names]
     return [canonical_bytes(row) for row in zip(*columns, strict=True)]

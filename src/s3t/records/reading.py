@@ -1,4 +1,4 @@
-"""From the user's data to an arrow table: CSV, JSON lines, Parquet, `datasets.Dataset`, a pandas frame.
+"""Reader of the user's data into an Arrow table: CSV, JSON lines, Parquet, `datasets.Dataset`, a pandas frame.
 
 Nothing is cached: reading goes straight to arrow, so no copy of a record is left under the user's home.
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
-"""What users may pass as data."""
+"""Types that users may pass as data."""
 
 SUFFIXES = {".csv": "CSV", ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON lines"}
 PARQUET_SUFFIXES = (".parquet", ".pq")
@@ -53,7 +53,7 @@ class Table:
     folder: Path
     """The folder that relative image paths start from."""
     positions: Positions
-    """Where each row is in the file."""
+    """Position of each row in the data, for messages."""
 
 
 def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
@@ -173,8 +173,8 @@ def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) ->
         with open_regular(path) as file:
             if suffix in PARQUET_SUFFIXES:
                 return _read_parquet(file)
-            read = _read_csv if suffix == ".csv" else _read_json_lines
-            return read(file, columns, positions)
+            reader = _read_csv if suffix == ".csv" else _read_json_lines
+            return reader(file, columns, positions)
     except OSError as error:
         return None, [f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"]
 
@@ -269,14 +269,14 @@ def rows_as_table(
     rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], positions: Positions
 ) -> tuple[pa.Table | None, list[str]]:
     """Rows with the names of their columns as a table, or what is wrong with them."""
-    found = Problems(positions)
+    problems = Problems(positions)
     arrays = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         kind = columns.get(name)
         arrays[name] = (
-            pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, found)
+            pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, problems)
         )
-    return (None, found.sentences()) if found.sentences() else (pa.table(arrays), [])
+    return (None, problems.sentences()) if problems.sentences() else (pa.table(arrays), [])
 
 
 def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
@@ -326,11 +326,11 @@ def _as_text_means_the_same(value: Any, kind: Kind) -> bool:
     return isinstance(value, float) and kind in ("category", "number")
 
 
-def columns_told(present: Sequence[str], wanted: Iterable[str]) -> str:
+def columns_in_words(present: Sequence[str], wanted: Iterable[str]) -> str:
     """The columns of a table, for a message. Where none is one that is wanted, the first row may be a record and not
     a header; then they are only counted.
 
-    >>> columns_told(["id", "words"], ["id", "text"]), columns_told(["Ann Lee", "7"], ["id"])
+    >>> columns_in_words(["id", "words"], ["id", "text"]), columns_in_words(["Ann Lee", "7"], ["id"])
     ("the data has 'id', 'words'", 'none of the 2 columns has a name that is looked for')
     """
     if set(present) & set(wanted):

@@ -1,4 +1,4 @@
-"""Which records of a slice later stages see again."""
+"""Choice of a slice's records that later stages see again."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from s3t.partition import Secret
 def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[int]:
     """The positions of those whose keyed hash, read as a fraction of 1, lies below the share.
 
-    A function of each record's own id, so that a deletion changes nothing about the others; and of one hash, so that a
-    larger share holds all of a smaller one.
+    The choice depends on each record's own id, so a deletion does not change the others'. It depends on one hash, so a
+    larger share contains a smaller one.
 
     Args:
         records: ids of the slice's records.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from s3t.errors import DataError, InputError
-from s3t.records.names import may_be_names, normal_form, space_problem, text_of, told
-from s3t.records.reading import Data, columns_told, read_data
+from s3t.records.names import may_be_names, normal_form, space_problem, text_of, type_in_words
+from s3t.records.reading import Data, columns_in_words, read_data
 from s3t.tasks import Kind
 
 COLUMNS = ("record", "subject")
@@ -22,23 +22,23 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
         names: text or whole numbers.
 
     Raises:
-        InputError: a string, which would be taken letter by letter; a name that is empty, is neither text nor a whole
-            number, or has white space at its ends. No name is quoted.
+        InputError: a string instead of a list; a name that is empty, is neither text nor a whole number, or has white
+            space at its ends. No name is quoted.
     """
     if isinstance(names, str | bytes):
         raise InputError(field, ["is one string, which would be taken letter by letter; put it into a list"])
-    found: dict[str, None] = {}
+    names_seen: dict[str, None] = {}
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
         name, problem = _name(given)
         if problem is not None:
             problems.append(f"name {number} {problem}" if len(names) > 1 else f"the name {problem}")
         elif name is not None:
-            found[name] = None
+            names_seen[name] = None
     if problems:
         more = [f"and {len(problems) - _SHOWN} more names"] if len(problems) > _SHOWN else []
         raise InputError(field, [*problems[:_SHOWN], *more])
-    return list(found)
+    return list(names_seen)
 
 
 def requested_names(records: Sequence[str | int], subjects: Sequence[str | int]) -> dict[str, list[str]]:
@@ -68,20 +68,20 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not any(name in present for name in COLUMNS):
         raise DataError(
             table.where,
-            [f"needs a column 'record' or 'subject' ({columns_told(present, COLUMNS)}): rename the one with the ids"],
+            [f"needs a column 'record' or 'subject' ({columns_in_words(present, COLUMNS)}): rename the id column"],
         )
     # A name may occur more than once: who asks for a deletion in either column means it.
     columns = {name: [table.rows.column(at) for at, held in enumerate(present) if held == name] for name in COLUMNS}
     problems = [
-        f"column {name!r} holds {told(column.type)}; convert them to text or whole numbers"
+        f"column {name!r} holds {type_in_words(column.type)}; convert them to text or whole numbers"
         for name in COLUMNS
         for column in columns[name]
         if not may_be_names(column.type)
     ]
     if problems:
         raise DataError(table.where, problems)
-    found = []
+    columns_read = []
     for name in COLUMNS:
         values = [value for column in columns[name] for value in column.to_pylist()]
-        found.append(tuple(dict.fromkeys(text for value in values if (text := text_of(value)) is not None)))
-    return found[0], found[1]
+        columns_read.append(tuple(dict.fromkeys(text for value in values if (text := text_of(value)) is not None)))
+    return columns_read[0], columns_read[1]

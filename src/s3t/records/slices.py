@@ -2,8 +2,8 @@
 
 A slice that loses a record gets another version; which one is current, the ledger says. Rows are ordered by keyed hash
 of their id, so a row's position says nothing of the others' and does not depend on the input's order. The files are
-plain: no compression, no dictionaries, no statistics, so that a byte search over the run shows whether a record is
-gone, and no page keeps a value that its rows have lost.
+plain: no compression, no dictionaries, no statistics. So a byte search over the run shows whether a record is gone, and
+    no page keeps a value that its rows have lost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from s3t.records.canonical import canonical_bytes
 
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
 UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
-"""What reading a damaged Parquet file may raise: damage may look like a text that is none, or a column of terabytes."""
+"""Errors that a damaged Parquet file may raise: damage may look like invalid text, or like a column of terabytes."""
 
 
 def version_name(place: Place, digest: str) -> str:
@@ -75,14 +75,14 @@ class Slices:
         try:
             with self.blobs.open(version_name(place, digest)) as file:
                 rows = pa.parquet.ParquetFile(file).read()
-            found = slice_digest(rows, self.secret)
+            actual = slice_digest(rows, self.secret)
         except UNREADABLE as error:
             raise self._unreadable(place, digest, error) from None
-        if found != digest:
+        if actual != digest:
             raise IntegrityError(
                 f"{self.where(place, digest)}: the file of slice {place.slice} of shard {place.shard} is not the one "
-                f"that the ledger knows; run `s3t reconcile {self.run}`, which mends it from an older one, or says "
-                "what is wrong"
+                f"that the ledger knows; run `s3t reconcile {self.run}`, which restores it from an older one, or "
+                "names the problem"
             )
         return rows
 
@@ -100,7 +100,7 @@ class Slices:
             raise self._unreadable(place, digest, error) from None
 
     def count_rows(self, place: Place, digest: str) -> int | None:
-        """How many rows a version has, by its end alone; None if it is missing or cannot be read."""
+        """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
         try:
             with self.blobs.open(version_name(place, digest)) as file:
                 return int(pa.parquet.read_metadata(file).num_rows)
@@ -154,8 +154,8 @@ def split_into_slices(
         members[place].append((secret.token("order", "record", record), row))
     return {
         # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.
-        place: rows.take(pa.array([row for _, row in sorted(chosen)], pa.int64())).combine_chunks()
-        for place, chosen in members.items()
+        place: rows.take(pa.array([row for _, row in sorted(numbers)], pa.int64())).combine_chunks()
+        for place, numbers in members.items()
     }
 
 
@@ -172,9 +172,9 @@ def slice_digest(rows: pa.Table, secret: Secret) -> str:
 def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -> pa.Table:
     """The rows whose id's ledger token is not among `tokens`, in the same order."""
     ids = rows["record"].to_pylist()
-    kept = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) not in tokens]
+    remaining = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) not in tokens]
     # take() copies what is kept; a filter by slicing would share, and write, the old buffers.
-    return rows.take(pa.array(kept, pa.int64())).combine_chunks()
+    return rows.take(pa.array(remaining, pa.int64())).combine_chunks()
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:

@@ -18,7 +18,7 @@ from s3t.records.positions import Positions, csv_rows
 from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, json_object
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
-"""How a file is written."""
+"""File format."""
 
 Rows: TypeAlias = "list[dict[str, Any]] | pa.Table"
 Item = TypeVar("Item")
@@ -81,12 +81,12 @@ def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tup
 
 
 def named(source: Path | BinaryIO) -> str:
-    """What messages call a source."""
+    """Name of a source, for messages."""
     return str(source) if isinstance(source, Path) else "standard input"
 
 
 class _UnreadableError(Exception):
-    """Why a line cannot be read; nothing of it."""
+    """Reason why a line cannot be read, without its content."""
 
 
 def _csv_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]:

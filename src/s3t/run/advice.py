@@ -35,7 +35,7 @@ def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str
     training, wanted = recipe.training, STEPS_A_LABEL * labels
     steps = {}
     for stage in stages_of(inventory.orders):
-        before = round(recipe.method.replay * inventory.records_in(stage.shard, stage.prefix[:-1]))
+        before = recipe.method.replayed(inventory.records_in(stage.shard, stage.prefix[:-1]))
         if records := before + inventory.records_in(stage.shard, stage.prefix[-1:]):
             steps[stage] = training.epochs * math.ceil(records / training.batch_size)
     few = [stage for stage, count in steps.items() if count < wanted]

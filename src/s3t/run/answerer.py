@@ -1,87 +1,219 @@
-"""Answering for one run: who answers is chosen at a generation, and the answer leaves only if that still stands."""
+"""Answers of one run: members are chosen at a generation, and their answer leaves only if they are still alive.
+
+Shapes: M members, N inputs, C labels.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from s3t.ledger import Snapshot
-from s3t.ledger.presence import Work
+from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
-from s3t.prediction.members import Prefixes, choose_members
-from s3t.progress import Progress
-from s3t.records.ingest import IngestedInputs
-from s3t.run.answering import evaluate, predict
+from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
+from s3t.progress import SILENT, Progress, telling
+from s3t.records import Data, Inputs, ingest_inputs
+from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_windows
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.parts import Parts
-from s3t.run.serving import Answer, Watched, at_one_generation
 from s3t.stages import Stage
+from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Answerer:
-    """Answers and measures with what is alive in one run."""
+    """Answers and measures with what is alive in one run.
+
+    A deletion that takes a stage that answers makes the answer be made again; one that takes none of them costs
+    nothing, for the answer is the same with it and without it. Each of the first takes a stage, so there is an end.
+    """
 
     parts: Parts
-    snapshot: Callable[[], Snapshot]
-    """The ledger now."""
-    workshop: Callable[[], Workshop]
-    """Computes logits; loads the base model when it is first asked for."""
 
-    def predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
+    def predict(self, inputs: Inputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         """The ensemble's answers. Errors as `Run.predict`."""
-        counts = self.parts.recipe.task.inputs.counts(inputs.features)
-        return self._at_one_generation(
-            prefixes,
-            lambda snapshot, members, work: predict(
-                self.workshop(),
-                self._answers,
-                snapshot,
-                members,
-                inputs,
-                counts=counts,
-                progress=Watched(progress, work),
-            ),
-        )
+        return self._predict(ingest_inputs(inputs, self.parts.recipe), prefixes, progress)
 
-    def evaluate(self, rows: pa.Table, *, per_depth: bool, progress: Progress) -> Evaluation:
-        """How good it is. Errors as `Run.evaluate`."""
-        return self._at_one_generation(
-            None,
-            lambda snapshot, members, work: evaluate(
-                self.workshop(),
-                self._answers,
-                snapshot,
-                members,
-                rows,
-                counts=self.parts.recipe.task.inputs.counts(rows),
-                per_depth=per_depth,
-                progress=Watched(progress, work),
-            ),
-        )
+    def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
+        """Answers window by window, each at a generation of its own. Errors as `Run.predict_windows`."""
+        recipe = self.parts.recipe
+        size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
+        for window in ingest_windows(source, form, recipe, size=size):
+            yield self._predict(window, None, SILENT)
+
+    def _predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
+        counts = self.parts.recipe.task.inputs.counts(inputs.features)
+        while True:
+            now, members = self._members(prefixes)
+            with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
+                workshop, watched = self.parts.loaded.get(), Watched(progress, work)
+                return predict(workshop, self._answers, now, members, inputs, counts=counts, progress=watched)
+
+    def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
+        """Metrics on labelled data. Errors as `Run.evaluate`."""
+        recipe, labels = self.parts.recipe, self.parts.description.labels
+        rows = ingest_labelled(data, recipe, labels=labels).rows
+        counts = recipe.task.inputs.counts(rows)
+        while True:
+            now, members = self._members(None)
+            with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
+                return evaluate(
+                    self.parts.loaded.get(),
+                    self._answers,
+                    now,
+                    members,
+                    rows,
+                    counts=counts,
+                    per_depth=per_depth,
+                    progress=Watched(progress, work),
+                )
 
     @property
     def _answers(self) -> Answers:
         return Answers.of(self.parts.recipe, self.parts.description.labels)
 
-    def _at_one_generation(
-        self, prefixes: Prefixes | None, compute: Callable[[Snapshot, Sequence[Stage], Work], Answer]
-    ) -> Answer:
-        return at_one_generation(
-            self.parts.ledger,
-            self.parts.presence,
-            snapshot=self.snapshot,
-            members=lambda snapshot: choose_members(
-                self.parts.inventory(snapshot),
-                prefixes,
-                settings=self.parts.recipe.prediction,
-                run=str(self.parts.layout.root),
-            ),
-            compute=compute,
-        )
+    def _members(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
+        """The ledger now, and the stages that answer."""
+        self.parts.upkeep.erase_due()
+        now = self.parts.latest.snapshot()
+        inventory, settings = self.parts.latest.inventory(now), self.parts.recipe.prediction
+        return now, choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
+
+
+def _uses(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
+    return Uses(stages={link: snapshot.stages[link] for stage in members for link in stage.chain})
+
+
+def predict(
+    workshop: Workshop,
+    answers: Answers,
+    snapshot: Snapshot,
+    members: Sequence[Stage],
+    inputs: IngestedInputs,
+    *,
+    counts: Sequence[int] | None,
+    progress: Progress,
+) -> Predictions:
+    """The ensemble's answers to inputs; `counts` says how many each has, None: one.
+
+    Raises:
+        IntegrityError: an artifact is not what its manifest, or its child's, says.
+    """
+    features = inputs.features
+    with telling(progress, f"predicting {counted(features.num_rows, 'input')}", features.num_rows * len(members)):
+        logits_MNC = workshop.logits(members, snapshot, features, steps=progress)  # noqa: N806
+    parts = parts_within(members, sisa_weight=answers.sisa_weight)
+    predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
+    return Predictions(
+        generation=snapshot.generation,
+        members=tuple(_member(stage, snapshot) for stage in members),
+        target=answers.target,
+        classes=answers.labels,
+        predicted=predicted,
+        probabilities=probabilities,
+        logits=logits_MNC,
+        counts=counts,
+        ids=None if inputs.ids is None else tuple(inputs.ids),
+        places=inputs.places,
+    )
+
+
+def evaluate(
+    workshop: Workshop,
+    answers: Answers,
+    snapshot: Snapshot,
+    members: Sequence[Stage],
+    rows: pa.Table,
+    *,
+    counts: Sequence[int] | None,
+    per_depth: bool,
+    progress: Progress,
+) -> Evaluation:
+    """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
+
+    Raises:
+        IntegrityError: as `predict`.
+    """
+    deeper = [link for stage in members if stage.kind == "model" and per_depth for link in stage.chain]
+    wanted = sorted({*members, *deeper})
+    with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
+        logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, steps=progress), strict=True))
+    expected = answers.target.expected(rows)
+
+    def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
+        chosen = sorted(set(stages))
+        parts = parts_within(chosen, sisa_weight=answers.sisa_weight)
+        return [logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts, counts
+
+    def measured(stages: Collection[Stage]) -> dict[str, Any]:
+        return answers.metrics(*ensemble(stages))
+
+    shards: dict[int, list[Stage]] = {}
+    for stage in members:
+        shards.setdefault(stage.shard, []).append(stage)
+    depths = range(1, _depth(members) + 1) if per_depth else ()
+    cut = {depth: [_cut(stage, depth) for stage in members] for depth in depths}
+    per_class, confusion = answers.report(*ensemble(members))
+    return Evaluation(
+        generation=snapshot.generation,
+        n=len(expected),
+        metrics=measured(members),
+        per_shard=tuple({"shard": shard, "depth": _depth(own), **measured(own)} for shard, own in shards.items()),
+        per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
+        classes=answers.labels,
+        per_class=per_class,
+        confusion=confusion,
+    )
+
+
+def _member(stage: Stage, snapshot: Snapshot) -> Member:
+    links = stage.chain if stage.kind == "prototypes" else (stage,)
+    return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
+
+
+def _depth(members: Collection[Stage]) -> int:
+    """Depth of the deepest model; 0 where prototypes answer alone."""
+    return max((stage.depth for stage in members if stage.kind == "model"), default=0)
+
+
+def _cut(stage: Stage, depth: int) -> Stage:
+    """A model's stage that has at most so many slices; prototypes as they are."""
+    return stage.chain[min(depth, stage.depth) - 1] if stage.kind == "model" else stage
+
+
+class Watched:
+    """Progress that also looks, at every batch, whether a deletion has overtaken the work."""
+
+    def __init__(self, progress: Progress, work: Work) -> None:
+        self._progress = progress
+        self._work = work
+
+    def start(self, task: str, total: int) -> None:
+        """Hand on."""
+        self._progress.start(task, total)
+
+    def advance(self, amount: int) -> None:
+        """Hand on, and stop if need be."""
+        self._progress.advance(amount)
+        self._work.check()
+
+    def note(self, text: str) -> None:
+        """Hand on."""
+        self._progress.note(text)
+
+    def finish(self) -> None:
+        """Hand on."""
+        self._progress.finish()
+
+    def end_epoch(self, loss: float) -> None:
+        """Do nothing: a replay reports no loss."""

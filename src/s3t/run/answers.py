@@ -1,4 +1,4 @@
-"""What `predict` and `evaluate` return. Each has `to_json()`: the document that the command line prints with --json."""
+"""Results of `predict` and `evaluate`. Each has `to_json()`: the document that the command line prints with --json."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.prediction.members import Member
+from s3t.stages import Stage
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 
@@ -32,7 +33,7 @@ class Predictions:
     members: tuple[Member, ...]
     """The prefixes that answered, in the order of the shards; `Run.predict` takes them as `prefixes`."""
     target: Target = field(repr=False)
-    """What the task answers."""
+    """The task's target."""
     classes: tuple[str, ...]
     """The label set, in the order of the probabilities' columns; empty where the task has none."""
     predicted: tuple[Any, ...]
@@ -42,16 +43,16 @@ class Predictions:
     """N x C, of all words one after another where each has a tag. None for a regression, and where the recipe answers
     with labels alone."""
     logits: Scores
-    """Of every member, M x N x C, in the order of `members`."""
+    """Logits of every member, M x N x C, in the order of `members`."""
     counts: Sequence[int] | None = field(repr=False)
-    """How many rows of the probabilities each input has; None: one."""
+    """Number of rows of the probabilities of each input; None: one."""
     ids: tuple[str, ...] | None
     """The inputs' ids where the input has the id column."""
     places: Sequence[int]
     """Where each input is in what was given: its line of a CSV or JSON lines file, else its row, counted from 0."""
 
     def __repr__(self) -> str:
-        """In a line: how many of what, no input."""
+        """One line of counts, without inputs."""
         inputs = f"{counted(len(self.predicted), 'input')}, {counted(len(self.members), 'member')}"
         if self.classes:
             counts = Counter(
@@ -121,14 +122,14 @@ class Predictions:
         """The document of `s3t predict --json`."""
         return {
             "generation": self.generation,
-            "members": [_member_json(member) for member in self.members],
+            "members": [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members],
             "predictions": self.rows(top=top),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
-    """How good the ensemble is on labelled data.
+    """Metrics of the ensemble on labelled data.
 
     `metrics` has the measures of the task, by name; `per_shard` the same for every member alone;
     `per_depth` for the ensemble whose members use at most that many slices.
@@ -142,13 +143,13 @@ class Evaluation:
     classes: tuple[str, ...] = ()
     """The label set; empty where the task has none."""
     per_class: tuple[dict[str, Any], ...] = field(default=(), repr=False)
-    """Of every class: label, precision, recall, f1 and support (records that have it); empty without classes."""
+    """Label, precision, recall, f1 and support (number of records) of every class; empty without classes."""
     confusion: NDArray[np.int64] | None = None
     """C x C records: rows by their label, columns by what was predicted; None where no label stands for
     another."""
 
     def __repr__(self) -> str:
-        """In a line."""
+        """One line."""
         shown = ", ".join(
             f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in self.metrics.items()
         )
@@ -192,8 +193,3 @@ class Evaluation:
                 "confusion": matrix,
             }
         return document
-
-
-def _member_json(member: Member) -> dict[str, Any]:
-    kind = {} if member.kind == "model" else {"kind": member.kind}
-    return {"shard": member.shard, "prefix": list(member.prefix), **kind}

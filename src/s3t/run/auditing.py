@@ -2,44 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-
-from s3t.audit.audit import Auditor, Mismatch, Retrain
+from s3t.audit.audit import Auditor, Mismatch
 from s3t.audit.contents import table_problems, witness_problems
 from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
-from s3t.inventory import Inventory
 from s3t.ledger import Snapshot
+from s3t.ledger.damage import contents_of, structure_problems
 from s3t.ledger.locks import needed
-from s3t.ledger.presence import Overtaken
+from s3t.ledger.presence import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
 from s3t.progress import Progress, telling
+from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
 from s3t.run.results import AuditReport
-from s3t.run.serving import Watched
+from s3t.run.training import training_steps
 from s3t.stages import Stage
 from s3t.wording import counted
 
 
-def audit(
-    parts: Parts,
-    *,
-    snapshot: Callable[[], Snapshot],
-    cost: Callable[[Inventory, Sequence[Stage]], int],
-    retrain: Retrain,
-    replay: int,
-    seed: int | None,
-    progress: Progress,
-) -> AuditReport:
+def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) -> AuditReport:
     """Check every live stage, and train some again.
 
     Args:
         parts: of the run.
-        snapshot: its ledger now.
-        cost: records to go through to train stages.
-        retrain: trains a stage again.
         replay: how many to train again.
         seed: chooses which.
         progress: hears of replayed training.
@@ -48,19 +34,10 @@ def audit(
         KeyDestroyedError: the run's secret was destroyed.
     """
     parts.secret.reveal()  # without it, everything would look wrong
-    recipe = parts.recipe
-    auditor = Auditor(
-        slices=parts.slices,
-        secret=parts.secret,
-        store=parts.store,
-        inputs=parts.key_inputs,
-        base_digest=lambda: model_digest(model_folder(recipe.base_model, revision=recipe.revision)),
-        retrain=retrain,
-    )
-    snapshot()
+    parts.upkeep.erase_due()
     try:
         with parts.ledger.reading() as transaction:
-            structure, contents = transaction.structure_problems(), transaction.contents()
+            structure, contents = structure_problems(transaction.rows), contents_of(transaction.rows)
     except IntegrityError as error:
         return AuditReport(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
     mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
@@ -68,11 +45,20 @@ def audit(
     if contents.wrong:  # then nothing can be compared with the ledger
         mismatches += [{"problem": problem} for problem in table_problems(contents)]
         return AuditReport(generation=contents.generation, checked=0, replayed=(), mismatches=tuple(mismatches))
-    now, found = _compared(parts, auditor, snapshot)
+    auditor = Auditor(
+        slices=parts.slices,
+        secret=parts.secret,
+        store=parts.store,
+        inputs=parts.key_inputs,
+        base_digest=model_digest(model_folder(parts.recipe.base_model, revision=parts.recipe.revision)),
+        trainer=parts.loaded,
+    )
+    now, found = _compared(parts, auditor)
     mismatches += found
     stages = auditor.sample(now, replay, seed)
-    with telling(progress, f"replaying {counted(len(stages), 'stage')}", cost(parts.inventory(now), stages)):
-        replayed = [stage for stage in stages if _replay(parts, auditor, stage, snapshot, mismatches, progress)]
+    steps = training_steps(parts.latest.inventory(now), stages, parts.recipe)
+    with telling(progress, f"replaying {counted(len(stages), 'stage')}", steps):
+        replayed = [stage for stage in stages if _replay(parts, auditor, stage, mismatches, progress)]
     return AuditReport(
         generation=now.generation,
         checked=len(now.stages),
@@ -81,19 +67,16 @@ def audit(
     )
 
 
-def _compared(parts: Parts, auditor: Auditor, snapshot: Callable[[], Snapshot]) -> tuple[Snapshot, list[Mismatch]]:
+def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
     """The ledger now, and what of run and store is not as it says."""
     now, found = _looked(parts, auditor)
     found += auditor.check_store(parts.store.keys(), named=_named(now))
     found += auditor.check_versions(parts.slices.versions(), named=_current(now))
     if found:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
         with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
-            snapshot()
+            parts.upkeep.erase_due()
             now, found = _looked(parts, auditor)
-            lying, versions = (
-                parts.store.keys(),
-                parts.slices.versions(),
-            )  # first: what is put later was announced before
+            lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
             with parts.ledger.reading() as transaction:
                 named = _named(now) | _named(transaction.snapshot()) | transaction.sessions.announced()
                 work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
@@ -109,7 +92,7 @@ def _looked(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
     # by the time that it is read again.
     earlier = Witness(parts.witness.path).tokens()
     with parts.ledger.reading() as transaction:
-        now, contents = transaction.snapshot(), transaction.contents()
+        now, contents = transaction.snapshot(), contents_of(transaction.rows)
     parts.witness.catch_up(parts.ledger)
     problems = witness_problems(contents, earlier=earlier, later=Witness(parts.witness.path).tokens())
     found: list[Mismatch] = [{"problem": problem} for problem in problems]
@@ -135,27 +118,18 @@ def _current(snapshot: Snapshot) -> set[tuple[Place, str]]:
     return {(place, state.digest) for place, state in snapshot.slices.items()}
 
 
-def _replay(
-    parts: Parts,
-    auditor: Auditor,
-    stage: Stage,
-    snapshot: Callable[[], Snapshot],
-    mismatches: list[Mismatch],
-    progress: Progress,
-) -> bool:
+def _replay(parts: Parts, auditor: Auditor, stage: Stage, mismatches: list[Mismatch], progress: Progress) -> bool:
     """Train a stage again; False if a deletion took it before that was done."""
-    now = snapshot()
+    parts.upkeep.erase_due()
+    now = parts.latest.snapshot()
     if stage not in now.stages:
         return False
     progress.note(str(stage))
-    used, seen = {link: now.stages[link] for link in stage.chain}, now.seen(stage)
-    with (
-        suppress(Overtaken),
-        parts.presence.working(now, lambda later: later.still_has(used) and later.still_as(seen)) as work,
-    ):
-        found = list(auditor.replay(stage, now, on_step=Watched(progress, work).advance))
-        work.look(parts.ledger.snapshot())
-        work.check()
-        mismatches += found
-        return True
-    return False
+    uses = Uses(stages={link: now.stages[link] for link in stage.chain}, slices=now.seen(stage))
+    try:
+        with parts.presence.answering(now, uses) as work:
+            found = list(auditor.replay(stage, now, Watched(progress, work)))
+    except Overtaken:
+        return False
+    mismatches += found
+    return True

@@ -1,6 +1,6 @@
 """A run of its own identity from another: the same slices, secret and artifacts under a new id.
 
-It has its own memory of deletions, its own ledger and its own lock. From then on who is deleted from the one must be
+It has its own memory of deletions, its own ledger and its own lock. From then on a record deleted from the one must be
 deleted from the other. What was deleted before is deleted in both: erasures are finished before files are copied, and a
 copy that was made by other means first applies what the run's memory knows.
 """
@@ -17,14 +17,14 @@ from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
 from s3t.deletion.witness import Witness
 from s3t.disk import append_durably, make_folder, storage_errors, sync_folder, write_durably
 from s3t.errors import InputError
+from s3t.folder.home import Home, moved_error, write_home
+from s3t.folder.layout import Layout, read_description, write_description
+from s3t.folder.ledger_address import ledger_address
+from s3t.folder.unfinished import Unfinished
 from s3t.ledger.locks import needed
 from s3t.records import version_name
 from s3t.run.creation import check_free
-from s3t.run.home import Home, moved_error, write_home
-from s3t.run.layout import Layout, read_description, write_description
-from s3t.run.ledger_address import ledger_address
 from s3t.run.parts import Parts
-from s3t.run.unfinished import remove_unfinished, unfinished_folder
 from s3t.store import blobs_of
 
 
@@ -44,12 +44,12 @@ def clone(parts: Parts, to: Path) -> None:
     check_free(to)
     parts.check_changeable()
     parts.check_trainable()
-    made = Layout(unfinished_folder(to.absolute()))
+    made = Layout(Unfinished(to.absolute()).new_folder())
     with after_refusal(NO_RUN_MADE), needed(parts.lock):  # no file changes meanwhile, though deletions are accepted
-        parts.deleter.finish(everything=True)
+        parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
-            remove_unfinished(to)
+            Unfinished(to).remove()
             made.root.mkdir(mode=0o700)
             sync_folder(to.parent)
             try:

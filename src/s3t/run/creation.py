@@ -14,20 +14,19 @@ from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.deletion.dataset_cache import cached_copies
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.errors import InputError, RecipeError, RunFolderError
+from s3t.folder.home import Home, write_home
+from s3t.folder.layout import Description, Layout, write_layout
+from s3t.folder.ledger_address import VARIABLE, ledger_address, ledger_url
+from s3t.folder.secret import secret_of_new_run
+from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Address, Copy, Ledger, RecordRow, SliceState
 from s3t.ledger.address import without_password
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
-from s3t.recipe.bounds import bound_problems
 from s3t.records import Data, Records, count_copies, ingest, split_into_slices
 from s3t.records.public import public_digest, public_records, write_public
-from s3t.run.home import Home, write_home
-from s3t.run.layout import Description, Layout, write_layout
-from s3t.run.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.run.notices import notices_of
 from s3t.run.parts import slices_of
-from s3t.run.secret import secret_of_new_run
-from s3t.run.unfinished import remove_unfinished, unfinished_folder
 from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
 from s3t.version import __version__
 
@@ -73,12 +72,12 @@ def create_run(
         gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
         warnings=tuple(_unused(recipe)),
     )
-    part = unfinished_folder(path)
+    part = Unfinished(path).new_folder()
     with after_refusal(NO_RUN_MADE), storage_errors(f"writing the run {path}"):
         make_folder(path.parent, mode=0o777)  # the user's, not the run's
-        remove_unfinished(path)
+        Unfinished(path).remove()
         part.mkdir(mode=0o700)
-        sync_folder(path.parent)  # without the folder, nobody would find the ledger that is made for it in a database
+        sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
             digests = _write(Layout(part), recipe, description, secret, contents, public)
@@ -99,8 +98,8 @@ def create_run(
 
 
 def check_free(path: Path) -> None:
-    """Whether a run can be made there, before any work is done for it."""
-    part = unfinished_folder(path)
+    """Check that a run can be made there, before any work is done for it."""
+    part = Unfinished(path).new_folder()
     try:
         problem = too_long(part)
         if problem is None and os.path.lexists(path):
@@ -122,10 +121,8 @@ def _checked(
         secret = secret_of_new_run(recipe, recipe_name=recipe_name, public_data=public_data)
     except InputError as error:
         problems.append(error)
-    if beyond := bound_problems(recipe):  # nor is the model tried with it: that might take all memory
-        problems.append(RecipeError(recipe_name, beyond))
     try:
-        digest, resolved_recipe = ("", recipe) if beyond else _check_model(recipe)
+        digest, resolved_recipe = _check_model(recipe)
     except InputError as error:
         problems.append(RecipeError(recipe_name, error.problems))
     try:
@@ -197,7 +194,7 @@ def _new_ledger(
     return Ledger.create(
         address,
         slices={
-            place: SliceState(records=rows.num_rows, losses=0, digest=digests[place], pending=False)
+            place: SliceState(records=rows.num_rows, digest=digests[place], pending=False)
             for place, rows in contents.items()
         },
         records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],

@@ -1,60 +1,72 @@
-"""Deletions, and what goes with them, on an open run."""
+"""Deletions on an open run, and what goes with them: repair by policy, erasure, reconciliation, the end of the key."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import dataclass
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
+from s3t.deletion import deleter
+from s3t.deletion.policy import repair_due
+from s3t.deletion.reconcile import Reconciler
 from s3t.deletion.request import Request
-from s3t.errors import UnknownNamesError
+from s3t.errors import S3TError, UnknownNamesError
+from s3t.folder.secret import destroy_secret
 from s3t.inventory import Inventory
 from s3t.ledger.locks import needed
-from s3t.progress import Progress, telling
-from s3t.records import requested
+from s3t.progress import SILENT, Progress, telling
+from s3t.records import requested, requested_names
 from s3t.run.parts import Parts
-from s3t.run.results import DeletionReport, Reconciliation, Status
-from s3t.run.secret import destroy_secret
+from s3t.run.reporting import status_now, status_of
+from s3t.run.results import DeletionReport, Reconciliation, Status, TrainReport
+from s3t.run.training import Trainer
 from s3t.wording import counted
 
 
-def delete(
-    parts: Parts,
-    status: Callable[[Inventory], Status],
-    *,
-    records: Sequence[str],
-    subjects: Sequence[str],
-    key: str | None,
-    strict: bool,
-    dry_run: bool,
-    progress: Progress,
-) -> DeletionReport:
-    """Delete, and report.
+@dataclass(frozen=True, kw_only=True)
+class DeletionArguments:
+    """Arguments of `Run.delete`."""
+
+    records: Sequence[str | int]
+    subjects: Sequence[str | int]
+    key: str | None
+    """The idempotency key; an empty one would be everybody's, and is refused."""
+    strict: bool
+    """Refuse unless every name is known."""
+    dry_run: bool
+    """Do nothing."""
+
+
+def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
+    """Delete, repair if the recipe's `deletion.repair` asks for it now, and report.
+
+    A repair that fails takes nothing of the deletion back: the report has its error.
 
     Args:
         parts: of the run.
-        status: the status that an inventory makes.
-        records: ids.
-        subjects: people.
-        key: the idempotency key; an empty one would be everybody's, and is refused.
-        strict: refuse unless every name is known.
-        dry_run: do nothing.
-        progress: hears of names that are accepted.
+        asked: names, key and whether to do it.
+        progress: hears of the names of a long request as they are accepted, and of the repair.
 
     Raises:
         UnknownNamesError: `strict`, and a name is unknown; nothing has changed.
     """
+    with after_refusal(NOTHING_CHANGED):
+        parts.latest.snapshot()  # refuses an older ledger
+        names, dry_run = requested_names(asked.records, asked.subjects), asked.dry_run
     if not dry_run:
         parts.check_changeable()
-    named = None if key is None else requested("the idempotency key", [key])[0]
+    key = None if asked.key is None else requested("the idempotency key", [asked.key])[0]
     with after_refusal(NOTHING_CHANGED):
-        request = Request.of(parts.secret, records=records, subjects=subjects, key=named)
-        if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
+        request = Request.of(parts.secret, **names, key=key)
+        if asked.strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
-    with telling(progress, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
-        outcome = parts.deleter.delete(request, dry_run=dry_run, progress=progress)
+    heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else SILENT
+    with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
+        outcome = parts.deleter.delete(request, dry_run=dry_run, progress=heard)
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
-        after = status(outcome.after)
+        after = status_of(parts, outcome.after)
+    repair, error = (None, None) if dry_run else _repaired(parts, outcome.after, progress)
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
@@ -68,21 +80,58 @@ def delete(
         entries=outcome.entries,
         erase_within=parts.recipe.deletion.erase_within,
         repeated=outcome.repeated,
+        repair=repair,
+        repair_error=error,
     )
 
 
-def reconcile(parts: Parts, *, status: Callable[[], Status]) -> Reconciliation:
-    """Apply later deletions to a run that is an older state of itself.
+def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[TrainReport | None, S3TError | None]:
+    """Repair if the policy asks for it; its report, and its error if it failed."""
+    try:
+        if repair_due(parts.recipe.deletion.repair, inventory):
+            return Trainer(parts).train_missing(progress, workers=1), None
+    except S3TError as error:
+        return None, error
+    return None, None
+
+
+def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
+    """Erase everything that is accepted; the status then.
 
     Args:
         parts: of the run.
-        status: the run's, afterwards.
+        copies_are_gone: of the records, on other hosts.
+
+    Raises:
+        MovedError: the folder is a copy, or was moved.
+        StorageError: the disk or the database refused.
+        IntegrityError: a slice's file is not one that the ledger knows, whether or not something was to erase: it may
+            hold what was deleted.
     """
     parts.check_changeable()
+    with after_refusal(NOTHING_CHANGED):
+        waits = parts.ledger.snapshot().waiting_since is not None
+    with after_refusal(OUT_OF_USE if waits else NOTHING_CHANGED):
+        if copies_are_gone:
+            parts.eraser.forget_copies()
+        parts.presence.look()  # else the deletions would wait for this very session
+        parts.eraser.sweep()
+        parts.eraser.finish(everything=True)
+        parts.eraser.settle()
+        if parts.secret.salt is not None:
+            parts.eraser.check_slices()
+    parts.upkeep.note_erased()
+    return status_now(parts)
+
+
+def reconcile(parts: Parts) -> Reconciliation:
+    """Apply later deletions to a run that is an older state of itself."""
+    parts.check_changeable()
     with after_refusal(NOTHING_CHANGED), needed(parts.lock):
-        done = parts.reconciler().reconcile()
+        eraser = parts.eraser
+        done = Reconciler(ledger=parts.ledger, witness=parts.witness, eraser=eraser, secret=parts.secret).reconcile()
     return Reconciliation(
-        rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages, status=status()
+        rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages, status=status_now(parts)
     )
 
 
@@ -97,11 +146,11 @@ def destroy_key(parts: Parts) -> None:
 
 
 def _only_present_records_left(parts: Parts) -> bool:
-    """Erase what waits; if meanwhile nobody asked for another deletion, note that from here on nobody can."""
-    parts.deleter.finish(everything=True)
+    """Erase what waits; unless another deletion came meanwhile, note that none can follow."""
+    parts.eraser.finish(everything=True)
     with parts.ledger.writing() as transaction:
         work = transaction.to_erase()
         if work.records or work.artifacts or work.versions:
             return False
-        transaction.note_key_destroyed()
+        transaction.history.note_key_destroyed()
     return True

@@ -1,4 +1,4 @@
-"""What more orders would cost a run, and what they would buy, before they are trained."""
+"""Cost and gain of more orders, before they are trained."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
-from s3t.ledger import Snapshot
 from s3t.planning import Gain, gain
 from s3t.run.parts import Parts
 from s3t.stages import stages_of
@@ -14,7 +13,7 @@ from s3t.stages import stages_of
 
 @dataclass(frozen=True, kw_only=True)
 class Extension:
-    """What `extend` would do."""
+    """Forecast of `extend`."""
 
     budget: int
     """B, orders a shard."""
@@ -23,13 +22,13 @@ class Extension:
     lost: int
     """To be trained besides, for the old orders; `train` and `repair` do so, too."""
     gain: Gain
-    """In depth after deletions."""
+    """Gain in depth after deletions."""
     orders_vote: bool
-    """Whether orders are of use beside survival: all live ones answer, or the best on public records does."""
+    """True if orders are of use beside survival: all live ones answer, or the best on public records does."""
 
     @property
     def buys_nothing(self) -> bool:
-        """Whether the new orders would be trained for nothing."""
+        """True if the new orders would change nothing."""
         return self.stages > 0 and self.gain.is_none and not self.orders_vote
 
     def to_json(self) -> dict[str, Any]:
@@ -43,12 +42,11 @@ class Extension:
         }
 
 
-def extension_of(parts: Parts, snapshot: Snapshot, *, budget: int) -> Extension:
-    """What adding orders up to a budget would do.
+def extension_of(parts: Parts, *, budget: int) -> Extension:
+    """Forecast cost and gain of orders up to a budget.
 
     Args:
         parts: of the run.
-        snapshot: the ledger now.
         budget: B.
 
     Raises:
@@ -58,7 +56,8 @@ def extension_of(parts: Parts, snapshot: Snapshot, *, budget: int) -> Extension:
     recipe = parts.recipe
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()
-        inventory, orders = parts.inventory(snapshot), parts.orders.proposed(recipe, budget=budget)
+        inventory = parts.latest.inventory(parts.latest.snapshot())
+        orders = parts.orders.proposed(recipe, budget=budget)
     added = set(stages_of(orders)) - set(stages_of(inventory.orders))
     return Extension(
         budget=budget,

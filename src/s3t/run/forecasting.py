@@ -12,11 +12,11 @@ from s3t.recipe import Recipe
 from s3t.sequences import Order
 
 _NEVER = 1e-15
-"""Of the likeliest slice's probability: what is rarer is not waited for."""
+"""Share of the likeliest slice's probability below which a slice is taken as never hit."""
 
 
 def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
-    """What is to be expected from now on, if nothing is repaired.
+    """Forecast from now on, without repair.
 
     Every record that is left is deleted once. Which comes first follows from what the recipe declares: with
     `partition.group`, a record of a group is as likely as the group says; with `sequences.prior`, a slice is, whatever
@@ -31,7 +31,7 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
 
 
 def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:
-    """How likely the next deletion is to fall on each slice, m x L, to a common factor."""
+    """Probability that the next deletion hits each slice, m x L, up to a common factor."""
     priors = [setting.prior for setting in recipe.settings()]
     if None in priors:
         return records.astype(np.float64)

@@ -3,50 +3,61 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from s3t.errors import IsolationError, TrainingError
 from s3t.ledger import Snapshot
 from s3t.partition import Place
-from s3t.run.parts import Parts
-from s3t.stages import Stage
-from s3t.store import Manifest
+from s3t.recipe import Recipe
+from s3t.records import Slices
+from s3t.records.public import Public
+from s3t.stages import KeyInputs, Stage
+from s3t.store import Artifacts, Manifest
+from s3t.training_events import UNHEARD, StageListener
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
 
 
+@dataclass(kw_only=True)
 class LazyWorkshop:
-    """The workshop of one open run. Safe to share among threads."""
+    """The workshop of one open run, with the base model and all else that is in memory. Safe to share among threads."""
 
-    def __init__(self) -> None:
-        self._made: Workshop | None = None
-        self._making = threading.Lock()
+    slices: Slices
+    tmp: Path
+    """Folder for files being written."""
+    recipe: Recipe
+    labels: Sequence[str]
+    inputs: KeyInputs
+    store: Artifacts
+    public: Public | None
+    _made: Workshop | None = field(default=None, init=False)
+    _making: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def of(self, parts: Parts) -> Workshop:
+    def get(self) -> Workshop:
         """The workshop, with its base model."""
         with self._making:
             if self._made is None:
                 from s3t.run.workshop import Workshop  # here: it imports torch
 
                 self._made = Workshop(
-                    slices=parts.slices,
-                    tmp=parts.layout.tmp,
-                    recipe=parts.recipe,
-                    labels=parts.description.labels,
-                    inputs=parts.key_inputs,
-                    store=parts.store,
-                    public=parts.public,
+                    slices=self.slices,
+                    tmp=self.tmp,
+                    recipe=self.recipe,
+                    labels=self.labels,
+                    inputs=self.inputs,
+                    store=self.store,
+                    public=self.public,
                 )
             return self._made
 
-    def train(
-        self, parts: Parts, stage: Stage, snapshot: Snapshot, **listeners: Callable[[Any], None]
-    ) -> tuple[str, bytes, Manifest]:
-        """Train one stage; stores nothing. Listeners are those of `Workshop.train`."""
+    def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener = UNHEARD) -> tuple[str, bytes, Manifest]:
+        """Train one stage; stores nothing. As `Workshop.train`."""
         try:
-            return self.of(parts).train(stage, snapshot, **listeners)
+            return self.get().train(stage, snapshot, listener)
         except (IsolationError, TrainingError):
             self.drop()  # the model in memory may not be the base model any more
             raise

@@ -1,4 +1,4 @@
-"""Whether a record is in the run: for the operator."""
+"""Search for records and subjects in a run, for the operator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from s3t.deletion.lookup import Held, Lookup, refuse_if_lost
+from s3t.deletion.lookup import FileMatches, Lookup, refuse_if_lost
 from s3t.ledger import LogEntry, RecordRow, State, Transaction
 from s3t.partition import Place, Secret
 
 
 @dataclass(frozen=True, kw_only=True)
 class Location:
-    """What the run knows of one name."""
+    """Presence of one name in the run."""
 
     kind: Literal["record", "subject"]
     name: str
@@ -58,7 +58,7 @@ def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -
         IntegrityError: the ledger has lost a record that is in a slice's file.
     """
     secret = lookup.secret
-    held = lookup.held(
+    held = lookup.search(
         records={secret.token("ledger", "record", name): name for name in records},
         subjects={secret.token("ledger", "subject", name): name for name in subjects},
     )
@@ -67,7 +67,7 @@ def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -
 
 
 def _locations(
-    transaction: Transaction, secret: Secret, in_files: Held, *, records: Sequence[str], subjects: Sequence[str]
+    transaction: Transaction, secret: Secret, in_files: FileMatches, *, records: Sequence[str], subjects: Sequence[str]
 ) -> tuple[Location, ...]:
     asked = [("record", name, secret.token("ledger", "record", name)) for name in records]
     asked += [("subject", name, secret.token("ledger", "subject", name)) for name in subjects]
@@ -76,7 +76,7 @@ def _locations(
         subjects=[token for kind, _, token in asked if kind == "subject"],
     )
     refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
-    entries = {entry.generation: entry for entry in transaction.log(set(found.gone.values()))}
+    entries = {entry.generation: entry for entry in transaction.history.log(set(found.gone.values()))}
     held: dict[tuple[str, bytes], list[RecordRow]] = {}
     for row in found.rows:
         held.setdefault(("record", row.token), []).append(row)

@@ -1,4 +1,4 @@
-"""What stages are trained on: slices, read and checked, encoded, with the trunk's states of them. Imports torch.
+"""Training data of stages: slices, read, checked and encoded, with their trunk states. Imports torch.
 
 It lies in memory, so that it is made once for all stages of a shard, for as long as it is what the ledger knows.
 """
@@ -6,7 +6,7 @@ It lies in memory, so that it is made once for all stages of a shard, for as lon
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +14,14 @@ import torch
 
 from s3t.ledger import Snapshot
 from s3t.models.augment import augmented
-from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder, tokens
+from s3t.models.model import Model
 from s3t.partition import Place, Secret
+from s3t.progress import Steps
 from s3t.recipe import Recipe
 from s3t.records import Slices
 from s3t.records.replay import replayed
-from s3t.stages import Stage, trained_block
+from s3t.stages import Stage
 from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
 from s3t.training.examples import SliceStates
 
@@ -48,7 +49,7 @@ class Material:
         recipe: Recipe,
         labels: Sequence[str],
         secret: Secret,
-        model: BlockModel,
+        model: Model,
         encoder: Encoder,
     ) -> None:
         self._slices = slices
@@ -76,7 +77,7 @@ class Material:
             self._trunk.forget(lambda place, digest: place in places)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
-        """Let go of slices that have lost a record, or are losing one, by whosever hand."""
+        """Drop slices that have lost a record, or are losing one, whichever process deleted it."""
 
         def stale(place: Place, digest: str) -> bool:
             return snapshot.slices[place].pending or snapshot.slices[place].digest != digest
@@ -85,13 +86,13 @@ class Material:
             self.forget([place for place, encoded in self._encoded.items() if stale(place, encoded.digest)])
             self._trunk.forget(stale)
 
-    def examples(self, stage: Stage, digests: Sequence[str], *, on_batch: Callable[[], None]) -> Examples:
+    def examples(self, stage: Stage, digests: Sequence[str], *, steps: Steps) -> Examples:
         """The records of a stage's prefix, from files that are what the ledger says they are.
 
         Args:
             stage: the stage.
             digests: of the prefix's slices, in its order.
-            on_batch: called at every batch of states that have to be computed.
+            steps: hears of every batch of states that have to be computed.
 
         Raises:
             IntegrityError: a file is not what it should be.
@@ -104,14 +105,14 @@ class Material:
         chosen = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:
             return Examples(parts, self._encoder, chosen=chosen, vary=self._vary if self._recipe.image.varies else None)
-        block = trained_block(self._recipe, stage.depth)
+        block = self._recipe.trained_block(stage.depth)
         border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
-        states = [self._states(part, block, needed, on_batch) for part in parts]
+        states = [self._states(part, block, needed, steps) for part in parts]
         return Examples(parts, self._encoder, border=border, states=states, chosen=chosen)
 
     def _states(
-        self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], on_batch: Callable[[], None]
+        self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], steps: Steps
     ) -> SliceStates:
         border = self._model.border(block)
         found = self._trunk.find(part.place, border, part.digest)
@@ -129,7 +130,7 @@ class Material:
                 borders=wanted,
                 batch_size=self._recipe.training.batch_size,
                 needed=needed,
-                on_batch=on_batch,
+                steps=steps,
             )[border]
 
     def slice(self, place: Place, digest: str) -> EncodedSlice:
@@ -169,6 +170,6 @@ class Material:
             records=records,
             targets=self._recipe.task.target.targets(rows, records, self._labels),
             lengths=lengths,
-            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.replay, secret=self._secret),
+            replayed=replayed(rows["record"].to_pylist(), self._recipe.method.options.replay, secret=self._secret),
             tokens=self._tokens(rows["record"].to_pylist()),
         )

@@ -1,4 +1,4 @@
-"""What is odd but not wrong in the records of a new run: told once, to who makes it, and kept nowhere.
+"""Notices of odd records, which are no errors: printed once, when a run is made, and stored nowhere.
 
 The counts follow from private records, so a file that held them would go on telling of a record that was deleted.
 """
@@ -16,7 +16,7 @@ from s3t.wording import counted
 
 
 def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...]:
-    """In a sentence each: rows that repeat another, or contradict one, and texts that are cut.
+    """One sentence each: rows that repeat another, or contradict one, and texts that are cut.
 
     Args:
         rows: the records, as ingested.
@@ -28,8 +28,8 @@ def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...
 
 def _repeated(rows: pa.Table) -> Iterator[str]:
     names = features_of(rows)
-    features = contents(rows, [name for name in names if name != "label"])
-    different = set(zip(features, contents(rows, ["label"]), strict=True))
+    features = contents(rows, [name for name in names if name != "label"])  # all of them, if the task reads no labels
+    different = set(contents(rows, names))
     if repeated := rows.num_rows - len(different):
         yield (
             f"{repeated:,} of {counted(rows.num_rows, 'record')} repeat the features and the label of another; a "

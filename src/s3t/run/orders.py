@@ -9,21 +9,21 @@ among which prefixes to serve.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
+from s3t.folder.layout import Description, Layout, read_description, write_description
+from s3t.ledger.locks import RunLock, needed
+from s3t.methods import Method
 from s3t.partition import Secret
-from s3t.recipe import Method, Recipe
-from s3t.recipe.bounds import MOST_NUMBERS
-from s3t.run.layout import Description, Layout, read_description, write_description
+from s3t.recipe import Recipe
+from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
 
 Shards: TypeAlias = tuple[tuple[Order, ...], ...]
-"""For each shard its orders."""
+"""The orders of each shard."""
 
 
 class Orders:
@@ -59,7 +59,7 @@ class Orders:
             return description.orders
         return _extended(description.orders, recipe, budget=budget)
 
-    def extend(self, recipe: Recipe, *, budget: int, lock: Callable[[], AbstractContextManager[object]]) -> None:
+    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock) -> None:
         """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
 
         A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
@@ -81,16 +81,16 @@ class Orders:
             if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
                 return
             orders = _extended(description.orders, recipe, budget=budget)
-            with lock():
-                if self._read() == description:  # else somebody else has added some meanwhile
+            with needed(lock):
+                if self._read() == description:  # else another process has added some meanwhile
                     with storage_errors("adding orders to the run"):
                         added = description.model_copy(update={"orders": orders})
                         write_description(self._layout, added, self._secret)
                     return
 
     def _check(self, budget: int, description: Description, *, method: Method) -> None:
-        if not method.blockwise:
-            raise InputError("the budget", [f"method {method.name} has one order a shard, and no more can be added"])
+        if method.one_order:
+            raise InputError("the budget", [f"method {method} has one order a shard, and no more can be added"])
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
             raise InputError("the budget", [f"{budget!r} is not a whole number"])
@@ -123,7 +123,7 @@ class Orders:
         return found
 
     def _file(self) -> tuple[int, int, int] | None:
-        """What tells one run.json from the next: each is a file of its own, and longer than the one before."""
+        """Identity of a run.json: each is a file of its own, and longer than the one before."""
         try:
             found = self._layout.description.stat()
         except OSError:
@@ -132,7 +132,7 @@ class Orders:
 
 
 def _all_orders(slices: int) -> float:
-    """L!; infinite where nobody could train as many."""
+    """L!; infinite beyond any number that could be trained."""
     return math.factorial(slices) if slices <= 20 else math.inf
 
 

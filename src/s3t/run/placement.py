@@ -1,4 +1,4 @@
-"""How many worker processes train a run, and where each of them works.
+"""Number of worker processes that train a run, and the device of each.
 
 A stage's bits depend on the number of threads, so each worker takes as many as the recipe says, however many there are.
 """
@@ -15,7 +15,7 @@ from s3t.recipe import Training
 from s3t.stages import Stage
 
 WorkerCount: TypeAlias = int | Literal["auto"]
-"""How many; auto: one a GPU, or as many as the cores have room for."""
+"""Number of workers; auto: one a GPU, or as many as the cores have room for."""
 MOST_WORKERS = 10_000
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from s3t.disk import open_to
+from s3t.folder.secret import weak_secret_warning
 from s3t.inventory import Inventory
-from s3t.recipe import Recipe
-from s3t.run.latest import Latest
 from s3t.run.parts import Parts
 from s3t.run.results import Status
-from s3t.run.secret import weak_secret_warning
 from s3t.wording import counted
 
 READ_ONLY = (
@@ -22,7 +20,7 @@ READ_ONLY = (
 def _open_folders(parts: Parts) -> Iterator[str]:
     """A warning for the run's folder, where others than its owner may enter it, and one for the memory of deletions.
 
-    Whatever lies in a folder that nobody else may enter is closed to them, whatever its own permissions.
+    Files in a folder that other users may not enter are closed to them, whatever their own permissions.
     """
     run, memory = parts.layout.root, parts.witness.path
     if (readers := open_to(run)) is not None:
@@ -35,37 +33,38 @@ def _open_folders(parts: Parts) -> Iterator[str]:
             yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
 
 
-def status_of(parts: Parts, latest: Latest, inventory: Inventory, *, recipe: Recipe) -> Status:
-    """The status that an inventory makes.
+def status_now(parts: Parts) -> Status:
+    """The status of a run, once what is due is erased."""
+    parts.upkeep.erase_due()
+    return status_of(parts, parts.latest.inventory(parts.latest.snapshot()))
 
-    Args:
-        parts: of the run.
-        latest: knows why a deletion is not erased yet.
-        inventory: what is alive.
-        recipe: with the budget that the run has now.
-    """
+
+def status_of(parts: Parts, inventory: Inventory) -> Status:
+    """The status that an inventory makes."""
     description = parts.description
     present = (
         weak_secret_warning(parts.secret),
         *_open_folders(parts),
         READ_ONLY if parts.ledger.read_only else None,
-        *(None if error is None else str(error) for error in (latest.elsewhere, latest.overdue)),
+        *(None if error is None else str(error) for error in (parts.upkeep.elsewhere, parts.upkeep.overdue)),
     )
+    with parts.ledger.reading() as transaction:
+        unfinished = tuple(transaction.history.unfinished())
     return Status(
         inventory=inventory,
         gaps=description.gaps,
         warnings=(*description.warnings, *(warning for warning in present if warning is not None)),
         missing=len(inventory.missing()),
-        unfinished=parts.unfinished(),
+        unfinished=unfinished,
         ledger=parts.ledger.kind,
         store=parts.store,
-        recipe=recipe,
+        recipe=parts.present_recipe,
         labels=len(description.labels),
     )
 
 
 def shape_of(parts: Parts) -> str:
-    """What a run is, in a line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
+    """A run in one line: method, shards, slices, labels, base model. Asks neither the ledger nor the disk."""
     recipe, description = parts.recipe, parts.description
     shape = f"{counted(len(description.orders), 'shard')}, {counted(len(description.orders[0][0]), 'slice')}"
     head = counted(len(description.labels), "label") if description.labels else str(recipe.task)

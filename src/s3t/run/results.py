@@ -1,4 +1,4 @@
-"""What the run's methods return. Each has `to_json()`: the document that the command line prints with --json."""
+"""Results of the run's methods. Each has `to_json()`: the document that the command line prints with --json."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from s3t.errors import PlanningError
+from s3t.errors import PlanningError, S3TError
 from s3t.inventory import Inventory, Serving
 from s3t.ledger import LogEntry, State
 from s3t.ledger.state import utc
@@ -28,7 +28,7 @@ _SHOWN = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
-    """What is alive and what serves, at one generation."""
+    """Live stages and serving prefixes, at one generation."""
 
     inventory: Inventory
     gaps: tuple[str, ...]
@@ -41,11 +41,11 @@ class Status:
     ledger: str
     """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
     store: Artifacts = field(repr=False)
-    """Of the run's artifacts."""
+    """Store of the run's artifacts."""
     recipe: Recipe = field(repr=False)
     """The run's."""
     labels: int
-    """How many there are; 0 where the task has none."""
+    """Number of labels; 0 where the task has none."""
 
     @property
     def generation(self) -> int:
@@ -64,13 +64,15 @@ class Status:
 
     @cached_property
     def stored_bytes(self) -> int:
-        """Of the artifacts that are alive. Looked up when it is asked for: a deletion has no time for every file."""
+        """Bytes of the live artifacts. Computed on first access, since it looks at every file."""
         return self.store.nbytes((stage.shard, key) for stage, key in self.inventory.alive.items())
 
     @cached_property
     def forecast(self) -> Forecast | None:
-        """How many more deletions the run is expected to take, without repair. Computed when it is asked for; None if
-        that fails: what has been done must be told all the same."""
+        """Expected number of further deletions that the run takes, without repair. Computed on first access.
+
+        None if it cannot be computed, since the rest of the status is still wanted then.
+        """
         try:
             return forecast_of(self.inventory, self.recipe)
         except (ArithmeticError, MemoryError, ValueError, PlanningError):
@@ -83,7 +85,7 @@ class Status:
         return (*empty_slices(self.inventory), *few_steps(self.inventory, self.recipe, labels=self.labels))
 
     def __repr__(self) -> str:
-        """In a line."""
+        """One line."""
         depths = " ".join(map(str, self.depths))
         missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
         unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
@@ -125,16 +127,11 @@ class Status:
         }
 
 
-def _stage_json(stage: Stage) -> dict[str, Any]:
-    kind = {} if stage.kind == "model" else {"kind": stage.kind}
-    return {"shard": stage.shard, "prefix": list(stage.prefix), **kind}
-
-
 def _summary_json(end: StageEnd) -> dict[str, Any]:
     validation = {} if end.validation is None else {"validation": end.validation}
     losses = [loss if math.isfinite(loss) else None for loss in end.losses]
     told = {"steps": end.steps, "losses": losses, "seconds": round(end.seconds, 3)}
-    return {**_stage_json(end.stage), **told, **validation}
+    return {**end.stage.to_json(), **told, **validation}
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
@@ -143,19 +140,19 @@ def _serving_json(serving: Serving | None) -> dict[str, Any] | None:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainReport:
-    """What `train`, `repair` or `extend` did."""
+    """Result of `train`, `repair` or `extend`."""
 
     stages: tuple[Stage, ...]
     """Every stage trained: shard, prefix and kind."""
     summaries: tuple[StageEnd, ...] = field(repr=False)
-    """Of each of them: its losses, steps and seconds. Functions of private records, which no file of the run holds."""
+    """Losses, steps and seconds of each. They are functions of private records, and no file of the run holds them."""
     discarded: int
     """Stages thrown away because a record was deleted meanwhile."""
     seconds: float
     status: Status
 
     def __repr__(self) -> str:
-        """In a line."""
+        """One line."""
         discarded = f", {self.discarded} thrown away" if self.discarded else ""
         return (
             f"TrainReport({counted(len(self.stages), 'stage')} trained in {self.seconds:.1f} s{discarded}, "
@@ -175,7 +172,7 @@ class TrainReport:
 
 @dataclass(frozen=True, kw_only=True)
 class DeletionReport:
-    """What a deletion did, or with `dry_run` would do."""
+    """Result of a deletion; with `dry_run`, its forecast."""
 
     dry_run: bool
     deleted: int
@@ -191,7 +188,7 @@ class DeletionReport:
     stages_lost: int
     """Stages that `repair` has to train again."""
     before: Inventory = field(repr=False)
-    """What was alive before it."""
+    """Live stages before it."""
     status: Status
     """After it."""
     entries: tuple[LogEntry, ...]
@@ -200,7 +197,11 @@ class DeletionReport:
     erase_within: float
     """Seconds after the request was received within which slices are rewritten."""
     repeated: bool
-    """Whether it was made before with the same key; then `deleted` is what it did the first time."""
+    """True if the key was used before; `deleted` is then the first result."""
+    repair: TrainReport | None
+    """Report of the repair after it, if `deletion.repair` asked for one; its `status` is the newer one."""
+    repair_error: S3TError | None
+    """Error of a repair that failed. The deletion stands; `Run.repair` trains the missing stages."""
 
     @property
     def depths_before(self) -> tuple[int, ...]:
@@ -209,12 +210,12 @@ class DeletionReport:
 
     @property
     def state(self) -> State | None:
-        """How far it has come: accepted, effective, or erased; None if it took no record."""
+        """Its last complete step: accepted, effective, or erased; None if it took no record."""
         states = {entry.state for entry in self.entries}
         return next((state for state in ("accepted", "effective", "erased") if state in states), None)
 
     def __repr__(self) -> str:
-        """In a line; counts alone, for names do not belong into logs."""
+        """One line of counts; names do not belong in logs."""
         what = counted(self.deleted, "record") + (" would be deleted" if self.dry_run else " deleted")
         parts = [what, f"{len(self.already)} gone already", f"{len(self.unknown)} unknown"]
         if self.state is not None:
@@ -242,12 +243,14 @@ class DeletionReport:
             "repeated": self.repeated,
             "dry_run": self.dry_run,
             "status": self.status.to_json(),
+            "repair": None if self.repair is None else self.repair.to_json(),
+            "repair_failed": None if self.repair_error is None else str(self.repair_error),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciliation:
-    """What `reconcile` did."""
+    """Result of `reconcile`."""
 
     rows: int
     """Rows of the ledger that were damaged or lost, and were mended."""
@@ -259,7 +262,7 @@ class Reconciliation:
     status: Status
 
     def __repr__(self) -> str:
-        """In a line."""
+        """One line."""
         again = f"{counted(self.records, 'record')} deleted again"
         return f"Reconciliation({again}, {counted(self.stages_lost, 'stage')} lost, {self.status!r})"
 
@@ -276,7 +279,7 @@ class Reconciliation:
 
 @dataclass(frozen=True, kw_only=True)
 class AuditReport:
-    """Whether every live stage is what today's slices ask for."""
+    """Result of an audit: whether every live stage follows from the present slices."""
 
     generation: int
     checked: int
@@ -284,15 +287,15 @@ class AuditReport:
     replayed: tuple[Stage, ...]
     """Stages that were trained again: shard, prefix and kind."""
     mismatches: tuple[dict[str, Any], ...]
-    """What is wrong: shard, prefix or slice, and the problem in words."""
+    """Problems: shard, prefix or slice, and the problem in words."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """True if there are no mismatches."""
         return not self.mismatches
 
     def __repr__(self) -> str:
-        """In a line, and one for each of the first mismatches."""
+        """One line, and one for each of the first mismatches."""
         verdict = "ok" if self.ok else f"{counted(len(self.mismatches), 'problem')} found"
         shown = "".join(f"\n  {mismatch}" for mismatch in self.mismatches[:_SHOWN])
         return (
@@ -307,6 +310,6 @@ class AuditReport:
             "generation": self.generation,
             "checked": self.checked,
             "replayed": len(self.replayed),
-            "replayed_stages": [_stage_json(stage) for stage in self.replayed],
+            "replayed_stages": [stage.to_json() for stage in self.replayed],
             "mismatches": list(self.mismatches),
         }

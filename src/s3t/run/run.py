@@ -2,39 +2,30 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
-from s3t.inventory import Inventory
-from s3t.ledger import LogEntry, Snapshot
+from s3t.ledger import LogEntry
 from s3t.planning import Forecast
 from s3t.prediction.members import Prefixes
-from s3t.progress import Progress, Silent
+from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, Inputs, ingest_inputs, requested_names
-from s3t.records.ingest import ingest_labelled, ingest_windows
+from s3t.records import Data, Inputs, requested_names
 from s3t.run.answerer import Answerer
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.auditing import audit
 from s3t.run.cloning import adopt, clone
 from s3t.run.creation import create_run
-from s3t.run.deleting import delete, destroy_key, reconcile
+from s3t.run.deleting import DeletionArguments, delete, destroy_key, erase, reconcile
 from s3t.run.extension import Extension, extension_of
-from s3t.run.latest import Latest
-from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.locating import Location, locate
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount
-from s3t.run.reporting import shape_of, status_of
+from s3t.run.reporting import shape_of, status_now
 from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
 from s3t.run.training import Trainer
-
-if TYPE_CHECKING:
-    from s3t.run.workshop import Workshop
 
 
 class Run:
@@ -47,25 +38,8 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
-        self._loaded = LazyWorkshop()
-        self._parts = Parts.open(
-            path,
-            forget=self._loaded.forget,
-            moved=self._loaded.forget_stale,
-            meanwhile=lambda: self._latest.keep_the_time(),
-        )
-        self._latest = Latest(self._parts, forget_stale=self._loaded.forget_stale)
-        self._layout, self._recipe, self._description = self._parts.layout, self._parts.recipe, self._parts.description
-        self._ledger, self._store, self._orders = self._parts.ledger, self._parts.store, self._parts.orders
-        self._deleter, self._presence = self._parts.deleter, self._parts.presence
-        self._answerer = Answerer(parts=self._parts, snapshot=self._snapshot, workshop=self._workshop)
-        self._trainer = Trainer(
-            parts=self._parts,
-            snapshot=lambda: self._snapshot(everything=True),
-            overdue=lambda: self._latest.overdue,
-            train=partial(self._loaded.train, self._parts),
-            status=self.status,
-        )
+        self._parts = Parts.open(path)
+        self._answerer, self._trainer = Answerer(self._parts), Trainer(self._parts)
 
     @classmethod
     def create(
@@ -113,7 +87,7 @@ class Run:
             run = cls(Path(path))
             try:
                 run._parts.note_home(moved=moved)
-                run._latest.resume()
+                run._parts.upkeep.resume()
             except BaseException:
                 run.close()
                 raise
@@ -130,11 +104,11 @@ class Run:
         """
         with cls(Path(path)) as run:
             run._parts.note_home(moved=moved)
-            return reconcile(run._parts, status=run.status)
+            return reconcile(run._parts)
 
     @classmethod
     def clone(cls, path: str | Path, to: str | Path) -> Run:
-        """Copy a run as a run of its own, with its own memory of deletions: delete from both who is to be deleted.
+        """Copy a run as a run of its own, with its own memory of deletions. Later deletions must be made in both.
 
         Raises:
             RunFolderError: `to` exists.
@@ -160,13 +134,12 @@ class Run:
         return cls.open(path)
 
     def __repr__(self) -> str:
-        """In a line; asks neither the ledger nor the disk."""
+        """One line; asks neither the ledger nor the disk."""
         return f"Run({str(self.path)!r}, {shape_of(self._parts)})"
 
     def close(self) -> None:
         """Release the ledger and the model; no deletion waits for them any more. Later use raises `ClosedError`."""
         self._parts.close()
-        self._loaded.drop()
 
     def __enter__(self) -> Self:
         return self
@@ -177,25 +150,24 @@ class Run:
     @property
     def path(self) -> Path:
         """The run folder."""
-        return self._layout.root
+        return self._parts.layout.root
 
     @property
     def recipe(self) -> Recipe:
         """The recipe, without its salt, with the budget that the run has now."""
-        sequences = self._recipe.sequences.model_copy(update={"budget": len(self._orders.now()[0])})
-        return self._recipe.model_copy(update={"sequences": sequences})
+        return self._parts.present_recipe
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label set in the head's order; empty for a regression."""
-        return self._description.labels
+        return self._parts.description.labels
 
     def status(self) -> Status:
-        """What is alive and what serves."""
-        return self._status(self._parts.inventory(self._snapshot()))
+        """Live stages and serving prefixes."""
+        return status_now(self._parts)
 
     def forecast(self) -> Forecast | None:
-        """How many more deletions the run is expected to take, without repair; None if it cannot be computed."""
+        """Expected number of further deletions that the run takes, without repair; None if it cannot be computed."""
         return self.status().forecast
 
     def train(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
@@ -213,7 +185,7 @@ class Run:
             IntegrityError: the base model, a slice or an artifact is not what it should be.
             StorageError: the disk refused.
         """
-        return self._trainer.train_missing(progress or Silent(), workers=workers)
+        return self._trainer.train_missing(progress or SILENT, workers=workers)
 
     def repair(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
         """Train what deletions cost: only the stages that are missing, each from its surviving parent.
@@ -234,15 +206,15 @@ class Run:
             InputError: the budget is below the present one, or exceeds L!, or `workers`; nothing has changed.
             StorageError: the disk or the database refused; its `aftermath` says whether the orders are added.
         """
-        return self._trainer.extend(budget, progress or Silent(), workers=workers)
+        return self._trainer.extend(budget, progress or SILENT, workers=workers)
 
     def extension(self, *, budget: int) -> Extension:
-        """What `extend` would train, and how much deeper shards would then stay after deletions. Changes nothing.
+        """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
 
         Raises:
             InputError: as `extend`.
         """
-        return extension_of(self._parts, self._snapshot(), budget=budget)
+        return extension_of(self._parts, budget=budget)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None
@@ -252,14 +224,14 @@ class Run:
         Args:
             inputs: data with the feature columns; a list, a series or an array of texts, of pairs of texts, or of
                 images (PIL, uint8 arrays, encoded bytes); a list of rows; or a mapping of columns.
-            prefixes: who shall answer instead of what serves: live prefixes by shard, or (shard, prefix) pairs.
+            prefixes: answer instead of the serving ones: live prefixes by shard, or (shard, prefix) pairs.
             progress: hears of every batch.
 
         Raises:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        return self._answerer.predict(ingest_inputs(inputs, self._recipe), prefixes, progress or Silent())
+        return self._answerer.predict(inputs, prefixes, progress or SILENT)
 
     def predict_windows(
         self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False
@@ -274,13 +246,10 @@ class Run:
         Raises:
             InputError: as `predict`, after the windows before the fault.
         """
-        batches = self._recipe.task.inputs.window_batches
-        size = sys.maxsize if whole else batches * self._recipe.prediction.batch_size
-        for window in ingest_windows(source, form, self._recipe, size=size):
-            yield self._answerer.predict(window, None, Silent())
+        return self._answerer.predict_windows(source, form, whole=whole)
 
     def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
-        """How good the ensemble, each member, and the ensemble cut to each depth are on labelled data.
+        """Metrics of the ensemble, of each member, and of the ensemble cut to each depth, on labelled data.
 
         Args:
             data: with features and labels; ids are not looked at.
@@ -291,8 +260,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             DataError: the data does not fit the recipe.
         """
-        rows = ingest_labelled(data, self._recipe, labels=self.labels).rows
-        return self._answerer.evaluate(rows, per_depth=per_depth, progress=progress or Silent())
+        return self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
 
     def delete(
         self,
@@ -306,6 +274,8 @@ class Run:
     ) -> DeletionReport:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
 
+        Then repairs, if the recipe's `deletion.repair` asks for it: the report has the repair's own, or its error.
+
         Names that are gone already or that the run has never held are reported and change nothing. Long requests are
         accepted ten thousand names at a time.
 
@@ -316,7 +286,7 @@ class Run:
                 with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
-            progress: hears of names that are accepted.
+            progress: hears of the names of a long request as they are accepted, and of the repair.
 
         Raises:
             InputError: a string instead of a list, an empty name, or a key that was used for other names.
@@ -325,11 +295,8 @@ class Run:
             IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
-        with after_refusal(NOTHING_CHANGED):
-            self._latest.as_it_is()
-            asked = requested_names(records, subjects)
-        told = {"key": key, "strict": strict, "dry_run": dry_run}
-        return delete(self._parts, self._status, **asked, **told, progress=progress or Silent())  # type: ignore[arg-type]
+        asked = DeletionArguments(records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run)
+        return delete(self._parts, asked, progress or SILENT)
 
     def erase(self, *, copies_are_gone: bool = False) -> Status:
         """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`). `copies_are_gone`
@@ -339,11 +306,10 @@ class Run:
             StorageError: the disk or the database refused, or another host has copies.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
-        self._latest.erase(copies_are_gone=copies_are_gone)
-        return self.status()
+        return erase(self._parts, copies_are_gone=copies_are_gone)
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
-        """For the operator: whether records and subjects are present, and in which slice; or deleted, and when.
+        """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
 
         Raises:
             InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
@@ -353,11 +319,11 @@ class Run:
 
     def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
-        with self._ledger.reading() as transaction:
-            return tuple(transaction.log())
+        with self._parts.ledger.reading() as transaction:
+            return tuple(transaction.history.log())
 
     def destroy_key(self) -> None:
-        """Destroy the run's secret: tokens, digests and keys then tell nothing to anybody, ever.
+        """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.
 
         The run goes on answering. It cannot delete, train or be audited any more, so a record that is still in it can
         only be deleted by removing the whole run.
@@ -372,24 +338,7 @@ class Run:
 
         Args:
             replay: how many live stages to train again and compare byte for byte.
-            seed: chooses which; by default nobody can foresee it.
+            seed: chooses them; by default they are unpredictable.
             progress: hears of replayed training.
         """
-        return audit(
-            self._parts,
-            snapshot=self._snapshot,
-            cost=self._trainer.cost,
-            retrain=partial(self._loaded.train, self._parts),
-            replay=replay,
-            seed=seed,
-            progress=progress or Silent(),
-        )
-
-    def _snapshot(self, *, everything: bool = False) -> Snapshot:
-        return self._latest.snapshot(everything=everything)
-
-    def _status(self, inventory: Inventory) -> Status:
-        return status_of(self._parts, self._latest, inventory, recipe=self.recipe)
-
-    def _workshop(self) -> Workshop:
-        return self._loaded.of(self._parts)
+        return audit(self._parts, replay=replay, seed=seed, progress=progress or SILENT)

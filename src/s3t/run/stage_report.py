@@ -1,4 +1,4 @@
-"""What one stage in training tells: records gone through, epochs, and its end."""
+"""Progress of a stage in training: its records, its epochs, and its end."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, tell
 
 
 class StageReport:
-    """Told by the training of one stage, it tells the progress, and looks at every step for a deletion.
+    """Listener of one stage's training: reports progress, and stops the training if a deletion overtakes it.
 
     Args:
-        stage: which.
-        records: of an epoch, about.
-        epochs: of the stage.
-        progress: hears of it.
-        work: what a deletion may overtake.
+        stage: the stage in training.
+        records: records an epoch, about.
+        epochs: epochs of the stage.
+        progress: receives steps and events.
+        work: the computation that a deletion may overtake.
     """
 
     def __init__(self, stage: Stage, *, records: int, epochs: int, progress: Progress, work: Work) -> None:
@@ -30,18 +30,18 @@ class StageReport:
         progress.note(str(stage))
         tell(progress, StageStart(stage=stage, records=records, epochs=epochs))
 
-    def on_step(self, records: int) -> None:
-        """A step is done.
+    def advance(self, count: int) -> None:
+        """Count a step's records.
 
         Raises:
             Overtaken: a deletion came between.
         """
-        self._records += records
-        self._progress.advance(records)
+        self._records += count
+        self._progress.advance(count)
         self._work.check()
 
-    def on_epoch(self, loss: float) -> None:
-        """An epoch is over."""
+    def end_epoch(self, loss: float) -> None:
+        """Report the end of an epoch, with its mean loss."""
         now = time.monotonic()
         self._losses.append(loss)
         tell(
@@ -58,7 +58,7 @@ class StageReport:
         self._records, self._epoch_began = 0, now
 
     def stored(self, manifest: Manifest) -> None:
-        """The stage is committed."""
+        """Report that the stage is committed."""
         end = StageEnd(
             stage=self._stage,
             losses=tuple(self._losses),
@@ -77,7 +77,7 @@ class Summarised:
         self._ends: dict[Stage, StageEnd] = {}
 
     def of(self, stages: tuple[Stage, ...]) -> tuple[StageEnd, ...]:
-        """How each of some trained stages ended, the last time."""
+        """The last end of each of some trained stages."""
         return tuple(self._ends[stage] for stage in stages)
 
     def start(self, what: str, total: int) -> None:

@@ -1,4 +1,4 @@
-"""What a worker process does: `python -m s3t.run.train_worker`, as `run_in_pool` starts it. It opens the run itself."""
+"""A worker process, started by `run_in_pool` as `python -m s3t.run.train_worker`. It opens the run itself."""
 
 from __future__ import annotations
 

@@ -7,23 +7,24 @@ begins, so they share the work. No lock is held while one trains. Worker process
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Protocol
 
 from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
-from s3t.errors import IntegrityError, S3TError, StorageError
+from s3t.errors import StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot, Trained
-from s3t.ledger.presence import Overtaken, Work
+from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.progress import Progress, telling
+from s3t.recipe import Recipe
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
-from s3t.run.results import Status, TrainReport
+from s3t.run.reporting import status_now
+from s3t.run.results import TrainReport
 from s3t.run.stage_report import StageReport, Summarised
 from s3t.stages import Stage
 from s3t.store import Manifest, lost_stages
@@ -31,33 +32,11 @@ from s3t.training_events import TrainingStart, tell
 from s3t.wording import counted
 
 
-class TrainStage(Protocol):
-    """Trains one stage, as `Workshop.train` does; stores nothing."""
-
-    def __call__(
-        self,
-        stage: Stage,
-        snapshot: Snapshot,
-        *,
-        on_step: Callable[[int], None],
-        on_epoch: Callable[[float], None],
-    ) -> tuple[str, bytes, Manifest]:
-        """Key, tensor file and manifest."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Trainer:
     """Trains the missing stages of one run."""
 
     parts: Parts
-    snapshot: Callable[[], Snapshot]
-    """The ledger now, after what is accepted for deletion has been erased from every slice."""
-    overdue: Callable[[], S3TError | None]
-    """Why, at the last snapshot, a deletion that is accepted was not erased."""
-    train: TrainStage
-    status: Callable[[], Status]
-    """Of the run, for the report."""
 
     def train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
@@ -77,13 +56,13 @@ class Trainer:
             return self._train_missing(progress, workers=workers)
 
     def _train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
-        started = time.monotonic()
+        started, recipe = time.monotonic(), self.parts.recipe
         self._forget_lost()
-        inventory = self.parts.inventory(self.snapshot())
+        inventory = self._inventory()
         missing = inventory.missing()
-        places = placements(workers, missing, self.parts.recipe.training)
+        places = placements(workers, missing, recipe.training)
         heard = Summarised(progress)
-        with telling(heard, self.work(inventory, missing), self.cost(inventory, missing)):
+        with telling(heard, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
             tell(heard, TrainingStart(stages=len(missing)))
             if len(places) > 1:
                 run = str(self.parts.layout.root)
@@ -96,7 +75,7 @@ class Trainer:
             summaries=heard.of(report.trained),
             discarded=report.discarded,
             seconds=time.monotonic() - started,
-            status=self.status(),
+            status=status_now(self.parts),
         )
 
     def extend(self, budget: int, progress: Progress, *, workers: WorkerCount) -> TrainReport:
@@ -106,8 +85,8 @@ class Trainer:
         orders = self.parts.orders
         try:
             with after_refusal(NOTHING_CHANGED):
-                self.parts.check_trainable()  # else orders would be left that nobody can train
-                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.deleter.holding_off)
+                self.parts.check_trainable()  # else orders would be left that cannot be trained
+                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.lock)
         except StorageError:
             if len(orders.now()[0]) >= budget:  # it was the folder of the new file that could not be synchronised
                 with after_refusal(ORDERS_ADDED):
@@ -118,9 +97,14 @@ class Trainer:
 
     def _train_here(self, progress: Progress) -> EngineReport:
         return run_stages(
-            lambda: self.parts.inventory(self.snapshot()).missing(),
+            lambda: self._inventory().missing(),
             lambda stage: self._train_stage(stage, progress),
         )
+
+    def _inventory(self) -> Inventory:
+        """The inventory, after every accepted deletion has left its slice."""
+        self.parts.upkeep.erase_all()
+        return self.parts.latest.inventory(self.parts.latest.snapshot())
 
     def _forget_lost(self) -> None:
         """Take stages out of use whose artifacts are gone from the store: they are trained again."""
@@ -129,25 +113,11 @@ class Trainer:
             with self.parts.ledger.writing() as transaction:
                 transaction.forget_stages(lost)
 
-    def work(self, inventory: Inventory, stages: Sequence[Stage]) -> str:
-        """How much training stages is, in what the user knows: stages, records of the run, epochs."""
-        parts = [(len(stages), "stage"), (sum(inventory.records.values()), "record")]
-        stages_, records = (counted(count, noun) for count, noun in parts)
-        return f"training {stages_} on {records}, {counted(self.parts.recipe.training.epochs, 'epoch')} each"
-
-    def cost(self, inventory: Inventory, stages: Sequence[Stage]) -> int:
-        """Steps of the progress: records to go through, in all epochs of all stages; where some are replayed, about."""
-        replay = self.parts.recipe.method.replay
-        models = [stage for stage in stages if stage.kind == "model"]
-        own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
-        before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-        once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in stages if stage.kind == "prototypes")
-        return self.parts.recipe.training.epochs * (own + round(replay * before)) + once
-
     def _train_stage(self, stage: Stage, progress: Progress) -> bool | None:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
-        snapshot, overdue = self.snapshot(), self.overdue()
-        alive, seen = self.parts.inventory(snapshot).alive, snapshot.seen(stage)
+        self.parts.upkeep.erase_all()
+        snapshot, overdue = self.parts.latest.snapshot(), self.parts.upkeep.overdue
+        alive, seen = self.parts.latest.inventory(snapshot).alive, snapshot.seen(stage)
         if overdue is not None and any(state.pending for state in seen.values()):
             raise overdue
         if stage in alive or any(state.pending for state in seen.values()):
@@ -157,29 +127,23 @@ class Trainer:
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
             suppress(Overtaken),
-            self.parts.presence.working(
-                snapshot, lambda later: later.still_as(seen) and later.still_has(parents)
-            ) as work,
+            self.parts.presence.working(snapshot, Uses(stages=parents, slices=seen)) as work,
             self.parts.presence.claimed(stage) as claimed,
         ):
-            if not claimed or stage in self.parts.inventory(self.parts.ledger.snapshot()).alive:
+            if not claimed or stage in self.parts.latest.inventory(self.parts.ledger.snapshot()).alive:
                 return None  # the second: another stored it, and let go of its claim, since we looked
             report = self._report(stage, snapshot, progress, work)
-            return self._train_claimed(stage, snapshot, work, report)
+            return self._train_claimed(stage, snapshot, report)
         return False
 
     def _report(self, stage: Stage, snapshot: Snapshot, progress: Progress, work: Work) -> StageReport:
         epochs = self.parts.recipe.training.epochs if stage.kind == "model" else 0
-        records = self.cost(self.parts.inventory(snapshot), [stage]) // max(1, epochs)
+        records = training_steps(self.parts.latest.inventory(snapshot), [stage], self.parts.recipe) // max(1, epochs)
         return StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
 
-    def _train_claimed(self, stage: Stage, snapshot: Snapshot, work: Work, report: StageReport) -> bool | None:
-        try:
-            key, content, manifest = self.train(stage, snapshot, on_step=report.on_step, on_epoch=report.on_epoch)
-        except IntegrityError:
-            work.look(self.parts.ledger.snapshot())
-            work.check()  # a parent or a slice was erased under our hands
-            raise
+    def _train_claimed(self, stage: Stage, snapshot: Snapshot, report: StageReport) -> bool | None:
+        loaded = self.parts.loaded
+        key, content, manifest = loaded.train(stage, snapshot, report)
         trained = Trained(
             stage=stage,
             key=key,
@@ -204,3 +168,19 @@ class Trainer:
             self.parts.store.put(trained.stage.shard, trained.key, content, manifest)
             with self.parts.ledger.writing() as transaction:
                 return transaction.commit(trained)
+
+
+def _work_of(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> str:
+    """The size of a training in the user's terms: stages, records of the run, epochs."""
+    parts = [(len(stages), "stage"), (sum(inventory.records.values()), "record")]
+    stages_, records = (counted(count, noun) for count, noun in parts)
+    return f"training {stages_} on {records}, {counted(recipe.training.epochs, 'epoch')} each"
+
+
+def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> int:
+    """Steps of the progress: records to go through, in all epochs of all stages; where some are replayed, about."""
+    models = [stage for stage in stages if stage.kind == "model"]
+    own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
+    before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
+    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in stages if stage.kind == "prototypes")
+    return recipe.training.epochs * (own + recipe.method.replayed(before)) + once

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import threading
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,23 +20,23 @@ from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
 from s3t.models.source import model_digest, model_folder
-from s3t.models.stacked import prepare
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
-from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.choice import ENSEMBLES
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Held, Resident
-from s3t.prediction.whole import WholeEnsemble, WholeLink
 from s3t.prediction.windows import Windows
+from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
 from s3t.records import Slices
 from s3t.records.public import Public
 from s3t.run.material import Material
-from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed, trained_block
+from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
+from s3t.training_events import UNHEARD, StageListener
 
 
 class Workshop:
@@ -82,8 +82,8 @@ class Workshop:
             batch_size=recipe.prediction.batch_size,
             window_batches=recipe.task.inputs.window_batches,
         )
-        kind = WholeEnsemble if recipe.method.trainable == "all" else Ensemble
-        self._ensemble = kind(self._model, self._windows, training=recipe.training)
+        made = ENSEMBLES[recipe.method.options.trainable]
+        self._ensemble = made(self._model, self._windows, training=recipe.training)
 
     @property
     def device(self) -> torch.device:
@@ -109,17 +109,14 @@ class Workshop:
         self,
         stage: Stage,
         snapshot: Snapshot,
-        *,
-        on_step: Callable[[int], None] = lambda records: None,
-        on_epoch: Callable[[float], None] = lambda loss: None,
+        listener: StageListener = UNHEARD,
     ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 
         Args:
             stage: which.
             snapshot: the ledger.
-            on_step: told the number of records of each step.
-            on_epoch: told the mean loss of each epoch; no loss goes into what is returned.
+            listener: hears of every step and epoch; no loss goes into what is returned.
 
         Raises:
             IntegrityError: a slice file or a parent is not what the ledger and the manifests say.
@@ -129,10 +126,10 @@ class Workshop:
         above = parents[-1].manifest if parents else None
         key = stage_key(self._inputs, stage, slice_digests=digests, parent=None if above is None else above.key)
         if stage.kind == "prototypes":
-            return self._stored(stage, key, digests, self._prototypes(stage, digests, on_step), steps=0, above=None)
-        block = trained_block(self._recipe, stage.depth)
+            return self._stored(stage, key, digests, self._prototypes(stage, digests, listener), steps=0, above=None)
+        block = self._recipe.trained_block(stage.depth)
         models = {
-            trained_block(self._recipe, len(artifact.manifest.prefix)): deserialize(artifact.content)
+            self._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
             for artifact in (self._of_model(stage.parent, parents) if stage.parent else ())
         }
         start = models.pop(block, None)
@@ -142,28 +139,25 @@ class Workshop:
                 block,
                 frozen=models,
                 start=start,
-                examples=self.material.examples(stage, digests, on_batch=lambda: on_step(0)),
+                examples=self.material.examples(stage, digests, steps=listener),
                 target=self._recipe.task.target,
                 training=self._recipe.training,
                 seed=partial(stage_seed, self._recipe.training.seed, stage),
-                on_step=on_step,
-                on_epoch=on_epoch,
+                listener=listener,
             )
         tried = [*models.items(), (block, trained.tensors)]
         score = self._score(self._public.rows, tried) if self._public else None
         return self._stored(stage, key, digests, trained.tensors, steps=trained.steps, above=above, validation=score)
 
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
-        """How good a model is on some labelled records."""
+        """The target's score of a model on labelled records."""
         answers = Answers.of(self._recipe, tuple(self._labels))
         with exact_numerics(self.device, self._recipe.training):
-            chain: list[Any] = [
-                prepare(self._model.base, self._model.adapter, block, tensors) for block, tensors in blocks
-            ]
+            chain = [self._ensemble.prepared(block, tensors) for block, tensors in blocks]
         logits = self._ensemble.logits([chain], rows)[0]
-        return answers.score(logits, rows["label"].to_pylist(), self._recipe.task.inputs.counts(rows))
+        return answers.score(logits, answers.target.expected(rows), self._recipe.task.inputs.counts(rows))
 
-    def _prototypes(self, stage: Stage, digests: Sequence[str], on_step: Callable[[int], None]) -> StageTensors:
+    def _prototypes(self, stage: Stage, digests: Sequence[str], steps: Steps) -> StageTensors:
         with self._turn:
             return slice_prototypes(
                 self._model,
@@ -171,7 +165,7 @@ class Workshop:
                 self._encoder,
                 labels=len(self._labels),
                 training=self._recipe.training,
-                on_step=on_step,
+                steps=steps,
             )
 
     def _stored(
@@ -211,14 +205,12 @@ class Workshop:
         """
 
         def prepared(artifact: Artifact) -> Held:
-            if self._recipe.method.trainable == "all":
-                return WholeLink(tensors=deserialize(artifact.content))
-            block = trained_block(self._recipe, len(artifact.manifest.prefix))
-            return prepare(self._model.base, self._model.adapter, block, deserialize(artifact.content))
+            block = self._recipe.trained_block(len(artifact.manifest.prefix))
+            return self._ensemble.prepared(block, deserialize(artifact.content))
 
         with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
             return self._resident.chain(
-                [snapshot.stages[link] for link in model_stages(self._recipe, stage)],
+                [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
                 read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
                 prepare=prepared,
             )
@@ -228,8 +220,7 @@ class Workshop:
         stages: Sequence[Stage],
         snapshot: Snapshot,
         inputs: pa.Table,
-        *,
-        on_batch: Callable[[int], None] = lambda count: None,
+        steps: Steps = SILENT,
     ) -> Scores:
         """The logits of live prefixes, M x N x C.
 
@@ -240,12 +231,12 @@ class Workshop:
         found: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
-            found |= zip(models, self._ensemble.logits(chains, inputs, on_batch=on_batch), strict=True)
+            found |= zip(models, self._ensemble.logits(chains, inputs, steps=steps), strict=True)
         classifiers = [stage for stage in stages if stage.kind == "prototypes"]
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(
-                self._model, self._windows, sums, inputs, training=self._recipe.training, on_batch=on_batch
+                self._model, self._windows, sums, inputs, training=self._recipe.training, steps=steps
             )
             found |= zip(classifiers, answers, strict=True)
         return np.stack([found[stage] for stage in stages])
@@ -255,8 +246,9 @@ class Workshop:
         return deserialize(self._artifacts(stage, snapshot)[-1].content)
 
     def _of_model(self, stage: Stage, chain: list[Artifact]) -> list[Artifact]:
-        """Those of its chain's artifacts that together are the model of a stage."""
-        return chain[-len(model_stages(self._recipe, stage)) :]
+        """The artifacts of a chain that make up the model of a stage."""
+        links = model_stages(self._recipe.method, stage)
+        return [artifact for link, artifact in zip(stage.chain, chain, strict=True) if link in links]
 
     def _parents(self, stage: Stage, snapshot: Snapshot) -> list[Artifact]:
         return [] if stage.parent is None else self._artifacts(stage.parent, snapshot)

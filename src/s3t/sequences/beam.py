@@ -121,9 +121,9 @@ def _expected_gains(worth: Floats, most_hits: int) -> Floats:
     gains = np.zeros((slices + 1, most_hits + 1, slices + 1))
     hits = np.arange(most_hits + 1)[:, None]
     for depth in range(slices + 1):
-        left = slices - depth
-        trials = np.arange(left)[None, :]
-        spared = np.cumprod(np.maximum(left - hits - trials, 0) / np.maximum(left - trials, 1), axis=1)
+        remaining = slices - depth
+        trials = np.arange(remaining)[None, :]
+        spared = np.cumprod(np.maximum(remaining - hits - trials, 0) / np.maximum(remaining - trials, 1), axis=1)
         beyond = np.zeros((most_hits + 1, slices + 1))  # [hits, rest]: expected worth above F(max(rest, depth))
         beyond[:, depth:slices] = np.cumsum((spared * steps[depth:])[:, ::-1], axis=1)[:, ::-1]
         beyond[:, :depth] = beyond[:, depth : depth + 1] + (worth[depth] - worth[:depth])

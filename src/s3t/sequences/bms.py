@@ -13,9 +13,9 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     """L orders, one for each slice on top, extended level by level by a maximum-weight matching; the best B by score.
 
     No slice is twice at one position (paper, Lemma 3). An edge's weight in the paper is the score of the longer order.
-    What the order has scored already is the same for all its edges and cannot change a matching, nor can the factor i
-    of a whole level. So only (1 - p_1 - ... - p_i)^t is computed, for all orders and slices at once. Sorted and reduced
-    by its rows and columns, the same matching (of ties, another) is found in half the time.
+    The order's score so far is the same for all its edges and cannot change a matching, nor can the factor i of a whole
+    level. So only (1 - p_1 - ... - p_i)^t is computed, for all orders and slices at once. Sorted and reduced by its
+    rows and columns, the same matching (of ties, another) is found in half the time.
 
     Raises:
         SettingError: B > L.
@@ -29,21 +29,21 @@ def bms(setting: Setting) -> tuple[Order, ...]:
     if problem is not None:
         raise SettingError(problem)
     slices = setting.slices
-    given = np.asarray(setting.probabilities)
-    ranked = np.argsort(given, kind="stable")  # from here on, slices are called by their rank
-    prior = given[ranked]
+    probabilities = np.asarray(setting.probabilities)
+    ranked = np.argsort(probabilities, kind="stable")  # from here on, slices are called by their rank
+    prior = probabilities[ranked]
     orders = np.empty((slices, slices), dtype=np.int64)
     orders[:, 0] = np.arange(slices)
-    left = 1 - prior  # of each order: the chance that a deletion misses it
+    survival = 1 - prior  # of each order: the chance that a deletion misses it
     barred = np.diag(np.full(slices, np.inf))  # slices that an order has already
     for position in range(1, slices):
-        rows = np.argsort(-left, kind="stable")
-        cost = barred[rows] - power(np.maximum(left[rows, None] - prior, 0), setting.deletions)
+        rows = np.argsort(-survival, kind="stable")
+        cost = barred[rows] - power(np.maximum(survival[rows, None] - prior, 0), setting.deletions)
         cost -= cost.min(axis=1, keepdims=True)
         cost -= cost.min(axis=0)
         matched = linear_sum_assignment(cost)[1]
         orders[rows, position] = matched
-        left[rows] -= prior[matched]
+        survival[rows] -= prior[matched]
         barred[rows, matched] = np.inf
     by_top = ranked[orders][np.argsort(ranked)]
     all_orders: list[Order] = [tuple(order) for order in by_top.tolist()]

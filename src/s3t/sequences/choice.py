@@ -64,7 +64,7 @@ def select(selector: str, setting: Setting) -> tuple[Order, ...]:
 def prior_rows(
     prior: Sequence[float] | Sequence[Sequence[float]] | None, *, shards: int
 ) -> tuple[tuple[float, ...] | None, ...]:
-    """For each shard its prior: None for a uniform one, the L numbers given, or its row of the m given.
+    """Prior of each shard: None for a uniform one, the L given numbers, or its row of the m given rows.
 
     Raises:
         SettingError: rows that are not one a shard. (What the rows hold, `Setting` checks.)

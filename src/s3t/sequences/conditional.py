@@ -1,7 +1,7 @@
 """Conditional sampling by deletion probability (paper, Appendix B.2), meant for B > L.
 
-The paper gives no formula ("low deletion probabilities have a higher chance of being sampled"). Ours: of the slices
-that are left, one is drawn with weight 1 - q, q being the probability that a deletion among them falls on it.
+The paper gives no formula ("low deletion probabilities have a higher chance of being sampled"). Ours: the next slice is
+drawn with weight 1 - q. Here q is the probability that a deletion among the remaining slices hits it.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ def conditional(setting: Setting) -> tuple[Order, ...]:
 
 
 def _sample(probabilities: tuple[float, ...], generator: random.Random) -> Order:
-    left = list(range(len(probabilities)))
+    remaining = list(range(len(probabilities)))
     order = []
-    while len(left) > 1:
-        mass = sum(probabilities[index] for index in left)
-        weights = [1 - probabilities[index] / mass if mass > 0 else 1.0 for index in left]
+    while len(remaining) > 1:
+        mass = sum(probabilities[index] for index in remaining)
+        weights = [1 - probabilities[index] / mass if mass > 0 else 1.0 for index in remaining]
         if sum(weights) <= 0:
-            weights = [1.0] * len(left)
-        order.append(left.pop(_drawn(weights, generator)))
-    return (*order, *left)
+            weights = [1.0] * len(remaining)
+        order.append(remaining.pop(_drawn(weights, generator)))
+    return (*order, *remaining)
 
 
 def _drawn(weights: list[float], generator: random.Random) -> int:

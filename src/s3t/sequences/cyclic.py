@@ -2,8 +2,8 @@
 
 `cyclic` departs from the paper twice. For B < L the paper's first B rotations are adjacent, and their prefixes
 overlap; ours are spaced L/B apart, which keeps the prefixes disjoint. For B > L the paper's suffix rotations are cut
-off at B, so the last ones favour some slices; ours are dealt round-robin over the first slice. `cyclic_adjacent` is
-the paper's.
+off at B, so the last ones favour some slices. Ours are dealt round-robin over the first slice. `cyclic_adjacent` is the
+paper's.
 """
 
 from __future__ import annotations

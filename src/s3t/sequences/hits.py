@@ -1,8 +1,8 @@
 """Sets of slices hit after r deletions in a shard: all sets with their probabilities, or a sample of them.
 
 A deletion falls on slice i with probability p_i, each independently of the others (the data is large against the
-deletions). All numbers that the choice of orders hangs on are made of sums, products and comparisons in a fixed order
-and of raw bits of PCG64, so that they are the same on every machine.
+deletions). The choice of orders uses only sums, products and comparisons in a fixed order, and raw bits of PCG64. So it
+is the same on every machine.
 """
 
 from __future__ import annotations

@@ -73,7 +73,7 @@ class Search:
         end = min(self._beam.evaluations + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
         best = self._beam.worth_of(self._best(self._depths))
         while len(free) > 1 and self._beam.evaluations < end:
-            kept = list(self._orders), list(self._depths)
+            before = list(self._orders), list(self._depths)
             indices = generator.sample(free, min(len(free), generator.choice((2, 3))))
             half = uniforms(len(self._hits.counts), generator.getrandbits(32)) < 0.5
             for index in indices:
@@ -85,7 +85,7 @@ class Search:
             if worth > best:
                 best = worth
             else:
-                self._orders, self._depths = kept
+                self._orders, self._depths = before
 
     def _rest(self, index: int) -> Ints:
         """Depths that the other orders reach."""
@@ -118,7 +118,7 @@ class Search:
         return np.asarray(np.maximum.reduce([start, *depths]))
 
     def _best_of_later(self) -> list[Ints]:
-        """For each order, what those after it reach."""
+        """Depths that the orders after each one reach."""
         reached: list[Ints] = [self._best([])]
         for depths in reversed(self._depths[1:]):
             reached.append(np.maximum(reached[-1], depths))

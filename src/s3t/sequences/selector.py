@@ -27,8 +27,8 @@ _LEAST_VALUE = 1e-100
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """All that the orders of a shard are chosen from. Declared, never counted: no field tells how many records a slice
-    holds or which have left.
+    """Inputs of the choice of a shard's orders. Declared, never counted: no field says how many records a slice holds
+    or which have left.
 
     Raises:
         SettingError: with everything that is wrong.

@@ -7,8 +7,8 @@ each order alone, or how far orders lie apart; neither is what is served.
 The tops come first: B <= L orders begin with B different slices, the least likely to be deleted, so that the deletion
 rate is the best there is (paper, Lemma 1). Then orders are built one after another by beam search against what the
 others leave to be gained, and built again, alone and a few together, while that helps. The search is bounded by a
-number of evaluations, never by a clock, and its arithmetic is exact (see `hits`, `search`, `beam`): the same setting
-gives the same orders on every machine that has the same versions of Python, numpy and scipy.
+number of evaluations, never by a clock, and its arithmetic is exact (see `hits`, `search`, `beam`). So a setting gives
+the same orders on all machines with the same versions of Python, numpy and scipy.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def survival_problem(setting: Setting) -> str | None:
 def expected_worth(orders: tuple[Order, ...], setting: Setting) -> float:
     """The objective of `survival`: the mean over the horizon of the expected F(depth of the best surviving prefix).
 
-    Exact for L <= 12 and for horizons of 1 and 2; else over a sample of 65,536 deletion histories that is the same for
+    Exact for L <= 12 and for horizons of 1 and 2. Else the mean over 65,536 sampled deletion histories, the same for
     all orders (standard error below 0.002 L).
     """
     return _worth(orders, setting, _judging(setting))

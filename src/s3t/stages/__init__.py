@@ -2,9 +2,8 @@
 
 from s3t.stages.blocks import block_layers
 from s3t.stages.key import KeyInputs, stage_key, training_part
-from s3t.stages.method import model_stages, trained_block
 from s3t.stages.seed import stage_seed
-from s3t.stages.trie import Kind, Stage, prototypes_of, stages_of
+from s3t.stages.trie import Kind, Stage, model_stages, prototypes_of, stages_of
 
 __all__ = [
     "KeyInputs",
@@ -16,6 +15,5 @@ __all__ = [
     "stage_key",
     "stage_seed",
     "stages_of",
-    "trained_block",
     "training_part",
 ]

@@ -25,11 +25,11 @@ KEY_FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class KeyInputs:
-    """What all stages of a run have in common."""
+    """Key inputs that all stages of a run share."""
 
     secret: Secret
     base_digest: str
-    """Of the base model's weights, configuration, and tokenizer or image processor."""
+    """Digest of the base model's weights, configuration, and tokenizer or image processor."""
     training_part: dict[str, Any]
     """See `training_part`."""
 
@@ -48,23 +48,17 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     training = recipe.training.model_dump(mode="json", exclude={"device", "cache_memory", "cache_disk"})
     if "auto" in training.values():
         raise ValueError("an `auto` of the recipe's training part is not resolved")
-    unused = "layers" if recipe.method.blockwise else "layers_per_slice"
+    (unused,) = {"layers", "layers_per_slice"} - {recipe.method.blocks.width}
     return {
         "task": recipe.task.name,
         "labels": list(labels),
         "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
         "training": training,
-        "method": _method(recipe),
+        "method": recipe.method.key_part(recipe.partition.slices),
         # The threshold decides how well public records are answered, which the manifest says.
         "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
     }
-
-
-def _method(recipe: Recipe) -> dict[str, Any]:
-    """The method's part; from the bottom up, the block that a stage trains hangs on the number of stages."""
-    slices = {} if recipe.method.direction == "top-down" else {"slices": recipe.partition.slices}
-    return recipe.method.model_dump(mode="json") | slices
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:

@@ -6,15 +6,16 @@ A system with prototypes (ProtoSISA) has for each slice one stage more, which no
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
+from s3t.methods import Method
 from s3t.sequences import Order
 
 Kind: TypeAlias = Literal["model", "prototypes"]
 
 
 class Stage(NamedTuple):
-    """The last training step of a prefix: it trains block `depth` on the slices of `prefix`.
+    """The last training step of a prefix: it trains a block of the method's on the slices of `prefix`.
 
     Or the prototypes of a slice: class means that are made of that slice alone. With several slices, the classifier of
     their prototypes, which answers and is not stored.
@@ -26,7 +27,7 @@ class Stage(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Slices in the prefix; also which block the stage trains, 1 at the top."""
+        """Slices in the prefix."""
         return len(self.prefix)
 
     @property
@@ -36,11 +37,15 @@ class Stage(NamedTuple):
 
     @property
     def chain(self) -> tuple[Stage, ...]:
-        """All stages from the first to this one: the blocks that are switched on when it serves. Of prototypes, those
-        of every slice."""
+        """Stages from the first to this one, each trained on the one before. Of prototypes, those of every slice."""
         if self.kind == "prototypes":
             return tuple(self._replace(prefix=(index,)) for index in self.prefix)
         return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
+
+    def to_json(self) -> dict[str, Any]:
+        """Shard, prefix and, of prototypes, kind."""
+        kind = {} if self.kind == "model" else {"kind": self.kind}
+        return {"shard": self.shard, "prefix": list(self.prefix), **kind}
 
     def __str__(self) -> str:
         """The stage's name in messages."""
@@ -60,11 +65,16 @@ def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
     """
     stages = {
         Stage(shard, order[:depth])
-        for shard, chosen in enumerate(orders)
-        for order in chosen
+        for shard, shard_orders in enumerate(orders)
+        for order in shard_orders
         for depth in range(1, len(order) + 1)
     }
     return tuple(sorted(stages, key=lambda stage: (stage.depth, stage.shard, stage.prefix)))
+
+
+def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
+    """The stages whose artifacts together are the model of a prefix, the first one first."""
+    return tuple(Stage(stage.shard, prefix) for prefix in method.blocks.links(stage.prefix))
 
 
 def prototypes_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:

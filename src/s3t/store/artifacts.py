@@ -88,14 +88,14 @@ class Artifacts:
 
     def keys(self) -> set[tuple[int, str]]:
         """Every (shard, key) of which a blob is there. Lists the store."""
-        found = (_NAME.fullmatch(name) for name in self._blobs.names())
-        return {(int(match[1]), match[2]) for match in found if match}
+        matches = (_NAME.fullmatch(name) for name in self._blobs.names())
+        return {(int(match[1]), match[2]) for match in matches if match}
 
     def present(self, artifacts: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
-        """Those of some artifacts that are whole."""
-        asked = set(artifacts)
-        sizes = self._blobs.sizes([name for artifact in asked for name in blobs_of(*artifact)])
-        return {artifact for artifact in asked if all(name in sizes for name in blobs_of(*artifact))}
+        """The given artifacts of which all blobs are in the store."""
+        candidates = set(artifacts)
+        sizes = self._blobs.sizes([name for artifact in candidates for name in blobs_of(*artifact)])
+        return {artifact for artifact in candidates if all(name in sizes for name in blobs_of(*artifact))}
 
     def nbytes(self, artifacts: Iterable[tuple[int, str]]) -> int:
         """Bytes that some artifacts take, with their manifests."""

@@ -1,4 +1,4 @@
-"""How members answer together (paper: the mean of their logits). Pure numpy.
+"""Aggregation of the members' logits (paper: their mean). Pure numpy.
 
 Shapes: M members, N inputs, C labels (1 for a regression).
 """
@@ -30,8 +30,8 @@ def sigmoid(logits: Scores) -> Scores:
     >>> sigmoid(np.array([0.0, -1000.0])).tolist()
     [0.5, 0.0]
     """
-    found: Scores = np.exp(-np.logaddexp(0.0, -logits))
-    return found
+    probabilities: Scores = np.exp(-np.logaddexp(0.0, -logits))
+    return probabilities
 
 
 def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArray[np.float64]:
@@ -45,13 +45,13 @@ def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArr
     >>> shares([0, 0, 1]).tolist(), shares([0, 0, 1], [0.75, 0.25, 0.0]).tolist()
     ([0.25, 0.25, 0.5], [0.375, 0.125, 0.5])
     """
-    own = np.ones(len(shards)) if parts is None else np.asarray(parts, dtype=np.float64)
+    raw = np.ones(len(shards)) if parts is None else np.asarray(parts, dtype=np.float64)
     of_shard = np.asarray(shards)
-    alike = np.array([not own[of_shard == shard].any() for shard in shards])
-    own = np.where(alike, 1.0, own)
-    totals = np.array([own[of_shard == shard].sum() for shard in shards])
-    found: NDArray[np.float64] = own / totals / len(set(shards))
-    return found
+    alike = np.array([not raw[of_shard == shard].any() for shard in shards])
+    raw = np.where(alike, 1.0, raw)
+    totals = np.array([raw[of_shard == shard].sum() for shard in shards])
+    weights: NDArray[np.float64] = raw / totals / len(set(shards))
+    return weights
 
 
 def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | None = None) -> Scores:  # noqa: N803
@@ -79,8 +79,8 @@ def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | 
 
 def mean(scores_MNC: Scores, weights_M: NDArray[np.float64] | None) -> Scores:  # noqa: N803
     """The mean over the members, N x C; see `aggregate`."""
-    found: Scores = scores_MNC.mean(axis=0) if weights_M is None else np.tensordot(weights_M, scores_MNC, axes=1)
-    return found
+    average: Scores = scores_MNC.mean(axis=0) if weights_M is None else np.tensordot(weights_M, scores_MNC, axes=1)
+    return average
 
 
 def chosen(

@@ -25,7 +25,7 @@ TASKS: Mapping[str, Task] = {
         Task(name="image-multi-label-classification", inputs=IMAGE, target=MultiLabel(), model=_IMAGE),
     )
 }
-"""By name."""
+"""Tasks by name."""
 
 
 def task_named(name: object) -> Task:

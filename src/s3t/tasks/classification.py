@@ -22,10 +22,11 @@ if TYPE_CHECKING:
 class Classification:
     """One label a record: softmax and cross-entropy."""
 
-    column: Kind = "category"
+    column: Kind | None = "category"
     wanted: str = "a label"
     has_labels: bool = True
     one_label: bool = True
+    takes_prototypes: bool = True
     has_threshold: bool = False
     answer: str = "label"
 
@@ -33,8 +34,12 @@ class Classification:
         """The label that the cell means."""
         return label_of(cell)
 
+    def expected(self, rows: pa.Table) -> list[Any]:
+        """The labels."""
+        return list(rows["label"].to_pylist())
+
     def labels_in(self, label: Any) -> Iterable[str]:
-        """It alone."""
+        """The one label."""
         return (label,)
 
     def outputs(self, labels: Sequence[str]) -> int:
@@ -45,7 +50,7 @@ class Classification:
         """The label's index, int64."""
         import torch
 
-        return torch.tensor(_indices(rows["label"].to_pylist(), labels), dtype=torch.int64)[:, None]
+        return torch.tensor(_indices(self.expected(rows), labels), dtype=torch.int64)[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
         """Cross-entropy."""
@@ -64,8 +69,8 @@ class Classification:
     ) -> tuple[list[Any], Scores | None]:
         """The likeliest label."""
         probabilities = aggregate(logits_MUC, aggregation, weights_M=weights_M)
-        found = chosen(probabilities, logits_MUC, weights_M=weights_M)
-        return [labels[index] for index in found], probabilities
+        indices = chosen(probabilities, logits_MUC, weights_M=weights_M)
+        return [labels[index] for index in indices], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Accuracy, F1 and Matthews correlation."""
@@ -78,7 +83,7 @@ class Classification:
     def report(
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Of each label; with the confusion matrix."""
+        """Measures of each label, and the confusion matrix."""
         return class_report(_indices(answers, labels), _indices(expected, labels), labels=labels)
 
 

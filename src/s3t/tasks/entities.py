@@ -11,11 +11,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 Tags: TypeAlias = Sequence[str | None]
-"""Of the words of one record; None counts as O."""
+"""Tags of one record's words; None counts as O."""
 
 
 def name_entities(labels: Sequence[str]) -> bool:
-    """Whether tags are of entities: O, and others that begin with B-, I-, E- or S-.
+    """True if the tags mark entities: O, and others that begin with B-, I-, E- or S-.
 
     >>> name_entities(["O", "B-person", "I-person"]), name_entities(["NOUN", "VERB"])
     (True, False)

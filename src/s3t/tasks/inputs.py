@@ -1,4 +1,4 @@
-"""What can go into a model."""
+"""Kinds of inputs to a model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How good answers are, as GLUE and SuperGLUE judge: accuracy, F1, Matthews correlation; Pearson correlation."""
+"""Metrics of answers, as in GLUE and SuperGLUE: accuracy, F1, Matthews correlation; Pearson correlation."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def class_report(
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
     indices = list(range(len(labels)))
-    found = precision_recall_fscore_support(expected, predicted, labels=indices, zero_division=0.0)
-    return _rows(labels, *found), np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
+    scores = precision_recall_fscore_support(expected, predicted, labels=indices, zero_division=0.0)
+    return _rows(labels, *scores), np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
 
 
 def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.float64]) -> dict[str, float | None]:
@@ -76,8 +76,8 @@ def indicator_report(
     """Each label's precision, recall, F1 and support. Arguments as `indicator_metrics`."""
     from sklearn.metrics import precision_recall_fscore_support
 
-    found = precision_recall_fscore_support(expected, predicted, average=None, zero_division=0.0)
-    return _rows(labels, *found)
+    scores = precision_recall_fscore_support(expected, predicted, average=None, zero_division=0.0)
+    return _rows(labels, *scores)
 
 
 def _rows(labels: Sequence[str], *measures: Iterable[Any]) -> tuple[dict[str, Any], ...]:

@@ -22,17 +22,22 @@ if TYPE_CHECKING:
 class MultiLabel:
     """Any labels a record: a sigmoid and binary cross-entropy each. The threshold is declared, never fitted."""
 
-    column: Kind = "categories"
+    column: Kind | None = "categories"
     wanted: str = "a list of labels, nor text that columns.delimiter cuts into labels"
     has_labels: bool = True
     one_label: bool = False
+    takes_prototypes: bool = False
     has_threshold: bool = True
     answer: str = "labels"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> tuple[str, ...] | None:
-        """The labels that the cell means, sorted: neither their order nor a repetition tells anything."""
+        """The labels of the cell, sorted and without repetition."""
         labels = None if cell is None else {label_of(value) for value in cell}
         return None if labels is None or None in labels else tuple(sorted(filter(None, labels)))
+
+    def expected(self, rows: pa.Table) -> list[Any]:
+        """The labels."""
+        return list(rows["label"].to_pylist())
 
     def labels_in(self, label: Any) -> Iterable[str]:
         """All of them."""
@@ -46,7 +51,7 @@ class MultiLabel:
         """1 for each label that the record has, else 0: float32."""
         import torch
 
-        return torch.from_numpy(_indicators(rows["label"].to_pylist(), labels).astype(np.float32))[:, None]
+        return torch.from_numpy(_indicators(self.expected(rows), labels).astype(np.float32))[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
         """Binary cross-entropy, the mean over labels."""
@@ -71,12 +76,12 @@ class MultiLabel:
         each = sigmoid(logits_MUC)
         if aggregation == "vote":
             shares = mean((each >= threshold).astype(np.float64), weights_M)
-            given = (shares > 0.5) | ((shares == 0.5) & (mean(each, weights_M) >= threshold))
+            assigned = (shares > 0.5) | ((shares == 0.5) & (mean(each, weights_M) >= threshold))
             probabilities = shares
         else:
             probabilities = sigmoid(mean(logits_MUC, weights_M)) if aggregation == "logits" else mean(each, weights_M)
-            given = probabilities >= threshold
-        return [tuple(label for label, has in zip(labels, row, strict=True) if has) for row in given], probabilities
+            assigned = probabilities >= threshold
+        return [tuple(label for label, has in zip(labels, row, strict=True) if has) for row in assigned], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Micro and macro F1, and the share of records whose labels are all right."""
@@ -89,14 +94,14 @@ class MultiLabel:
     def report(
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Of each label. There is no confusion matrix: no label stands for another."""
+        """Measures of each label. There is no confusion matrix, since labels do not exclude each other."""
         return indicator_report(_indicators(answers, labels), _indicators(expected, labels), labels=labels), None
 
 
 def _indicators(label_sets: Sequence[Sequence[str]], labels: Sequence[str]) -> NDArray[np.int64]:
     """Records x labels: 1 where the record has the label."""
     index = {label: number for number, label in enumerate(labels)}
-    found = np.zeros((len(label_sets), len(labels)), dtype=np.int64)
+    indicators = np.zeros((len(label_sets), len(labels)), dtype=np.int64)
     for row, names in enumerate(label_sets):
-        found[row, [index[name] for name in names]] = 1
-    return found
+        indicators[row, [index[name] for name in names]] = 1
+    return indicators

@@ -23,16 +23,21 @@ if TYPE_CHECKING:
 class Regression:
     """A number a record: squared error. Members always answer with their mean."""
 
-    column: Kind = "number"
+    column: Kind | None = "number"
     wanted: str = "a finite number"
     has_labels: bool = False
     one_label: bool = False
+    takes_prototypes: bool = False
     has_threshold: bool = False
     answer: str = "label"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> float | None:
         """The number."""
         return number_of(cell)
+
+    def expected(self, rows: pa.Table) -> list[Any]:
+        """The labels."""
+        return list(rows["label"].to_pylist())
 
     def labels_in(self, label: Any) -> Iterable[str]:
         """None."""
@@ -46,7 +51,7 @@ class Regression:
         """The number, float32."""
         import torch
 
-        return torch.tensor(rows["label"].to_pylist(), dtype=torch.float32)[:, None]
+        return torch.tensor(self.expected(rows), dtype=torch.float32)[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
         """Mean squared error."""
@@ -77,5 +82,5 @@ class Regression:
     def report(
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Nothing: there are no labels."""
+        """Empty report: there are no labels."""
         return (), None

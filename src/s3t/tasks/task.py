@@ -1,8 +1,8 @@
-"""What a task is: inputs and a target. Other rooms ask these, and know of no task by its name.
+"""Task: inputs and a target. Other rooms use these two, and know no task by its name.
 
 torch, pyarrow and scikit-learn are imported by the functions that compute: recipes are read without them.
 
-Shapes: M members; U answers, one a record where `Inputs` says no other; C outputs of the head.
+Shapes: M members; N records; U answers, one a record where `Inputs` says no other; C outputs of the head; L labels.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image"]
-"""What a column holds: ids or subjects; labels or groups; a regression's labels; lists of labels; texts;
-lists of words; images."""
+"""Content of a column: ids or subjects; labels or groups; a regression's labels; lists of labels; texts; lists of
+words; images."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What goes into a model."""
+    """Inputs of a model."""
 
     kind: Kind
-    """Of the columns that it is read from; it also decides which encoder there is."""
+    """Kind of the input columns; it also decides the encoder."""
     roles: tuple[str, ...]
     """The fields of the recipe's `columns` that name these columns. The first is needed."""
     section: str
     """The section of the recipe that says how it is encoded; a part of every stage's key."""
     has_tokens: bool
-    """Whether records are of different lengths, in tokens."""
+    """True if records differ in length, in tokens."""
     window_batches: int
     """Batches that are encoded at a time to answer; texts are sorted by length within them."""
 
     def counts(self, rows: pa.Table) -> list[int] | None:
-        """How many answers each record has: one a word; None: one each."""
+        """Number of answers of each record: one a word; None: one each."""
         return [len(words) for words in rows[self.roles[0]].to_pylist()] if self.kind == "words" else None
 
     def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
-        """What is missing in the recipe's `columns`, and what has no place there.
+        """Problems of the recipe's `columns`: roles that are missing or that do not apply.
 
         Args:
             columns: the roles that are given.
@@ -55,35 +55,40 @@ class Inputs:
         first = self.roles[0]
         problems = [] if first in columns else [f"task {task} needs columns.{first}, the column of the {first}"]
         stray = [role for role in dict.fromkeys(others) if role in columns and role not in self.roles]
-        return problems + [f"columns.{role} has no place in task {task}" for role in stray]
+        return problems + [f"columns.{role} does not apply to task {task}" for role in stray]
 
 
 class Target(Protocol):
-    """What comes out of a model: how a label is read, learned, answered and judged."""
+    """Target of a task: reads labels, trains on them, turns logits into answers, and measures answers."""
 
     @property
-    def column(self) -> Kind:
-        """What the label's column holds."""
+    def column(self) -> Kind | None:
+        """Kind of the label column; None if the target is made of the inputs alone, and no label is read."""
         ...
 
     @property
     def wanted(self) -> str:
-        """What a cell of it has to be: "a label"."""
+        """Noun for a cell of the label column, for messages: "a label"."""
         ...
 
     @property
     def has_labels(self) -> bool:
-        """Whether answers are taken from a set of labels, which the recipe declares."""
+        """True if answers come from a set of labels, which the recipe declares."""
         ...
 
     @property
     def one_label(self) -> bool:
-        """Whether every record has one of these labels: what prototypes, and groups by label, need."""
+        """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
+        ...
+
+    @property
+    def takes_prototypes(self) -> bool:
+        """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
         ...
 
     @property
     def has_threshold(self) -> bool:
-        """Whether an answer depends on the declared threshold."""
+        """True if answers depend on the declared threshold."""
         ...
 
     @property
@@ -100,23 +105,30 @@ class Target(Protocol):
         """
         ...
 
+    def expected(self, rows: pa.Table) -> list[Any]:
+        """The right answer to each record."""
+        ...
+
     def labels_in(self, label: Any) -> Iterable[str]:
         """The labels of the set that a record's label is made of."""
         ...
 
     def outputs(self, labels: Sequence[str]) -> int:
-        """C, for a label set."""
+        """C, for a label set: L in a classification, 1 in a regression."""
         ...
 
     def targets(
         self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]
     ) -> Sequence[Tensor] | Tensor:
-        """What a stage learns of each record: under its number, one row for each of its answers.
+        """Training targets of each record, by its number: one row for each of its answers.
+
+        If each record has one answer, one tensor N x 1, or N x 1 x C where an answer has a target for each output.
+        Batches pass their rows to `loss`, as U or U x C.
 
         Args:
             rows: the records, as ingested.
             records: the same, encoded; perhaps as they are asked for.
-            labels: in the head's order.
+            labels: in the recipe's order (with `labels: infer`, sorted).
         """
         ...
 
@@ -133,23 +145,23 @@ class Target(Protocol):
         aggregation: str,
         threshold: float,
     ) -> tuple[list[Any], Scores | None]:
-        """Each answer, and the probability of each label, U x C; None where there are no probabilities.
+        """Each answer, and the probability of each label, U x L; None where there are no probabilities.
 
         Args:
             logits_MUC: of the members, at least one.
             weights_M: of the members, adding up to 1; None: all weigh alike.
-            labels: in the head's order.
+            labels: in the recipe's order (with `labels: infer`, sorted).
             aggregation: how members answer together (see `aggregate`).
-            threshold: the probability from which on a label is given, where a record may have several.
+            threshold: the least probability at which a label is given, where a record may have several.
         """
         ...
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """How good answers are, by the name of each measure."""
+        """Measures of the answers, by name."""
         ...
 
     def score(self, metrics: Mapping[str, Any]) -> float:
-        """The measure that chooses among stages, the more the better."""
+        """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
         ...
 
     def report(
@@ -161,7 +173,7 @@ class Target(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What a recipe's `task` names."""
+    """Task that a recipe names."""
 
     name: str
     inputs: Inputs

@@ -19,17 +19,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 WORDS = "words"
-"""Of an encoded record: the numbers of the words that the model answers, those with a sub-word within its length."""
+"""Entry of an encoded record: indices of the words that the model answers, those with a sub-word within its length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification:
     """A tag a word: softmax and cross-entropy over the words that the model sees."""
 
-    column: Kind = "categories"
+    column: Kind | None = "categories"
     wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"
     has_labels: bool = True
     one_label: bool = False
+    takes_prototypes: bool = False
     has_threshold: bool = False
     answer: str = "tags"
 
@@ -37,6 +38,10 @@ class TokenClassification:
         """The tags that the cell means, in its order."""
         tags = None if cell is None else tuple(label_of(value) for value in cell)
         return None if tags is None or None in tags else tags
+
+    def expected(self, rows: pa.Table) -> list[Any]:
+        """The labels."""
+        return list(rows["label"].to_pylist())
 
     def labels_in(self, label: Any) -> Iterable[str]:
         """The tags of the words that have one."""
@@ -53,7 +58,7 @@ class TokenClassification:
         index = {label: number for number, label in enumerate(labels)}
         return [
             torch.tensor([index[tags[word]] for word in record[WORDS]], dtype=torch.int64)
-            for tags, record in zip(rows["label"].to_pylist(), records, strict=True)
+            for tags, record in zip(self.expected(rows), records, strict=True)
         ]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
@@ -76,8 +81,8 @@ class TokenClassification:
         probabilities = np.full(logits_MUC.shape[1:], np.nan)
         probabilities[seen] = aggregate(logits_MUC[:, seen], aggregation, weights_M=weights_M)
         tags: list[str | None] = [None] * len(seen)
-        found = chosen(probabilities[seen], logits_MUC[:, seen], weights_M=weights_M)
-        for place, index in zip(np.flatnonzero(seen), found, strict=True):
+        indices = chosen(probabilities[seen], logits_MUC[:, seen], weights_M=weights_M)
+        for place, index in zip(np.flatnonzero(seen), indices, strict=True):
             tags[place] = labels[index]
         return tags, probabilities
 
@@ -94,5 +99,5 @@ class TokenClassification:
     def report(
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
-        """Of each type of entity."""
+        """Measures of each type of entity."""
         return entity_report(answers, expected) if name_entities(labels) else (), None

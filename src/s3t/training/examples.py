@@ -1,4 +1,4 @@
-"""What a stage is trained on: the encoded records of its prefix, and perhaps the trunk's states of them."""
+"""Training examples of a stage: the encoded records of its prefix, and perhaps the trunk's states of them."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ Name = tuple[Place, int]
 
 @dataclass(frozen=True, kw_only=True)
 class EncodedSlice:
-    """A slice as the model takes it."""
+    """A slice, encoded for the model."""
 
     place: Place
     digest: str
-    """Of the slice's file."""
+    """Keyed digest of the slice's version."""
     records: Sequence[Encoded]
     """Each encoded by itself; perhaps as it is asked for."""
     targets: Sequence[Tensor] | Tensor
-    """What each record shall be answered with: under its number, one row for each of its answers."""
+    """Targets of each record, by its number: one row for each of its answers."""
     lengths: Sequence[int] | None
     """Tokens of each record; None where all records are of one size."""
     replayed: Sequence[int]
     """The records that later stages see again."""
     tokens: Sequence[bytes]
-    """What each record's variations are drawn from; empty where records do not vary."""
+    """Keyed hash of each record, the seed of its variations; empty where records do not vary."""
 
-    def of(self, chosen: Sequence[int]) -> list[Encoded]:
-        """Some of the records."""
-        return [self.records[number] for number in chosen]
+    def of(self, numbers: Sequence[int]) -> list[Encoded]:
+        """Records by number."""
+        return [self.records[number] for number in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,9 +49,9 @@ class SliceStates:
     packed: Tensor
     """Tokens x width, record after record in the order in which they were computed, without padding."""
     starts: Sequence[int]
-    """For each record, as they lie in the slice, its first row."""
+    """First row of each record, in the slice's order."""
     lengths: Sequence[int]
-    """For each record its tokens."""
+    """Tokens of each record."""
 
     def of(self, record: int) -> Tensor:
         """One record's states, tokens x width."""
@@ -68,7 +68,7 @@ class Examples:
         border: the layer at which a pass starts.
         states: of each slice, the states there; without them a pass starts at the inputs.
         chosen: of each slice, the records that are trained on; None: all.
-        vary: makes of a record, from a seed and what tells it from others, what is trained on in an epoch.
+        vary: returns an epoch's variation of a record, from a seed and the record's keyed hash.
     """
 
     def __init__(
@@ -99,22 +99,22 @@ class Examples:
         """Records."""
         return len(self._at)
 
-    def batch(self, chosen: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
-        """Some records collated, and their states, padded alike, if a pass starts at a border.
+    def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
+        """Collated batch of some records; also their states, padded alike, if passes start at a border.
 
         Args:
-            chosen: which.
+            numbers: which.
             seed: of the epoch, where records vary.
         """
-        at = [self._at[number] for number in chosen]
+        at = [self._at[number] for number in numbers]
         if self._states is None:
             return self._collated(at, seed), None
         batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at, seed)
         return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
 
-    def targets(self, chosen: Sequence[int]) -> Tensor:
-        """What some records shall be answered with, one row for each of their answers."""
-        return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, chosen)])
+    def targets(self, numbers: Sequence[int]) -> Tensor:
+        """Targets of some records, one row for each of their answers."""
+        return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
 
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
         parts, vary = self._slices, self._vary

@@ -12,6 +12,7 @@ import os
 import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.metadata import version
 
 import torch
@@ -68,14 +69,19 @@ def _has_bfloat16(device: torch.device) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
+@cache
+def _versions() -> Environment:
+    """Versions of the libraries, which a process imports once: reading their metadata takes a tenth of a tiny stage."""
+    return {name: version(name) for name in _PACKAGES}
+
+
 def environment(device: torch.device) -> Environment:
-    """What of this machine and its libraries can change a stage's bits."""
-    versions = {name: version(name) for name in _PACKAGES}
+    """Properties of this machine and its libraries that can change a stage's bits."""
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
         processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return versions | {
+    return _versions() | {
         "device": device.type,
         "processor": processor,
     }
@@ -83,7 +89,7 @@ def environment(device: torch.device) -> Environment:
 
 @contextmanager
 def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
-    """Deterministic kernels, the resolved precision and number of threads, whatever torch was told elsewhere.
+    """Set deterministic kernels, the resolved precision and number of threads, and restore torch's settings at exit.
 
     These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads
     wait. They are put back afterwards (but for cuBLAS's workspace, which is read once).

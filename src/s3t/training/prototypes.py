@@ -6,14 +6,13 @@ would give other last bits than a slice that never had it, and they would be the
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
-from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoder
 from s3t.models.features import features
+from s3t.models.model import Model
 from s3t.models.tensors import StageTensors
+from s3t.progress import SILENT, Steps
 from s3t.recipe import Training
 from s3t.training.batches import cut
 from s3t.training.examples import EncodedSlice
@@ -23,13 +22,13 @@ SUMS, COUNTS = "sums", "counts"
 
 
 def slice_prototypes(
-    model: BlockModel,
+    model: Model,
     contents: EncodedSlice,
     encoder: Encoder,
     *,
     labels: int,
     training: Training,
-    on_step: Callable[[int], None] = lambda records: None,
+    steps: Steps = SILENT,
 ) -> StageTensors:
     """A slice's sums, C x D in float64, and its records of each class, C.
 
@@ -39,17 +38,17 @@ def slice_prototypes(
         encoder: collates batches.
         labels: C.
         training: batch size, precision and threads (resolved).
-        on_step: told the number of records of each pass.
+        steps: hears of each pass how many records it took.
     """
     passes = model.passes
     lengths = contents.lengths or [0] * len(contents.records)
     order = sorted(range(len(contents.records)), key=lengths.__getitem__)
     found = [torch.zeros(0, 0, dtype=torch.float64)]
     with exact_numerics(passes.device, training), model.mounted({}):
-        for chosen in cut(order, training.batch_size):
-            batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(chosen)).items()}
+        for numbers in cut(order, training.batch_size):
+            batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
             found.append(features(passes, batch).double().cpu())
-            on_step(len(chosen))
+            steps.advance(len(numbers))
         targets = torch.cat([torch.zeros(0, dtype=torch.int64), *(contents.targets[number] for number in order)])
         of_class = torch.nn.functional.one_hot(targets, labels).double()
         sums, counts = of_class.t() @ torch.cat(found[1:] or found), of_class.sum(dim=0).long()

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import get_scheduler
 
 from s3t.errors import TrainingError
-from s3t.models.blocks import BlockModel, Blocks
+from s3t.models.model import Blocks, Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes
 from s3t.models.tensors import StageTensors
@@ -26,6 +26,7 @@ from s3t.tasks import Target
 from s3t.training.batches import epoch_batches
 from s3t.training.examples import Examples
 from s3t.training.numerics import exact_numerics
+from s3t.training_events import UNHEARD, StageListener
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +39,7 @@ class Trained:
 
 
 def train_stage(
-    model: BlockModel,
+    model: Model,
     block: int,
     *,
     frozen: Blocks,
@@ -47,27 +48,25 @@ def train_stage(
     target: Target,
     training: Training,
     seed: Callable[[str], int],
-    on_step: Callable[[int], None] = lambda records: None,
-    on_epoch: Callable[[float], None] = lambda loss: None,
+    listener: StageListener = UNHEARD,
 ) -> Trained:
     """Train a block and the head.
 
     Args:
-        model: the base model; left as it was.
-        block: which, 1 for the top block.
-        frozen: the blocks that are on meanwhile, in the order in which they were trained.
-        start: the block and the head as an earlier stage left them; without it, the block is drawn, and the head is
-            that of the last frozen block's stage, or drawn, too.
+        model: the base model; restored at the end.
+        block: index of the trained block, 1 for the top block.
+        frozen: mounted frozen blocks, in the order of their training.
+        start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
+            last frozen block's stage, or drawn.
         examples: the records of the whole prefix.
-        target: says the loss.
+        target: defines the loss.
         training: optimiser, schedule, epochs, precision and threads (resolved).
         seed: the stage's seed for a purpose.
-        on_step: told the number of records of each step.
-        on_epoch: told the mean loss over the answers of each epoch. Nothing that is trained or stored depends on it.
+        listener: hears of every step and epoch.
 
     Raises:
         TrainingError: training diverged.
-        IsolationError: a tensor that is not the stage's own is not what it was.
+        IsolationError: a tensor outside of the stage has changed.
     """
     device = model.passes.device
     devices = [device] if device.type == "cuda" else []
@@ -80,12 +79,12 @@ def train_stage(
             if start is not None:
                 mount.load_block(block, start.block)
                 mount.load_head(start.head)
-            own = mount.thaw()
+            parameters = mount.thaw()
             if training.fused_lora:
                 mount.fuse()
             torch.manual_seed(seed("dropout"))
-            steps = _fit(model.passes, own, examples, target, training, seed, on_step, on_epoch)
-            if not all(bool(parameter.isfinite().all()) for parameter in own):
+            steps = _fit(model.passes, parameters, examples, target, training, seed, listener)
+            if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
                     f"Lower training.learning_rate ({training.learning_rate}) in a new run"
@@ -97,18 +96,17 @@ def train_stage(
 
 def _fit(
     passes: Passes,
-    own: Sequence[nn.Parameter],
+    parameters: Sequence[nn.Parameter],
     examples: Examples,
     target: Target,
     training: Training,
     seed: Callable[[str], int],
-    on_step: Callable[[int], None],
-    on_epoch: Callable[[float], None],
+    listener: StageListener,
 ) -> int:
     count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
-    matrices = [parameter for parameter in own if parameter.ndim > 1]
-    vectors = [parameter for parameter in own if parameter.ndim <= 1]
+    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [
             {"params": matrices, "weight_decay": training.weight_decay},
@@ -130,21 +128,21 @@ def _fit(
         summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
         answers = 0
         ready = _on_device(examples, order, passes.device, seed=vary, packed=packed)
-        for chosen, (batch, states, targets, packing) in zip(order, ready, strict=True):
+        for numbers, (batch, states, targets, packing) in zip(order, ready, strict=True):
             logits = passes.logits(batch, border=examples.border, states=states, packing=packing)
             loss = target.loss(logits, targets)
             loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
             if training.max_grad_norm is not None:
-                nn.utils.clip_grad_norm_(own, training.max_grad_norm)
+                nn.utils.clip_grad_norm_(parameters, training.max_grad_norm)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
             summed += loss.detach() * len(targets)
             answers += len(targets)
             steps += 1
-            on_step(len(chosen))
+            listener.advance(len(numbers))
         if answers:
-            on_epoch(summed.item() / answers)
+            listener.end_epoch(summed.item() / answers)
     return steps
 
 
@@ -156,13 +154,13 @@ def _on_device(
     For a GPU the next one is on its way while one is computed on.
     """
     waiting = None
-    for chosen in order:
-        batch, states = examples.batch(chosen, seed=seed)
+    for numbers in order:
+        batch, states = examples.batch(numbers, seed=seed)
         packing = pack(batch["attention_mask"]) if packed else None
         ready = (
             {name: _moved(tensor, device) for name, tensor in batch.items()},
             None if states is None else _moved(states, device),
-            _moved(examples.targets(chosen), device),
+            _moved(examples.targets(numbers), device),
             None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
         )
         if device.type != "cuda":

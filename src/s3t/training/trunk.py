@@ -22,6 +22,7 @@ from s3t.errors import StorageError
 from s3t.models.encode import Encoder
 from s3t.models.passes import Passes, pack_states, token_counts
 from s3t.partition import Place
+from s3t.progress import Steps
 from s3t.training.batches import cut
 from s3t.training.examples import EncodedSlice, Name, SliceStates
 
@@ -56,13 +57,13 @@ class TrunkCache:
         self._held: dict[Name, _Held] = {}  # least recently used first
 
     def find(self, place: Place, border: int, digest: str) -> SliceStates | None:
-        """What is held of a slice with a digest."""
+        """Cached states of a slice with a digest; None if there are none."""
         with self._changing:
-            held = self._held.get((place, border))
-            if held is None or held.digest != digest:
+            entry = self._held.get((place, border))
+            if entry is None or entry.digest != digest:
                 return None
             self._held[place, border] = self._held.pop((place, border))
-            return held.states
+            return entry.states
 
     def room(self, tokens: int, like: Tensor, *, needed: Collection[Name]) -> tuple[Tensor, bool]:
         """Room for states that are about to be computed, and whether it is on the disk.
@@ -80,15 +81,15 @@ class TrunkCache:
             for on_disk in (False, True):
                 if self._make_room(size, on_disk=on_disk, needed=needed):
                     return self._made(tokens, like, on_disk=on_disk), on_disk
-            taken = sum(held.size for name, held in self._held.items() if name in needed)
+            needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
         raise StorageError(
-            f"the trunk cache has no room: this stage needs {_gib(taken + size)} and more of it at once, and "
+            f"the trunk cache has no room: this stage needs {_gib(needed_bytes + size)} and more of it at once, and "
             f"training.cache_memory is {_gib(self._memory)}, training.cache_disk {_gib(self._disk)}. Raise one of them "
             "in the run's recipe.yaml (they change no bits), or make a run with trunk_cache: false"
         )
 
     def free_room(self, tokens: int, like: Tensor) -> tuple[Tensor, bool] | None:
-        """As `room`, where nothing has to go for it; else None."""
+        """Like `room`, but evicts nothing; None if there is no free space."""
         size = _size(tokens, like)
         with self._changing:
             for on_disk, budget in ((False, self._memory), (True, self._disk)):
@@ -104,8 +105,8 @@ class TrunkCache:
     def forget(self, stale: Callable[[Place, str], bool]) -> None:
         """Let go of slices, by place and digest."""
         with self._changing:
-            for name, held in list(self._held.items()):
-                if stale(name[0], held.digest):
+            for name, entry in list(self._held.items()):
+                if stale(name[0], entry.digest):
                     del self._held[name]
 
     @property
@@ -117,28 +118,28 @@ class TrunkCache:
     def used(self, *, on_disk: bool) -> int:
         """Bytes in memory, or on the disk."""
         with self._changing:
-            return sum(held.size for held in self._held.values() if held.on_disk is on_disk)
+            return sum(entry.size for entry in self._held.values() if entry.on_disk is on_disk)
 
     def _make_room(self, size: int, *, on_disk: bool, needed: Collection[Name]) -> bool:
-        """Whether there is room now; what is not needed moves to the disk, or goes."""
+        """Move or evict what is not needed; True if there is room then."""
         budget = self._disk if on_disk else self._memory
-        others = [name for name, held in self._held.items() if held.on_disk is on_disk and name not in needed]
+        others = [name for name, entry in self._held.items() if entry.on_disk is on_disk and name not in needed]
         movable = sum(self._held[name].size for name in others)
         if size > budget - self.used(on_disk=on_disk) + movable:
             return False
         for name in others:
             if self.used(on_disk=on_disk) + size <= budget:
                 break
-            held = self._held.pop(name)
-            if not on_disk and self._make_room(held.size, on_disk=True, needed=needed):
-                self._held[name] = self._moved(held)
+            entry = self._held.pop(name)
+            if not on_disk and self._make_room(entry.size, on_disk=True, needed=needed):
+                self._held[name] = self._moved(entry)
         return True
 
-    def _moved(self, held: _Held) -> _Held:
-        mapped = self._made(len(held.states.packed), held.states.packed, on_disk=True)
-        mapped.copy_(held.states.packed)
-        states = SliceStates(packed=mapped, starts=held.states.starts, lengths=held.states.lengths)
-        return _Held(digest=held.digest, states=states, on_disk=True)
+    def _moved(self, entry: _Held) -> _Held:
+        mapped = self._made(len(entry.states.packed), entry.states.packed, on_disk=True)
+        mapped.copy_(entry.states.packed)
+        states = SliceStates(packed=mapped, starts=entry.states.starts, lengths=entry.states.lengths)
+        return _Held(digest=entry.digest, states=states, on_disk=True)
 
     def _made(self, tokens: int, like: Tensor, *, on_disk: bool) -> Tensor:
         shape, size = (tokens, like.shape[-1]), _size(tokens, like)
@@ -161,7 +162,7 @@ def fill_cache(
     borders: Collection[int],
     batch_size: int,
     needed: Collection[Name],
-    on_batch: Callable[[], None],
+    steps: Steps,
 ) -> dict[int, SliceStates]:
     """Compute a slice's states in one go through its records, and hold them.
 
@@ -173,7 +174,7 @@ def fill_cache(
         borders: where states are wanted. Those that no stage needs now are left out where there is no free room.
         batch_size: records a pass.
         needed: what the stage that is trained needs at once.
-        on_batch: called after each pass.
+        steps: hears of each pass; no records of a stage are through yet, so 0.
 
     Returns:
         The states at the borders for which there was room: at least at those that are needed.
@@ -186,8 +187,8 @@ def fill_cache(
     device = passes.device
     rooms: dict[int, tuple[Tensor, bool]] | None = None
     starts, lengths, row = [0] * len(contents.records), [0] * len(contents.records), 0
-    for chosen in batches:
-        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(chosen)).items()}
+    for numbers in batches:
+        batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
         with torch.no_grad():
             found = passes.states(batch, borders)
         packed = {border: pack_states(batch, states) for border, states in found.items()}
@@ -197,10 +198,10 @@ def fill_cache(
             rooms = _rooms(cache, contents.place, packed, total, needed=needed)
         for border, (room, _) in rooms.items():
             room[row : row + len(packed[border])] = packed[border]
-        for record, count in zip(chosen, tokens, strict=True):
+        for record, count in zip(numbers, tokens, strict=True):
             starts[record], lengths[record] = row, count
             row += count
-        on_batch()
+        steps.advance(0)
     states = {}
     for border, (room, on_disk) in (rooms or {}).items():
         states[border] = SliceStates(packed=room, starts=starts, lengths=lengths)

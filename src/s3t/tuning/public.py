@@ -58,9 +58,7 @@ def _problem(name: str, rows: list[int], where: str) -> list[str]:
     if not rows:
         return []
     lines = Positions.in_file(Path(name)).named(rows)
-    return [
-        f"{len(rows)} records of {name} {where} ({lines}); what is chosen by them would tell of them: take them out"
-    ]
+    return [f"{len(rows)} records of {name} {where} ({lines}); a choice by them would reveal them: take them out"]
 
 
 def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:

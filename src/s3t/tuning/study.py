@@ -15,7 +15,7 @@ import yaml
 
 from s3t.errors import InputError, RecipeError, TrainingError
 from s3t.extras import how_to_install
-from s3t.progress import Progress, Silent, telling
+from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.records import ingest
 from s3t.records.public import public_digest
@@ -25,7 +25,7 @@ from s3t.tuning.space import Choice, with_values
 from s3t.wording import counted
 
 SALT = "tune"
-"""Of trial runs: their records are public, and each trial shall split them alike."""
+"""Salt of trial runs. Their records are public, and every trial must split them alike."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,17 +34,17 @@ class Trial:
 
     number: int
     values: Mapping[str, Any]
-    """Of the fields that vary."""
+    """Values of the fields that vary."""
     score: float | None
     """Accuracy of the ensemble (a regression's error, negative); None where it could not be trained."""
     seconds: float
     problem: str | None
-    """Why it could not."""
+    """Reason why it could not be trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What was found."""
+    """Result of tuning."""
 
     trials: tuple[Trial, ...]
     recipe: Mapping[str, Any]
@@ -121,12 +121,12 @@ def tune(
         json.dumps([fields, [repr(choice) for choice in space], [public_digest(rows) for _, rows in public]]).encode()
     ).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
-    heard = progress or Silent()
+    heard = progress or SILENT
     with telling(heard, f"tuning: {counted(trials, 'trial')}", max(0, trials - len(_done(study)))):
-        while (left := trials - len(_done(study))) > 0 and not _exhausted(study):
+        while (remaining := trials - len(_done(study))) > 0 and not _exhausted(study):
             study.optimize(
                 lambda trial: _score(trial, study, space, fields, data=data, validation=validation, folder=folder),
-                n_trials=left,
+                n_trials=remaining,
                 catch=(RecipeError, TrainingError),
                 callbacks=[lambda _study, _trial: heard.advance(1)],
             )
@@ -138,7 +138,7 @@ def tune(
 
 
 def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: str) -> None:
-    """Whether every field is one of a recipe; for a grid, whether it is one."""
+    """Check that every field is one of a recipe, and that a grid has lists of values."""
     if sampler == "grid" and any(choice.kind != "one of" for choice in space):
         loose = ", ".join(choice.field for choice in space if choice.kind != "one of")
         raise InputError("the space", [f"a grid needs a list of values for {loose}; or take --sampler tpe"])
@@ -194,8 +194,8 @@ def _score(
     place, started = folder / f"trial-{trial.number}", time.monotonic()
     shutil.rmtree(place, ignore_errors=True)
     try:
-        tried = with_values(fields, values | {"partition.salt": SALT})
-        with Run.create(place, recipe=tried, data=data, public_data=True) as run:
+        recipe = with_values(fields, values | {"partition.salt": SALT})
+        with Run.create(place, recipe=recipe, data=data, public_data=True) as run:
             run.train()
             score = run.recipe.task.target.score(run.evaluate(validation, per_depth=False).metrics)
     except (RecipeError, TrainingError) as error:
@@ -217,7 +217,7 @@ def _done(study: Any) -> list[Any]:
 
 
 def _exhausted(study: Any) -> bool:
-    """Whether a grid has been gone through; a trial that was stopped is made again."""
+    """True if all points of a grid were tried; a stopped trial is repeated."""
     waiting = any(trial.state.name == "WAITING" for trial in study.trials)
     return hasattr(study.sampler, "is_exhausted") and study.sampler.is_exhausted(study) and not waiting
 

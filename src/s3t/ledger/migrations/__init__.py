@@ -1,1 +1,1 @@
-"""alembic's scripts. Each revision is written down once and never changed; a new version adds another."""
+"""Revisions of the ledger, for alembic. Each is written once and never changed; a new version adds another."""

@@ -12,14 +12,14 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from s3t.disk import reason_of, write_bytes_durably
 from s3t.errors import IntegrityError, RecipeError, RunFolderError
+from s3t.folder.secret import write_secret
 from s3t.partition import Secret
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import read_yaml
-from s3t.run.secret import write_secret
 from s3t.sequences import Order
 
 RUN_FORMAT = 1
-"""Of the folder. Other formats are not opened."""
+"""Format of the folder. Others are not opened."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def description(self) -> Path:
-        """What init decided, and the orders that came later."""
+        """Decisions of init, and the orders that came later."""
         return self.root / "run.json"
 
     @property
@@ -80,23 +80,23 @@ class Layout:
 
 
 class Description(BaseModel):
-    """What was decided when the run was made. Nothing of it changes, but that orders may be added."""
+    """Decisions made at init. Only orders may be added later."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     format: int = RUN_FORMAT
     version: str
-    """Of s3t."""
+    """Version of s3t that made the run."""
     run: str
     """A random name of this run: a copy of its folder has the same."""
     ledger: str | None
     """The URL of its ledger's database, without a password; None for SQLite in the run folder."""
     labels: tuple[str, ...]
-    """In the head's order; empty for a regression."""
+    """Labels in the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]
-    """For each shard its sequences, drawn from declared inputs; as many as the budget is now."""
+    """Sequences of each shard, drawn from declared inputs; as many as the present budget."""
     base_digest: str
-    """Of the base model's files."""
+    """Digest of the base model's files."""
     validation: str | None = None
     """The digest of the public records, if there are some."""
     secret_check: str
@@ -108,7 +108,7 @@ class Description(BaseModel):
     gaps: tuple[str, ...]
     """Where exactness does not hold, in words."""
     warnings: tuple[str, ...]
-    """What init found odd but not wrong in the recipe."""
+    """Warnings of init about the recipe."""
 
 
 def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:

@@ -1,4 +1,4 @@
-"""A real PostgreSQL server for the tests: its own data folder, a Unix socket, gone at the end.
+"""A real PostgreSQL server to test and measure with: its own data folder, a Unix socket, gone at the end.
 
 The binaries are the machine's, else those of the package in the `test` extra. Of that package nothing is imported: its
 import warns, and its Python interface is not ours to test.
@@ -139,7 +139,8 @@ def _launched(folder: Path, found: Path) -> subprocess.Popen[bytes]:
     done = subprocess.run([where / "initdb", "-D", folder / "data", *options], capture_output=True, **made)
     if done.returncode:
         raise RuntimeError(f"initdb failed: {done.stdout.decode()}{done.stderr.decode()}")
-    command = [where / "postgres", "-D", folder / "data", "-k", folder, "-p", str(PORT), "-c", "listen_addresses="]
+    command: list[str | Path] = [where / "postgres", "-D", folder / "data", "-k", folder, "-p", str(PORT)]
+    command += ["-c", "listen_addresses="]
     with (folder / "log").open("wb") as log:
         # In its own session, so that Ctrl-C reaches the tests first, and they stop it.
         return subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True, **made)

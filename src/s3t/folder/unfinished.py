@@ -1,4 +1,4 @@
-"""What a killed init left beside the run: a folder that never became one, with all its records in it."""
+"""Folders that a killed init left beside the run, with all its records in them."""
 
 from __future__ import annotations
 
@@ -7,41 +7,48 @@ import os
 import shutil
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from s3t.disk import temporary_name
 from s3t.errors import S3TError
+from s3t.folder.layout import Layout, read_description
+from s3t.folder.ledger_address import ledger_address
 from s3t.ledger import Ledger
 from s3t.processes import is_running, this_machine, was_before
-from s3t.run.layout import Layout, read_description
-from s3t.run.ledger_address import ledger_address
 
 _FORGOTTEN_SECONDS = 86_400.0
 """A folder of another machine that nothing was written into for so long is taken for one that was left."""
 
 
-def unfinished_folder(run: Path) -> Path:
-    """Where a run is made, before it gets its name."""
-    return run.with_name(_prefix(run) + temporary_name(os.getpid()))
+@dataclass(frozen=True)
+class Unfinished:
+    """The folders beside a run in which it is, or was to be, made."""
 
+    run: Path
+    """The run's folder."""
 
-def remove_unfinished(run: Path) -> None:
-    """Remove what inits of a run left, if they are not still at it.
+    @property
+    def _prefix(self) -> str:
+        return f".{self.run.name}.init-"
 
-    Raises:
-        OSError: the disk refused.
-    """
-    for left in run.parent.glob(f"{glob.escape(_prefix(run))}*"):
-        if not _is_at_work(left.name.removeprefix(_prefix(run)), left):
-            _remove(left)
+    def new_folder(self) -> Path:
+        """Where a run is made, before it gets its name."""
+        return self.run.with_name(self._prefix + temporary_name(os.getpid()))
 
+    def remove(self) -> None:
+        """Remove what inits of the run left, if they are not still at it.
 
-def _prefix(run: Path) -> str:
-    return f".{run.name}.init-"
+        Raises:
+            OSError: the disk refused.
+        """
+        for left in self.run.parent.glob(f"{glob.escape(self._prefix)}*"):
+            if not _is_at_work(left.name.removeprefix(self._prefix), left):
+                _remove(left)
 
 
 def _is_at_work(name: str, left: Path) -> bool:
-    """Whether the process that made an unfinished folder may still be at it."""
+    """True if the process that made an unfinished folder may still be running."""
     machine, _, rest = name.partition("-")
     process = rest.partition("-")[0]
     try:

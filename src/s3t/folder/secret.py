@@ -51,7 +51,7 @@ def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) ->
 
 
 def weak_secret_warning(secret: Secret) -> str | None:
-    """What `status` says of a run whose salt is weak."""
+    """Warnings in the status of a run whose salt is weak."""
     weakness = secret.weakness()
     return weakness and (
         f"the run's secret {weakness}: whoever has run.json finds it by trying, also after `s3t destroy-key`; make a "

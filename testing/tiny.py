@@ -1,4 +1,4 @@
-"""Tiny models and tables: seconds instead of minutes, with everything that a real one has.
+"""Tiny models, tables and runs: seconds instead of minutes, with everything that a real one has.
 
 The text model is a BERT without a pooler in its checkpoint (so the head holds one), the image model a grey ViT.
 """
@@ -22,9 +22,9 @@ from tokenizers.pre_tokenizers import Whitespace
 from tokenizers.processors import TemplateProcessing
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, ViTConfig, ViTForImageClassification
 
-from s3t.run.home import Home, write_home
-from s3t.run.layout import Layout, read_description, recipe_check, write_description
-from s3t.run.secret import read_secret
+from s3t.folder.home import Home, write_home
+from s3t.folder.layout import Layout, read_description, recipe_check, write_description
+from s3t.folder.secret import read_secret
 
 SALT = "a salt for tests"
 WORDS = [f"w{number}" for number in range(40)]
@@ -113,7 +113,7 @@ def image_table(count: int = 24, *, seed: int = 0) -> pd.DataFrame:
 
 def with_several_labels(table: pd.DataFrame) -> pd.DataFrame:
     """The same records, each with a list of labels: every fifth with none, every third with two."""
-    lists = []
+    lists: list[Any] = []
     for number, label in enumerate(table.label):
         both = ["a", "b"] if number % 3 == 0 else [label]
         lists.append([] if number % 5 == 0 else both if label in "ab" else ["a", label])
@@ -125,7 +125,7 @@ def tagged_table(count: int = 24, *, seed: int = 0) -> pd.DataFrame:
     table = text_table(count, seed=seed)
     table["text"] = [text.split() for text in table.text]
     tags = {word: ("O", "B-a", "I-a", "O")[number % 4] for number, word in enumerate(WORDS)}
-    labels = [[tags[word] for word in words] for words in table.text]
+    labels: list[Any] = [[tags[word] for word in words] for words in table.text]
     labels[-1][0] = "B-b"
     return table.assign(label=labels)
 

@@ -6,9 +6,9 @@ import os
 
 from s3t.errors import RunFolderError
 from s3t.extras import how_to_install
+from s3t.folder.layout import Layout
 from s3t.ledger import Address, PostgresAddress
 from s3t.recipe import Recipe
-from s3t.run.layout import Layout
 
 VARIABLE = "S3T_LEDGER"
 

@@ -17,25 +17,25 @@ from pathlib import Path
 
 from s3t.disk import write_bytes_durably
 from s3t.errors import IntegrityError, MovedError, S3TError
-from s3t.run.layout import Layout, read_description
+from s3t.folder.layout import Layout, read_description
 
 MOVED = "--moved (in Python: Run.open(..., moved=True))"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Home:
-    """What tells a folder from its copies."""
+    """Identity of a folder among its copies."""
 
     path: str
     """Absolute, without symbolic links."""
     inode: int
-    """Of the folder: its files may be hard links of another's, as some backups make them; a folder cannot."""
+    """Inode of the folder. Files may be hard links of another folder's, as some backups make them; folders may not."""
     file_system: int
     """The file system's own number, which outlives a mount; 0 where it has none, as over NFS."""
 
     @classmethod
     def of(cls, folder: Path, *, named: Path | None = None) -> Home:
-        """Of a folder that is there.
+        """The identity of an existing folder.
 
         Args:
             folder: as it is named now.
@@ -45,12 +45,12 @@ class Home:
         return cls(path=path, inode=folder.stat().st_ino, file_system=os.statvfs(folder).f_fsid)
 
     def is_folder_of(self, other: Home) -> bool:
-        """Whether both are one folder, by whatever path."""
+        """True if both are one folder, by whatever path."""
         return (self.inode, self.file_system) == (other.inode, other.file_system)
 
 
 def write_home(layout: Layout, home: Home) -> None:
-    """Note a run's home. The caller holds the run's lock, or nobody else knows the folder.
+    """Note a run's home. The caller holds the run's lock, or no other process knows the folder.
 
     Raises:
         OSError: the disk refused.
@@ -103,7 +103,7 @@ def moved_error(layout: Layout, *, run: str) -> MovedError | None:
 
 
 def _is_there(noted: Home, *, run: str, here: Home) -> bool:
-    """Whether another folder of the run is at the noted path."""
+    """True if another folder of the run is at the noted path."""
     folder = Path(noted.path)
     try:
         return not Home.of(folder).is_folder_of(here) and read_description(Layout(folder)).run == run

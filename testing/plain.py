@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
-from s3t.models.blocks import BlockModel, Blocks
 from s3t.models.encode import Encoded, Encoder
+from s3t.models.model import Blocks, Model
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
@@ -16,7 +16,7 @@ from s3t.training.numerics import exact_numerics
 
 
 def member_logits(
-    model: BlockModel,
+    model: Model,
     chain: Blocks,
     inputs: Sequence[Encoded],
     *,
@@ -35,9 +35,7 @@ def member_logits(
     return np.concatenate(parts)
 
 
-def random_chain(
-    model: BlockModel, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None
-) -> Blocks:
+def random_chain(model: Model, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None) -> Blocks:
     """Stages with random values around those of PEFT, as training might leave them, each with a head of its own.
 
     From the top block down; or from this one up.

@@ -1,0 +1,135 @@
+"""Method: blocks, and their rules. Other rooms use these, and know no method by its name."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from s3t.sequences import Order
+from s3t.tasks import Task
+
+Trainable: TypeAlias = Literal["adapter", "all"]
+"""Trained parameters: adapters on the base model, or all its parameters."""
+
+Width: TypeAlias = Literal["layers_per_slice", "layers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """Options of a recipe's `method`, beside the name."""
+
+    replay: float = 1.0
+    """The share of the earlier slices' records that a stage sees again, 0 to 1."""
+    direction: Literal["top-down", "bottom-up"] = "top-down"
+    """Block that the first stage trains: the top one or the bottom one."""
+    trainable: Trainable = "adapter"
+
+
+class Blocks(Protocol):
+    """Parts of the model that stages train, numbered from 1 at the top. A depth is a number of slices.
+
+    Every stage starts from the model of the prefix one slice shorter. If its block is in that model, it trains it on;
+    else it adds it, and the blocks of that model stay as they are.
+    """
+
+    @property
+    def width(self) -> Width:
+        """Field of the recipe's `adapter` with the number of layers of a block. The other field has no effect."""
+        ...
+
+    @property
+    def top_down(self) -> bool:
+        """True if the layers below a stage's block are the base model's, and its number does not depend on L."""
+        ...
+
+    def count(self, slices: int) -> int:
+        """Number of blocks of a whole model."""
+        ...
+
+    def trained(self, depth: int, slices: int) -> int:
+        """Block that a stage trains, by its depth and the slices of a shard."""
+        ...
+
+    def links(self, prefix: Order) -> tuple[Order, ...]:
+        """Prefixes whose stages together are the model of a prefix: one for each block, the prefix itself last."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declared:
+    """Fields of a recipe, outside of its `method`, that do not fit every method."""
+
+    task: Task
+    shards: int
+    slices: int
+    layers: int | str
+    """`adapter.layers`."""
+    budget: int | None
+    """`sequences.budget`."""
+    trunk_cache: bool | str
+    """`training.trunk_cache`."""
+    prototypes_alone: bool
+    """`prediction.prototypes_alone`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """Method that a recipe names."""
+
+    name: str
+    options: Options
+    blocks: Blocks
+    one_order: bool
+    """True if a shard's slices are trained in one order; else in the recipe's budget of orders."""
+    one_slice: bool = False
+    """True if there is one slice of one shard."""
+    has_prototypes: bool = False
+    """True if every slice has class means, beside the stages that train a model."""
+
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
+    def described(self) -> str:
+        """Name and options in a few words: `s3t, replay 0.5, bottom-up`."""
+        parts = [self.name]
+        if self.options.trainable == "all":
+            parts.append("all parameters")
+        if self.options.replay != 1:
+            parts.append(f"replay {self.options.replay:g}")
+        if self.options.direction == "bottom-up":
+            parts.append(self.options.direction)
+        return ", ".join(parts)
+
+    def declared(self) -> dict[str, Any]:
+        """The recipe's `method`, every option filled in."""
+        return {"name": self.name} | asdict(self.options)
+
+    def key_part(self, slices: int) -> dict[str, Any]:
+        """Part of the method that decides a stage's tensors, JSON-compatible."""
+        numbered_from_below = {} if self.blocks.top_down else {"slices": slices}
+        return self.declared() | numbered_from_below
+
+    def replayed(self, records: int) -> int:
+        """Estimated number of the earlier slices' records that a stage sees again."""
+        return round(self.options.replay * records)
+
+    def problems(self, declared: Declared) -> list[str]:
+        """Problems of a recipe's other fields under this method, in words."""
+        problems = []
+        if self.one_slice and (declared.shards, declared.slices) != (1, 1):
+            problems.append(f"method {self} trains on one slice of one shard; leave partition.shards and slices out")
+        if self.options.trainable == "all" and declared.layers != "all":
+            problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
+        if self.has_prototypes and not declared.task.target.takes_prototypes:
+            problems.append(
+                f"method {self} averages the records of a class, so it needs a classification with one label a record; "
+                f"{declared.task} is none"
+            )
+        if not self.has_prototypes and declared.prototypes_alone:
+            problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")
+        if self.one_order and declared.budget not in (None, 1):
+            problems.append(f"sequences.budget: method {self} has one order a shard; leave the budget out")
+        if not self.blocks.top_down and declared.trunk_cache is True:
+            problems.append("training.trunk_cache: what lies below a block is trained, too, bottom-up; set it to auto")
+        return problems

@@ -1,0 +1,38 @@
+"""One block, the whole adapter or the model itself, which every stage takes over from the stage before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from s3t.methods.method import Options, Width
+from s3t.sequences import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneBlock:
+    """One block for all stages: a model is its last stage alone."""
+
+    width: Width = "layers"
+    top_down: bool = True
+
+    def count(self, slices: int) -> int:
+        """One."""
+        return 1
+
+    def trained(self, depth: int, slices: int) -> int:
+        """The only one."""
+        return 1
+
+    def links(self, prefix: Order) -> tuple[Order, ...]:
+        """The last stage."""
+        return (prefix,)
+
+
+def check_options(name: str, options: Options) -> None:
+    """Refuse options that mean nothing with one block.
+
+    Raises:
+        ValueError: one is set.
+    """
+    if options.replay != 1.0 or options.direction != "top-down":
+        raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")

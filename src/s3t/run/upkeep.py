@@ -1,0 +1,105 @@
+"""When an open run erases: as it is opened, before it answers, trains, audits or shows its status, and in time.
+
+The roles call `erase_due` or `erase_all`. Once a run has predicted or trained, its thread calls `erase_due` several
+times a second (`ledger/presence.py`).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from s3t.deletion.erasure import Eraser
+from s3t.deletion.reconcile import refuse_if_restored
+from s3t.errors import FsyncError, IntegrityError, MovedError, S3TError, StorageError
+from s3t.folder.home import moved_error
+from s3t.folder.layout import Layout
+from s3t.ledger import Snapshot
+from s3t.run.latest import Latest
+from s3t.run.lazy_workshop import LazyWorkshop
+
+AGAIN_SECONDS = 1.0
+"""Retry delay after a failed erasure, in seconds."""
+
+
+@dataclass
+class Upkeep:
+    """Erases in one open run, unless that only reads. Safe to share among threads."""
+
+    layout: Layout
+    run: str
+    """The run's id."""
+    latest: Latest
+    eraser: Eraser
+    loaded: LazyWorkshop
+    overdue: S3TError | None = field(default=None, init=False)
+    """Why an accepted deletion is not erased yet."""
+    _again_at: float = field(default=0.0, init=False)
+
+    @property
+    def passive(self) -> bool:
+        """True if this open run erases nothing, and changes nothing."""
+        return self.latest.only_serves or self.eraser.ledger.read_only or self.elsewhere is not None
+
+    @cached_property
+    def elsewhere(self) -> MovedError | None:
+        """Why the folder is not the run's home; None if it is."""
+        return moved_error(self.layout, run=self.run)
+
+    def resume(self) -> None:
+        """Finish what a crash left undone.
+
+        Raises:
+            RestoredError: the run is an older state of itself.
+            StorageError: the disk or the database refused.
+        """
+        ledger, eraser = self.eraser.ledger, self.eraser
+        refuse_if_restored(ledger, eraser.witness, lock=eraser.lock, run=eraser.run, slices=eraser.slices)
+        if self.passive:
+            return
+        if ledger.snapshot().waiting_since is not None:
+            ledger.confirm()  # the process that accepted may have been killed before that was on the disk
+        eraser.witness.catch_up(ledger)
+        eraser.sweep()
+        self.erase_due()
+        eraser.settle()
+
+    def forget_stale(self, snapshot: Snapshot) -> None:
+        """Drop what is in memory of records and stages that a snapshot does not have."""
+        self.loaded.forget_stale(snapshot)
+
+    def erase_due(self) -> None:
+        """Erase what has waited long enough; drop from memory what the ledger has no more.
+
+        If it cannot be erased (a full disk), what is alive serves on without it: the status warns. It is tried again
+        after `AGAIN_SECONDS`. Another process that is erasing is not waited for.
+
+        Raises:
+            RestoredError: an older ledger was put in the run's place.
+        """
+        snapshot = self.latest.snapshot()
+        self.forget_stale(snapshot)
+        if not self.passive and time.monotonic() >= self._again_at:
+            self._finish(snapshot, everything=False)
+
+    def erase_all(self) -> None:
+        """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""
+        snapshot = self.latest.snapshot()
+        self.forget_stale(snapshot)
+        if not self.passive:
+            self._finish(snapshot, everything=True)
+
+    def _finish(self, snapshot: Snapshot, *, everything: bool) -> None:
+        try:
+            self.eraser.finish(everything=everything, wait=everything, now=snapshot)
+            self.overdue = None
+        except FsyncError:
+            raise
+        except (StorageError, IntegrityError) as error:
+            self.overdue = error
+            self._again_at = time.monotonic() + AGAIN_SECONDS
+
+    def note_erased(self) -> None:
+        """Nothing waits any more, nor is a failed erasure remembered."""
+        self.overdue, self._again_at = None, 0.0

@@ -1,0 +1,22 @@
+"""A run that tests of whole folders share."""
+
+import pytest
+
+import s3t
+from testing import tiny
+
+
+@pytest.fixture(scope="session")
+def deferring_once(state_of_all, tmp_path_factory, text_model):
+    """The folder of a trained run of one shard whose deleted records may stay in its slices for an hour."""
+    folder = tmp_path_factory.mktemp("deferring") / "run"
+    recipe = tiny.recipe(text_model, training={"epochs": 1}, partition={"shards": 1}, deletion={"erase_within": 3600})
+    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+    return folder
+
+
+@pytest.fixture
+def deferring(deferring_once, tmp_path):
+    """A copy of that folder, for one test to spoil."""
+    return tiny.copy_run(deferring_once, tmp_path / "run")

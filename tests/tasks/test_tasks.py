@@ -1,0 +1,70 @@
+"""Laws of every task: targets fit the loss, answers fit the labels, no record's target depends on another's."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+from s3t.tasks import TASKS
+from s3t.tasks.token_classification import WORDS
+
+LABELS = ["a", "b", "c"]
+CELLS = {
+    "category": ["a", "b", "c", "a"],
+    "number": [0.5, -1.0, 2.0, 0.0],
+    "categories": [["a"], [], ["a", "c"], ["b"]],
+}
+TAGS = [["a", "b"], ["c"], ["b", "b", "a"], ["a"]]
+
+
+def each_task(test):
+    return pytest.mark.parametrize("task", TASKS.values(), ids=str)(test)
+
+
+def sample(task):
+    """A label set, four rows, and the same encoded as far as targets look at them."""
+    cells = TAGS if task.inputs.kind == "words" else CELLS[task.target.column]
+    records = [{WORDS: torch.arange(len(tags))} for tags in TAGS]
+    return LABELS if task.target.has_labels else [], pa.table({"label": cells}), records
+
+
+@each_task
+def test_targets_fit_the_loss(task):
+    labels, rows, records = sample(task)
+    targets = task.target.targets(rows, records, labels)
+    assert len(targets) == rows.num_rows
+    batch = torch.cat([targets[number] for number in range(rows.num_rows)])
+    logits = torch.zeros(len(batch), task.target.outputs(labels), requires_grad=True)
+    task.target.loss(logits, batch).backward()
+    assert logits.grad.isfinite().all()
+
+
+@each_task
+def test_no_target_depends_on_another_record(task):
+    labels, rows, records = sample(task)
+    targets = task.target.targets(rows, records, labels)
+    for number in range(rows.num_rows):
+        alone = task.target.targets(rows.slice(number, 1), records[number : number + 1], labels)[0]
+        assert torch.equal(alone, targets[number])
+
+
+@each_task
+@pytest.mark.parametrize("aggregation", ["logits", "probabilities", "vote"])
+def test_answers_are_labels_with_a_probability_for_each_label(task, aggregation):
+    labels, rows, _ = sample(task)
+    logits = np.random.default_rng(0).normal(size=(2, rows.num_rows, task.target.outputs(labels)))
+    answers, probabilities = task.target.answers(logits, None, labels, aggregation=aggregation, threshold=0.5)
+    assert len(answers) == rows.num_rows
+    assert (probabilities is None) == (not task.target.has_labels)
+    if probabilities is not None:
+        assert probabilities.shape == (rows.num_rows, len(labels))
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
+
+
+@each_task
+def test_a_task_with_prototypes_has_an_output_and_a_target_for_each_label(task):
+    if task.target.takes_prototypes:
+        labels, rows, records = sample(task)
+        assert task.target.one_label
+        assert task.target.outputs(labels) == len(labels)
+        assert task.target.targets(rows, records, labels).dtype == torch.int64
