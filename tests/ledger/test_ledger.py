@@ -2,6 +2,8 @@
 
 import sqlite3
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -398,6 +400,35 @@ def test_rows_that_others_change_meanwhile_keep_nobody_from_wiping(schema_of_its
         done.set()
         worker.join()
     ledger.close()
+
+
+WAITING = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+
+
+def test_writers_that_wait_keep_no_dead_rows(schema_of_its_own):
+    """Of the writer that they wait for, say: wiping waits among them, and they wait for wiping."""
+    ledger, *others = make_ledger(schema_of_its_own), *(open_ledger(schema_of_its_own) for _ in range(3))
+    reader, remover, writer = others
+
+    def until_waiting(writers):
+        while look.execute(text(WAITING)).scalar_one() < writers:
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor() as threads, ledger._engine.connect() as look:
+        look = look.execution_options(isolation_level="AUTOCOMMIT")
+        with reader.reading() as transaction:  # because of it, wiping cannot do without the writers' lock
+            transaction.history.log()
+            accept(ledger, taking(1, 2, 3))
+            with remover.writing() as removing:
+                erase(removing)
+                wiped = threads.submit(ledger.wipe)
+                until_waiting(1)
+                accepted = threads.submit(accept, writer, taking(4))
+                until_waiting(2)
+        assert wiped.result(timeout=60)
+        accepted.result(timeout=60)
+    for one in (ledger, *others):
+        one.close()
 
 
 def test_a_note_is_no_snapshot(ledger):

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
+from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.read_only import connection as connection_to
 from s3t.ledger.read_only import is_read_only
@@ -36,7 +37,6 @@ _POSTGRES = (
     "tcp_keepalives_count=4",
     "tcp_user_timeout=30000",
 )
-_WRITERS = 0x533354  # "S3T": number of the writers' lock, beside the schema's own number
 
 
 class _Pool(QueuePool):
@@ -177,11 +177,15 @@ def postgres_engine(address: PostgresAddress) -> Engine:
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
         if _is_writing(connection):
-            # Held until the end of the transaction. Read committed: it reads what was committed before the lock. The
-            # limit is local: the run's lock, on the same connections, has none.
+            # Read committed: it reads what was committed before the lock. The limit is local: the run's lock, on the
+            # same connections, has none.
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = {_milliseconds(BUSY_TIMEOUT_SECONDS)}")
-            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_WRITERS}, hashtext('{address.schema}'))")
+            if not connection.get_execution_options().get("s3t_alone"):
+                # Held until the end of the transaction. A waiting writer must have no snapshot, for which VACUUM would
+                # keep rows: waiting in a SELECT has one, and so has looking up a table that is not cached.
+                for mode in ("ACCESS SHARE", "EXCLUSIVE"):
+                    connection.exec_driver_sql(f"LOCK TABLE {schema.notes.name} IN {mode} MODE")
         else:
             connection.exec_driver_sql("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
 

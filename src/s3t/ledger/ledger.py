@@ -96,7 +96,7 @@ class Ledger:
                 address.touch(mode=0o600)  # SQLite gives its log the same mode
         ledger, created = cls(address, engine_at(address), key=key), False
         try:
-            with ledger._transaction(writing=True) as connection:
+            with ledger._transaction(writing=True, alone=True) as connection:
                 create_tables(connection, address)
                 created = True
                 fill(Rows(connection, key))
@@ -177,7 +177,7 @@ class Ledger:
     def drop(self) -> None:
         """Remove PostgreSQL's tables, if they are there. A SQLite file is removed with its folder."""
         if isinstance(self._address, PostgresAddress):
-            with self._transaction(writing=True) as connection:
+            with self._transaction(writing=True, alone=True) as connection:
                 connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
 
     @classmethod
@@ -300,7 +300,13 @@ class Ledger:
                 raw.close()
 
     @contextmanager
-    def _transaction(self, *, writing: bool) -> Iterator[Connection]:
+    def _transaction(self, *, writing: bool, alone: bool = False) -> Iterator[Connection]:
+        """A transaction.
+
+        Args:
+            writing: let no other writer in.
+            alone: no other process uses this ledger, whose tables, which writers lock, are made or dropped here.
+        """
         refuse_after_fork(self._process)
         if writing and self.read_only:
             raise read_only_error(str(self._address))
@@ -309,7 +315,7 @@ class Ledger:
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
-                with self._engine.connect().execution_options(s3t_writing=writing) as connection:
+                with self._engine.connect().execution_options(s3t_writing=writing, s3t_alone=alone) as connection:
                     begun = connection.begin()
                     try:
                         yield connection
