@@ -44,6 +44,8 @@ class TaskSettings(BaseModel):
     """Of every stage, and of a full training."""
     learning_rate: float = Field(gt=0)
     """The same for all that is compared."""
+    head_learning_rate: float | None = Field(default=None, gt=0)
+    """None: the same."""
     records: int | None
     """To train on; None: all."""
 
@@ -54,7 +56,9 @@ class TaskSettings(BaseModel):
             common: what tasks have in common.
             seed: of the training.
         """
-        return {**common, "epochs": self.epochs, "learning_rate": self.learning_rate, "seed": seed}
+        rates = {"learning_rate": self.learning_rate, "head_learning_rate": self.head_learning_rate}
+        own = {"epochs": self.epochs, **{name: rate for name, rate in rates.items() if rate is not None}, "seed": seed}
+        return {**common, **own}
 
 
 class SlicedTaskSettings(TaskSettings):

@@ -120,7 +120,7 @@ def test_every_kind_of_adapter_is_exact(adapter, size, text_model, tmp_path):
     [
         {"precision": "bfloat16"},
         {"schedule": "cosine", "weight_decay": 0.1, "max_grad_norm": None, "warmup": 0.5},
-        {"schedule": "constant", "epochs": 3, "batch_size": 3, "seed": 11},
+        {"schedule": "constant", "epochs": 3, "batch_size": 3, "seed": 11, "head_learning_rate": 0.1},
         {"epochs": 0},
     ],
     ids=str,

@@ -70,6 +70,7 @@ OTHER = [
     {"training": {"epochs": 5}},
     {"training": {"batch_size": 8}},
     {"training": {"learning_rate": 1e-3}},
+    {"training": {"head_learning_rate": 1e-3}},
     {"training": {"schedule": "cosine"}},
     {"training": {"warmup": 0.1}},
     {"training": {"weight_decay": 0.1}},

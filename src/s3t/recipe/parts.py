@@ -264,6 +264,8 @@ class Training(Part):
     """Records a step."""
     learning_rate: float = Field(default=2e-3, gt=0, le=1_000)
     """Peak learning rate of AdamW."""
+    head_learning_rate: float | None = Field(default=None, gt=0, le=1_000)
+    """Peak learning rate of the head; null: the same."""
     fused: bool = True
     """Let AdamW update all tensors in one kernel; other last bits than without."""
     fused_lora: bool = True

@@ -9,8 +9,9 @@ stage leaves, for a shallower prefix must not serve with a head that has seen de
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -83,7 +84,8 @@ def train_stage(
             if training.fused_lora:
                 mount.fuse()
             torch.manual_seed(seed("dropout"))
-            steps = _fit(model.passes, parameters, examples, target, training, seed, listener)
+            groups = _groups(parameters, set(model.base.head_parameters().values()), training)
+            steps = _fit(model.passes, groups, parameters, examples, target, training, seed, listener)
             if not all(bool(parameter.isfinite().all()) for parameter in parameters):
                 raise TrainingError(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
@@ -94,8 +96,21 @@ def train_stage(
     return Trained(tensors=tensors, steps=steps)
 
 
+def _groups(
+    parameters: Iterable[nn.Parameter], head: Container[nn.Parameter], training: Training
+) -> list[dict[str, Any]]:
+    """Parameters that have a learning rate and a weight decay in common, as AdamW takes them."""
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in parameters:
+        rate = training.head_learning_rate if parameter in head else None
+        decay = training.weight_decay if parameter.ndim > 1 else 0.0
+        groups.setdefault((rate or training.learning_rate, decay), []).append(parameter)
+    return [{"params": group, "lr": rate, "weight_decay": decay} for (rate, decay), group in groups.items()]
+
+
 def _fit(
     passes: Passes,
+    groups: list[dict[str, Any]],
     parameters: Sequence[nn.Parameter],
     examples: Examples,
     target: Target,
@@ -105,16 +120,7 @@ def _fit(
 ) -> int:
     count = len(examples)
     total = training.epochs * math.ceil(count / training.batch_size)
-    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
-    vectors = [parameter for parameter in parameters if parameter.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": matrices, "weight_decay": training.weight_decay},
-            {"params": vectors, "weight_decay": 0.0},
-        ],
-        lr=training.learning_rate,
-        fused=training.fused,
-    )
+    optimizer = torch.optim.AdamW(groups, fused=training.fused)
     name = "constant_with_warmup" if training.schedule == "constant" else training.schedule
     # Rounded down: the first step of a warm-up has rate 0, and a stage of few steps would learn nothing.
     warmup = math.floor(training.warmup * total)
