@@ -44,8 +44,8 @@ class TaskSettings(BaseModel):
     """Of every stage, and of a full training."""
     learning_rate: float = Field(gt=0)
     """The same for all that is compared."""
-    head_learning_rate: float | None = Field(default=None, gt=0)
-    """None: the same."""
+    head_learning_rate: float | None = Field(default=None, gt=0, exclude_if=lambda rate: rate is None)
+    """None: the same. Results that have none were measured before there was one."""
     records: int | None
     """To train on; None: all."""
 
