@@ -19,26 +19,30 @@ PATH = FOLDER.parent / "docs" / "results.md"
 
 HEAD = """# The paper's results, beside ours
 
-Check here whether the paper's claims hold at a small scale: {verdicts}. Experiments that train use two cores, MiniLM
-(6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large and ViT-base. The last ones train nothing, and
-have the paper's sizes. Tables, figures and reasons are in the experiments' READMEs. `python -m experiments.report`
+Check here whether the paper's claims hold at a small scale: {verdicts}.
+Experiments that train use two cores, MiniLM (6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large
+and ViT-base. Those on orders and deletion rates train nothing, and have the paper's sizes. A link leads to tables,
+figures and reasons; beside them, `results.json` has commit, seed, machine and seconds. `python -m experiments.report`
 writes this page from `experiments/*/results.json`.
-
-| claim | verdict |
-|---|---|
 """
 
 
 def text() -> str:
     """The page."""
-    findings = list(_findings())
-    table = "".join(
-        f"| [{finding.claim}](#{_anchor(finding.claim)}) | {finding.verdict.partition(':')[0]} |\n"
-        for _, finding in findings
-    )
-    counted = Counter(finding.verdict.partition(":")[0] for _, finding in findings)
+    findings = [(name, finding, *_split(finding.verdict)) for name, finding in _findings()]
+    counted = Counter(verdict for _, _, verdict, _ in findings)
     verdicts = f"{counted[HOLDS]} of {len(findings)} hold, {counted[PART]} in part, {counted[NOT]} not at this scale"
-    return HEAD.replace("{verdicts}", verdicts) + table + "".join(_section(name, finding) for name, finding in findings)
+    page = HEAD.replace("{verdicts}", verdicts)
+    for group in (verdict for verdict in (HOLDS, PART, NOT) if counted[verdict]):
+        page += f"\n## {_capital(group)}\n"
+        page += "".join(_section(name, finding, told) for name, finding, verdict, told in findings if verdict == group)
+    return page
+
+
+def _split(verdict: str) -> tuple[str, str]:
+    """The verdict, and our numbers."""
+    group, _, told = verdict.partition(":")
+    return group, told.strip()
 
 
 def _findings() -> Iterator[tuple[str, Finding]]:
@@ -47,22 +51,16 @@ def _findings() -> Iterator[tuple[str, Finding]]:
             yield name, importlib.import_module(f"experiments.{name}.finding").finding(results(name))
 
 
-def _section(name: str, finding: Finding) -> str:
-    found = results(name)
-    minutes = found["seconds"] / 60
-    took = f"{minutes:.1f} minutes of processes" if minutes >= 1 else "less than a minute"
-    took += " besides systems kept from before" if name in KEPT else ""
+def _section(name: str, finding: Finding, told: str) -> str:
     return (
-        f"\n## {finding.claim}\n\n"
+        f"\n### {finding.claim}\n\n"
         f"**Paper.** {finding.paper}\n\n"
-        f"**Verdict.** {finding.verdict[0].upper()}{finding.verdict[1:]}.\n\n"
-        f"[{name}](../experiments/{name}/README.md): {took}, commit {found['commit']}, seed {found['seed']}, "
-        f"{found['machine']['cores']} cores of an {found['machine']['processor'].replace('(R)', '')}.\n"
+        f"**Ours.** {_capital(told)} ([{name}](../experiments/{name}/README.md)).\n"
     )
 
 
-def _anchor(claim: str) -> str:
-    return "".join(letter for letter in claim.lower().replace(" ", "-") if letter.isalnum() or letter == "-")
+def _capital(words: str) -> str:
+    return words[:1].upper() + words[1:]
 
 
 def main() -> None:
