@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from experiments.findings import HOLDS, NOT, PART, Finding
-from experiments.runner import FOLDER, KEPT, NAMES, TRAINED, results
+from experiments.runner import FOLDER, NAMES, TRAINED, results
 
 PATH = FOLDER.parent / "docs" / "results.md"
 
