@@ -12,7 +12,7 @@ its own; times are medians of the repetitions, each of which has another seed.
                arithmetic's bound; the time of filling
     peak       384 records of 64 tokens, one order, 4 epochs: operations of the model in an epoch, over its time, as a
                share of the best square matrix product of the same process
-    memory     peak of resident memory for one order and for three, with and without the cache
+    memory     600 records: growth of resident memory for one order and for three, with and without the cache
 
 Each part is written to benchmarks/results/training-PART.json after every repetition; repetitions that are there, of the
 same machine, are not made again. With --quick: a few records, one repetition; that it works, no measurement.

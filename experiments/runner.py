@@ -69,8 +69,6 @@ TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
 TIMED = frozenset({"thousand_requests", "trained_layers"})
 """They measure times, so nothing runs beside a point of theirs."""
-KEPT = frozenset({"deletion_accuracy", "protosisa_weights", "sequence_ensembles", "repair_policies", "kept_accuracy"})
-"""They look at systems that are kept; their seconds have the training of those that were not there yet."""
 NOT_MEASURING = frozenset(f"experiments.{module}" for module in ("runner", "drawing", "noted"))
 """Modules on which no number hangs."""
 ROOTS = [FOLDER]
