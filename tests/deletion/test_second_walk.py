@@ -11,7 +11,6 @@ from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
 from s3t.ledger import schema
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.locks import needed
 from s3t.partition import Place
 from s3t.store import Artifacts
 from testing import tiny
@@ -147,7 +146,7 @@ def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     holding, done = threading.Event(), threading.Event()
 
     def hold():
-        with needed(roles(trained).ledger.lock(trained.path / "lock")):
+        with hold(roles(trained).ledger.lock(trained.path / "lock")):
             holding.set()
             done.wait(60)
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from s3t.ledger import Address, PostgresAddress
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from tests.ledger.world import one_of_many, open_ledger
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,7 +55,7 @@ def main() -> None:
         return
     ledger = open_ledger(address)
     if action == "hold":
-        with needed(ledger.lock(Path(arguments[0]))):
+        with hold(ledger.lock(Path(arguments[0]))):
             print("begun", flush=True)
             sys.stdin.readline()
             time.sleep(0.3)

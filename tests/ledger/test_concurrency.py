@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import StorageError
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from tests.ledger import another_process
 from tests.ledger.world import MANY, make_ledger_of_many, one_of_many, open_ledger, tokens_since
 
@@ -140,11 +140,11 @@ def test_the_runs_lock_is_waited_for_as_long_as_it_takes(address, monkeypatch, t
     taken_at = []
 
     def wait_for_it():
-        with needed(other.lock(tmp_path / "lock")):
+        with hold(other.lock(tmp_path / "lock")):
             taken_at.append(time.monotonic())
 
     with ThreadPoolExecutor(1) as pool:
-        with needed(ledger.lock(tmp_path / "lock")):
+        with hold(ledger.lock(tmp_path / "lock")):
             waiting = pool.submit(wait_for_it)
             time.sleep(2)
             let_go = time.monotonic()

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from s3t.errors import StorageError
 from s3t.ledger import PostgresAddress
-from s3t.ledger.locks import held, needed
+from s3t.ledger.locks import hold, try_hold
 from tests.ledger import another_process
 from tests.ledger.world import make_ledger, open_ledger
 
@@ -31,12 +31,12 @@ def elsewhere(lock):
 
 
 def taken_for_a_moment(lock):
-    with held(lock, wait=0) as mine:
+    with try_hold(lock, wait=0) as mine:
         return mine
 
 
 def test_a_thread_may_take_it_again(lock):
-    with held(lock, wait=30) as outer, held(lock, wait=0) as inner:
+    with try_hold(lock, wait=30) as outer, try_hold(lock, wait=0) as inner:
         assert outer
         assert inner
     assert elsewhere(lock)
@@ -44,8 +44,8 @@ def test_a_thread_may_take_it_again(lock):
 
 def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path):
     strangers = other.lock(path)
-    with needed(lock):
-        with needed(lock):
+    with hold(lock):
+        with hold(lock):
             assert not elsewhere(lock)
         assert not elsewhere(lock)
         assert not taken_for_a_moment(strangers)  # another handle of this very thread
@@ -56,17 +56,17 @@ def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path)
 def test_who_needs_it_waits_only_so_long(lock, other, path):
     """Its holder may be stopped, or hang."""
     strangers = other.lock(path)
-    with needed(lock):
+    with hold(lock):
         started = time.monotonic()
-        with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), needed(strangers, wait=0.3):
+        with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), hold(strangers, wait=0.3):
             raise AssertionError
-        with held(strangers, wait=0.3) as mine:
+        with try_hold(strangers, wait=0.3) as mine:
             assert not mine
         assert 0.6 <= time.monotonic() - started < 10
 
 
 def test_it_comes_free_with_an_error(lock):
-    with pytest.raises(KeyError), needed(lock):
+    with pytest.raises(KeyError), hold(lock):
         raise KeyError
     assert elsewhere(lock)
 
@@ -86,7 +86,7 @@ END_HOLDER = """SELECT pg_terminate_backend(pid, 10000) FROM pg_locks
 def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
     ledgers = [make_ledger(schema_of_its_own), open_ledger(schema_of_its_own)]
     lock, strangers = (ledger.lock(path) for ledger in ledgers)
-    with needed(lock):
+    with hold(lock):
         with ledgers[1].reading() as transaction:
             transaction.rows.connection.execute(text(END_HOLDER), {"schema": schema_of_its_own.schema})
         assert taken_for_a_moment(strangers)
@@ -96,8 +96,8 @@ def test_a_lost_connection_gives_it_back(schema_of_its_own, path):
 
 
 def test_what_could_not_be_taken_is_not_given_back(lock, other, path):
-    with needed(lock):
-        with held(other.lock(path), wait=0) as mine:
+    with hold(lock):
+        with try_hold(other.lock(path), wait=0) as mine:
             assert not mine
         assert not taken_for_a_moment(other.lock(path))
 
@@ -109,7 +109,7 @@ def test_threads_hold_it_one_after_the_other(handles, ledger, other, path):
 
     def work(lock):
         for _ in range(5):
-            with needed(lock):
+            with hold(lock):
                 inside.append(threading.get_ident())
                 most.append(len(inside))
                 time.sleep(0.005)
@@ -128,7 +128,7 @@ def test_another_process_has_it_alone_and_gives_it_back(lock, address, path):
     assert not taken_for_a_moment(lock)
     process.stdin.write("\n")  # it lets go, a moment later
     process.stdin.flush()
-    with needed(lock):
+    with hold(lock):
         now = time.monotonic()
     assert now >= float(another_process.finish(process))
 
@@ -142,14 +142,14 @@ def test_it_is_free_when_its_holder_is_killed(lock, address, path):
 
 
 def taken(lock):
-    with held(lock, wait=30) as mine:
+    with try_hold(lock, wait=30) as mine:
         return mine
 
 
 def test_locks_of_two_runs_have_nothing_to_do_with_each_other(schema_of_its_own, database, path):
     """Of a database that holds several."""
     ledgers = [make_ledger(schema_of_its_own), make_ledger(PostgresAddress.of(database, run="neighbour"))]
-    with needed(ledgers[0].lock(path)):
+    with hold(ledgers[0].lock(path)):
         assert taken_for_a_moment(ledgers[1].lock(path))
     for ledger in ledgers:
         ledger.close()

@@ -16,7 +16,7 @@ import s3t
 from s3t.deletion import acceptance
 from s3t.folder import layout
 from s3t.inventory import Serving
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from s3t.recipe import recipe_from
 from s3t.run import orders
 from s3t.sequences import Setting, cyclic, survival
@@ -321,7 +321,7 @@ def test_orders_are_added_under_the_lock_of_deletions(trained):
     before = tiny.all_files(trained.path)["run.json"]
     with s3t.Run.open(trained.path) as other:
         adding = threading.Thread(target=lambda: other.extend(budget=4))
-        with needed(roles(trained).lock):
+        with hold(roles(trained).lock):
             adding.start()
             adding.join(timeout=0.3)
             assert adding.is_alive()

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from s3t.prediction.answers import Answers
-from s3t.tasks.aggregate import aggregate, chosen, softmax
+from s3t.tasks.aggregate import aggregate, choose, softmax
 from s3t.tasks.classification import Classification
 from s3t.tasks.regression import Regression
 
@@ -45,7 +45,7 @@ def test_members_that_agree_answer_as_one_of_them_would(how, logits):
 @given(logits=LOGITS)
 def test_the_chosen_label_is_one_of_the_likeliest(how, logits):
     probabilities = aggregate(logits, how)
-    labels = chosen(probabilities, logits)
+    labels = choose(probabilities, logits)
     assert labels.shape == (logits.shape[1],)
     assert (probabilities[np.arange(len(labels)), labels] == probabilities.max(axis=-1)).all()
 
@@ -53,16 +53,16 @@ def test_the_chosen_label_is_one_of_the_likeliest(how, logits):
 @given(logits=LOGITS)
 def test_one_member_chooses_its_own_best_label_under_a_vote(logits):
     best = logits[0].max(axis=-1)
-    labels = chosen(aggregate(logits[:1], "vote"), logits[:1])
+    labels = choose(aggregate(logits[:1], "vote"), logits[:1])
     assert (logits[0][np.arange(len(labels)), labels] == best).all()
 
 
 def test_the_three_ways_differ_where_a_loud_minority_faces_a_quiet_majority():
     logits = np.array([[[9.0, 0.0]], [[0.0, 1.0]], [[0.0, 1.0]]])
-    answers = {how: int(chosen(aggregate(logits, how), logits)[0]) for how in WAYS}
+    answers = {how: int(choose(aggregate(logits, how), logits)[0]) for how in WAYS}
     assert answers == {"logits": 0, "probabilities": 0, "vote": 1}
     quiet = np.array([[[9.0, 0.0]], [[0.0, 4.0]], [[0.0, 4.0]]])
-    answers = {how: int(chosen(aggregate(quiet, how), quiet)[0]) for how in WAYS}
+    answers = {how: int(choose(aggregate(quiet, how), quiet)[0]) for how in WAYS}
     assert answers == {"logits": 0, "probabilities": 1, "vote": 1}
 
 
@@ -76,7 +76,7 @@ def test_a_tied_vote_goes_to_the_tied_label_that_is_likelier_and_never_to_one_wi
     votes = aggregate(logits, "vote")
     assert votes.tolist() == [[0.5, 0.5, 0.0]]
     assert softmax(logits).mean(axis=0).argmax() == 2
-    assert chosen(votes, logits).tolist() == [1]
+    assert choose(votes, logits).tolist() == [1]
 
 
 @given(logits=LOGITS, shift=st.floats(-1e4, 1e4))

@@ -24,7 +24,7 @@ from s3t.deletion.request import Batch, Request
 from s3t.errors import FsyncError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, LogEntry
-from s3t.ledger.locks import held
+from s3t.ledger.locks import try_hold
 from s3t.ledger.presence import Presence
 from s3t.partition import Place
 from s3t.progress import SILENT, Progress
@@ -155,7 +155,7 @@ class Deleter:
             self._eraser.witness.catch_up(self._ledger)  # a repeated request may be one that could not be noted
             self._presence.look()
             until = time.monotonic() + self._patience
-            with held(self._eraser.lock, wait=self._patience) as taken:
+            with try_hold(self._eraser.lock, wait=self._patience) as taken:
                 if taken and not self._all_erased(generations):  # by another process meanwhile
                     self._eraser.carry_out(everything=False)
             while self._waits_for_others(generations) and time.monotonic() < until:

@@ -23,7 +23,7 @@ from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError
 from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
-from s3t.ledger.locks import RunLock, held, needed
+from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.partition import Place, Secret
 from s3t.records import Slices, slice_digest, without_records
 from s3t.store import Artifacts, blobs_of
@@ -74,7 +74,7 @@ class Eraser:
         if snapshot.condemned or (snapshot.waiting_since is not None and (everything or self.due())):
             if self._requests and not wait:  # checked last: such a request may have made it due
                 return
-            lock = needed(self.lock) if wait else held(self.lock, wait=0)
+            lock = hold(self.lock) if wait else try_hold(self.lock, wait=0)
             with after_refusal(OUT_OF_USE), lock as taken:
                 if taken:
                     self.carry_out(everything=everything)
@@ -159,7 +159,7 @@ class Eraser:
 
         Lists the store; called when a run is opened, and when the operator erases. Nothing if another process erases.
         """
-        with held(self.lock, wait=0) as taken:
+        with try_hold(self.lock, wait=0) as taken:
             if taken:
                 self._sweep()
 
@@ -264,7 +264,7 @@ class Eraser:
             StorageError: the disk or the database refused.
         """
         problems = []
-        with needed(self.lock):
+        with hold(self.lock):
             for place, state in sorted(self.ledger.snapshot().slices.items()):
                 try:
                     self.slices.read(place, state.digest)

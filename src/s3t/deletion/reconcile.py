@@ -31,7 +31,7 @@ from s3t.deletion.witness import Line, Witness
 from s3t.disk import storage_errors
 from s3t.errors import IntegrityError, RestoredError
 from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
-from s3t.ledger.locks import RunLock, needed
+from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Place, Secret
 from s3t.records import Slices, slice_digest, without_records
 from s3t.store import lost_stages
@@ -81,7 +81,7 @@ def refuse_if_restored(ledger: Ledger, witness: Witness, *, lock: RunLock, run: 
 @contextmanager
 def _alone(ledger: Ledger, lock: RunLock) -> Iterator[Transaction]:
     """A transaction while nothing is accepted and nothing erased."""
-    with needed(lock), ledger.writing() as transaction:
+    with hold(lock), ledger.writing() as transaction:
         yield transaction
 
 

@@ -203,10 +203,10 @@ class Witness:
             content = file.read()
         begin, whole = self._read, content.rfind(b"\n") + 1
         # A crash may tear the last line, and a power cut may leave zeros in one; neither counts as a line.
-        found = [
+        lines = [
             Line(int(line[1]), line[2].decode(), begin + line.start(), line.end() - line.start())
             for line in _WHOLE_LINE.finditer(content)
         ]
         self._read += whole
-        self._lines += (line for line in found if line.begin < self._read)
-        return [*self._lines, *(line for line in found if line.begin >= self._read)]  # the last one, without a line end
+        self._lines += (line for line in lines if line.begin < self._read)
+        return [*self._lines, *(line for line in lines if line.begin >= self._read)]  # the last one, without a line end

@@ -54,9 +54,9 @@ class Inventory:
         every order the one with the best.
         """
 
-        def worth(chosen: Serving) -> tuple[float, int]:
+        def worth(serving: Serving) -> tuple[float, int]:
             scores = self.scores or {}
-            return scores.get(self.alive[Stage(shard, chosen.prefix)], -math.inf), chosen.depth
+            return scores.get(self.alive[Stage(shard, serving.prefix)], -math.inf), serving.depth
 
         return max(self.serving_all(shard), key=worth, default=None)
 
@@ -71,8 +71,8 @@ class Inventory:
 
     def members(self) -> dict[int, Serving]:
         """The ensemble: the shards that can answer."""
-        found = {shard: self.serving(shard) for shard in range(len(self.orders))}
-        return {shard: serving for shard, serving in found.items() if serving is not None}
+        each = {shard: self.serving(shard) for shard in range(len(self.orders))}
+        return {shard: serving for shard, serving in each.items() if serving is not None}
 
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer."""
@@ -95,8 +95,8 @@ class Inventory:
 
     def classifiers(self) -> dict[int, Stage]:
         """Prototype classifier of each shard, from live prototypes of slices that hold a record."""
-        held: dict[int, list[int]] = {}
+        slices_of: dict[int, list[int]] = {}
         for stage in prototypes_of(self.orders) if self.prototypes else ():
             if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
-                held.setdefault(stage.shard, []).extend(stage.prefix)
-        return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in held.items()}
+                slices_of.setdefault(stage.shard, []).extend(stage.prefix)
+        return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in slices_of.items()}

@@ -72,7 +72,7 @@ class RunLock:
 
 
 @contextmanager
-def held(lock: RunLock, *, wait: float) -> Iterator[bool]:
+def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
     """The lock while within; yields False if it could not be taken within so many seconds."""
     taken = lock.acquire(wait=wait)
     try:
@@ -83,13 +83,13 @@ def held(lock: RunLock, *, wait: float) -> Iterator[bool]:
 
 
 @contextmanager
-def needed(lock: RunLock, *, wait: float = NEEDED_SECONDS) -> Iterator[bool]:
+def hold(lock: RunLock, *, wait: float = NEEDED_SECONDS) -> Iterator[bool]:
     """The lock while within.
 
     Raises:
         StorageError: it could not be taken within so many seconds.
     """
-    with held(lock, wait=wait) as taken:
+    with try_hold(lock, wait=wait) as taken:
         if not taken:
             raise StorageError(
                 f"another process has held the run's lock for {wait:.0f} seconds: it erases, or adds orders, or it is "

@@ -69,7 +69,7 @@ class Ensemble:
             steps: hears of each pass its number of answers; the sum is M x N.
         """
         device = self._model.passes.device
-        found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
@@ -80,8 +80,8 @@ class Ensemble:
                     if self._sharing is None:
                         one = {name: tensor[:1] for name, tensor in batch.items()}
                         self._sharing = find_sharing(self._model.base, one)
-                    found[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, steps)
-        return found
+                    logits[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, steps)
+        return logits
 
 
 class _Pass:
@@ -126,8 +126,8 @@ class _Pass:
             fresh = sum(deepest(chain) == block for chain in chains)
             having = sum(any(link.block == block for link in chain) for chain in chains)
             border, top = self._border(block), self._border(block - 1)
-            own = [] if states is None else [states]
-            states = torch.cat([*own, *[trunk[border]] * fresh]) if fresh else states
+            above = [] if states is None else [states]
+            states = torch.cat([*above, *[trunk[border]] * fresh]) if fresh else states
             with self._stack.on(block, slice(team.start, team.start + having), groups=joined):
                 states = self._passes.states(tiled(batch, joined), [top], border=border, states=states)[top]
         logits = []

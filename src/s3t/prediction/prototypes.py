@@ -49,16 +49,16 @@ def prototype_logits(
     """
     device = model.passes.device
     means = [_means(slices) for slices in classifiers]
-    found: Scores = np.zeros((len(means), inputs.num_rows, len(means[0][1]) if means else 1))
+    logits: Scores = np.zeros((len(means), inputs.num_rows, len(means[0][1]) if means else 1))
     with exact_numerics(device, training), model.mounted({}), torch.inference_mode():
         for window in windows.of(inputs, device):
             for rows, batch in window.batches():
                 vectors = features(model.passes, batch).double().cpu()
                 for number, (mean, known) in enumerate(means):
                     cosines = torch.where(known, vectors @ mean.t(), -1.0)
-                    found[number, rows] = (cosines / TEMPERATURE).numpy()
+                    logits[number, rows] = (cosines / TEMPERATURE).numpy()
                 steps.advance(len(rows) * len(means))
-    return found
+    return logits
 
 
 def _means(slices: Sequence[StageTensors]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -73,12 +73,12 @@ class Resident:
             IntegrityError: as `read` and `prepare`.
         """
         with self._lock:
-            held = [self._entries.get(key) for key in keys]
-        entries = [entry for entry in held if entry is not None]
+            cached = [self._entries.get(key) for key in keys]
+        entries = [entry for entry in cached if entry is not None]
         if len(entries) < len(keys) or not _is_chain(keys, entries):
             entries = []
             artifacts = read()  # not under the lock: `keep` must not wait for a disk
-            for known, artifact in zip(held, artifacts, strict=True):
+            for known, artifact in zip(cached, artifacts, strict=True):
                 manifest = artifact.manifest
                 if known is None or known.sha256 != manifest.sha256:
                     link = prepare(artifact)

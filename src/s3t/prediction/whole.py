@@ -65,13 +65,13 @@ class WholeEnsemble:
             inputs: the feature columns, N rows.
             steps: hears of each pass its number of answers.
         """
-        found: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         device = self._model.passes.device
         with exact_numerics(device, self._training), torch.inference_mode():
             for window in self._windows.of(inputs, device):
                 for number, (link,) in enumerate(members):
                     with self._model.mounted({1: link.tensors}):
                         for rows, batch in window.batches():
-                            found[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
+                            logits[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
                             steps.advance(len(next(iter(batch.values()))))
-        return found
+        return logits

@@ -95,11 +95,11 @@ class Columns(Part):
 
     def named(self) -> dict[str, tuple[str, ...]]:
         """Role to the columns that it is read from, for the roles that are given."""
-        found = {
+        columns = {
             role: (column,) for role, column in self.model_dump(exclude={"delimiter"}).items() if column is not None
         }
-        texts = {role: template_columns(found[role][0]) for role in ("text", "text_pair") if role in found}
-        return found | texts
+        texts = {role: template_columns(columns[role][0]) for role in ("text", "text_pair") if role in columns}
+        return columns | texts
 
 
 class Partition(Part):

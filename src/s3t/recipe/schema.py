@@ -70,13 +70,13 @@ def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
 def _ledger_url(value: str) -> str:
     """A URL that may be written down."""
     try:
-        found = urlsplit(value)
-        _ = found.port
+        url = urlsplit(value)
+        _ = url.port
     except ValueError:  # repeats a port that is no number; it may be a password
         raise ValueError("is not a database URL; write postgresql+psycopg://USER@HOST/DATABASE") from None
-    if found.scheme not in ("postgresql+psycopg", "postgresql"):
+    if url.scheme not in ("postgresql+psycopg", "postgresql"):
         raise ValueError("is not the URL of a PostgreSQL database; write postgresql+psycopg://USER@HOST/DATABASE")
-    if found.password is not None or "password=" in found.query:
+    if url.password is not None or "password=" in url.query:
         # Not repeated here, nor by pydantic: the message would show it.
         raise ValueError("holds a password; put it into PGPASSWORD, ~/.pgpass or the environment variable S3T_LEDGER")
     return value

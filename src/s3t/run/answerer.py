@@ -151,9 +151,9 @@ def evaluate(
     expected = answers.target.expected(rows)
 
     def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
-        chosen = sorted(set(stages))
-        parts = parts_within(chosen, sisa_weight=answers.sisa_weight)
-        return [logits[stage] for stage in chosen], [stage.shard for stage in chosen], expected, parts, counts
+        distinct = sorted(set(stages))
+        parts = parts_within(distinct, sisa_weight=answers.sisa_weight)
+        return [logits[stage] for stage in distinct], [stage.shard for stage in distinct], expected, parts, counts
 
     def measured(stages: Collection[Stage]) -> dict[str, Any]:
         return answers.metrics(*ensemble(stages))
@@ -168,7 +168,7 @@ def evaluate(
         generation=snapshot.generation,
         n=len(expected),
         metrics=measured(members),
-        per_shard=tuple({"shard": shard, "depth": _depth(own), **measured(own)} for shard, own in shards.items()),
+        per_shard=tuple({"shard": shard, "depth": _depth(group), **measured(group)} for shard, group in shards.items()),
         per_depth=tuple({"depth": depth, **measured(stages)} for depth, stages in cut.items()),
         classes=answers.labels,
         per_class=per_class,

@@ -60,11 +60,11 @@ class Predictions:
             ).most_common()
             shown = [f"{count} {label}" for label, count in counts[:_SHOWN]]
             more = [f"{len(counts) - _SHOWN} more classes"] if len(counts) > _SHOWN else []
-            found = ", ".join(shown + more)
+            values = ", ".join(shown + more)
         else:
             numbers = np.asarray(self.predicted, dtype=np.float64)
-            found = f"{numbers.min():.4g} to {numbers.max():.4g}" if len(numbers) else ""
-        return f"Predictions(generation {self.generation}, {inputs}{': ' * bool(found)}{found})"
+            values = f"{numbers.min():.4g} to {numbers.max():.4g}" if len(numbers) else ""
+        return f"Predictions(generation {self.generation}, {inputs}{': ' * bool(values)}{values})"
 
     def __len__(self) -> int:
         """Inputs."""
@@ -94,12 +94,12 @@ class Predictions:
         return rows
 
     def _probabilities_of(self, number: int, given: Collection[str], top: int | None) -> dict[str, float]:
-        found = dict(zip(self.classes, self.probabilities[number].tolist(), strict=True))  # type: ignore[index]
+        by_label = dict(zip(self.classes, self.probabilities[number].tolist(), strict=True))  # type: ignore[index]
         if top is None:
-            return found
+            return by_label
         # The answer is first, also where others are as likely: a tied vote is decided by more than the shares.
-        likeliest = sorted(found, key=lambda name: (name not in given, -found[name]))
-        return {name: found[name] for name in likeliest[:top]}
+        likeliest = sorted(by_label, key=lambda name: (name not in given, -by_label[name]))
+        return {name: by_label[name] for name in likeliest[:top]}
 
     def to_pandas(self) -> pd.DataFrame:
         """A row an input: `id` or `row`, `label` (or `labels`), `probability` of that label where there is one,
@@ -111,8 +111,8 @@ class Predictions:
         if self.probabilities is not None and self.counts is None:
             if self.target.one_label:
                 column = {label: index for index, label in enumerate(self.classes)}
-                chosen = [column[label] for label in self.predicted]
-                frame["probability"] = self.probabilities[np.arange(len(chosen)), chosen]
+                columns = [column[label] for label in self.predicted]
+                frame["probability"] = self.probabilities[np.arange(len(columns)), columns]
             each = pd.DataFrame(self.probabilities, columns=[f"probability:{label}" for label in self.classes])
             frame = pd.concat([frame, each], axis=1)
         frame["generation"] = self.generation

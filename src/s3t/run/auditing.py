@@ -8,7 +8,7 @@ from s3t.deletion.witness import Witness
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.ledger.damage import contents_of, structure_problems
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from s3t.ledger.presence import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
@@ -53,8 +53,8 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         base_digest=model_digest(model_folder(parts.recipe.base_model, revision=parts.recipe.revision)),
         trainer=parts.loaded,
     )
-    now, found = _compared(parts, auditor)
-    mismatches += found
+    now, problems = _compared(parts, auditor)
+    mismatches += problems
     stages = auditor.sample(now, replay, seed)
     steps = training_steps(parts.latest.inventory(now), stages, parts.recipe)
     with telling(progress, f"replaying {counted(len(stages), 'stage')}", steps):
@@ -69,20 +69,20 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
 
 def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
     """The ledger now, and what of run and store is not as it says."""
-    now, found = _looked(parts, auditor)
-    found += auditor.check_store(parts.store.keys(), named=_named(now))
-    found += auditor.check_versions(parts.slices.versions(), named=_current(now))
-    if found:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
-        with needed(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
+    now, problems = _looked(parts, auditor)
+    problems += auditor.check_store(parts.store.keys(), named=_named(now))
+    problems += auditor.check_versions(parts.slices.versions(), named=_current(now))
+    if problems:  # perhaps a deletion was at work, or a trainer: once more, while neither changes what is looked at
+        with hold(parts.lock):  # nothing is erased meanwhile, though deletions are accepted
             parts.upkeep.erase_due()
-            now, found = _looked(parts, auditor)
+            now, problems = _looked(parts, auditor)
             lying, versions = parts.store.keys(), parts.slices.versions()  # first: what is put later is announced
             with parts.ledger.reading() as transaction:
                 named = _named(now) | _named(transaction.snapshot()) | transaction.sessions.announced()
                 work, current = transaction.to_erase(received_by=0.0), _current(now) | _current(transaction.snapshot())
-            found += auditor.check_store(lying, named=named | work.artifacts)
-            found += auditor.check_versions(versions, named=current | work.versions)
-    return now, found
+            problems += auditor.check_store(lying, named=named | work.artifacts)
+            problems += auditor.check_versions(versions, named=current | work.versions)
+    return now, problems
 
 
 def _looked(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
@@ -95,8 +95,8 @@ def _looked(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
         now, contents = transaction.snapshot(), contents_of(transaction.rows)
     parts.witness.catch_up(parts.ledger)
     problems = witness_problems(contents, earlier=earlier, later=Witness(parts.witness.path).tokens())
-    found: list[Mismatch] = [{"problem": problem} for problem in problems]
-    return now, found + auditor.check(now, contents)
+    mismatches: list[Mismatch] = [{"problem": problem} for problem in problems]
+    return now, mismatches + auditor.check(now, contents)
 
 
 def _public_problems(parts: Parts) -> list[Mismatch]:
@@ -128,8 +128,8 @@ def _replay(parts: Parts, auditor: Auditor, stage: Stage, mismatches: list[Misma
     uses = Uses(stages={link: now.stages[link] for link in stage.chain}, slices=now.seen(stage))
     try:
         with parts.presence.answering(now, uses) as work:
-            found = list(auditor.replay(stage, now, Watched(progress, work)))
+            problems = list(auditor.replay(stage, now, Watched(progress, work)))
     except Overtaken:
         return False
-    mismatches += found
+    mismatches += problems
     return True

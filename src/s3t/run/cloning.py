@@ -21,7 +21,7 @@ from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Layout, read_description, write_description
 from s3t.folder.ledger_address import ledger_address
 from s3t.folder.unfinished import Unfinished
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from s3t.records import version_name
 from s3t.run.creation import check_free
 from s3t.run.parts import Parts
@@ -45,7 +45,7 @@ def clone(parts: Parts, to: Path) -> None:
     parts.check_changeable()
     parts.check_trainable()
     made = Layout(Unfinished(to.absolute()).new_folder())
-    with after_refusal(NO_RUN_MADE), needed(parts.lock):  # no file changes meanwhile, though deletions are accepted
+    with after_refusal(NO_RUN_MADE), hold(parts.lock):  # no file changes meanwhile, though deletions are accepted
         parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
@@ -74,7 +74,7 @@ def adopt(parts: Parts) -> None:
     if moved_error(layout, run=parts.description.run) is None:
         raise InputError("the folder", [f"{layout.root} is the run itself, not a copy; name a folder to copy it to"])
     parts.check_trainable()
-    with after_refusal(NOTHING_CHANGED), needed(parts.lock), storage_errors("making the copy a run of its own"):
+    with after_refusal(NOTHING_CHANGED), hold(parts.lock), storage_errors("making the copy a run of its own"):
         description = read_description(layout).model_copy(update={"run": secrets.token_hex(8)})
         mine = Witness.of_run(description.run)
         if parts.witness.path.exists():  # first: what the run has deleted since is deleted from the copy, too

@@ -14,7 +14,7 @@ from s3t.deletion.request import Request
 from s3t.errors import S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
 from s3t.inventory import Inventory
-from s3t.ledger.locks import needed
+from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records import requested, requested_names
 from s3t.run.parts import Parts
@@ -127,7 +127,7 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
 def reconcile(parts: Parts) -> Reconciliation:
     """Apply later deletions to a run that is an older state of itself."""
     parts.check_changeable()
-    with after_refusal(NOTHING_CHANGED), needed(parts.lock):
+    with after_refusal(NOTHING_CHANGED), hold(parts.lock):
         eraser = parts.eraser
         done = Reconciler(ledger=parts.ledger, witness=parts.witness, eraser=eraser, secret=parts.secret).reconcile()
     return Reconciliation(
@@ -138,7 +138,7 @@ def reconcile(parts: Parts) -> Reconciliation:
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
     parts.check_changeable()
-    with after_refusal(NOTHING_CHANGED), needed(parts.lock):
+    with after_refusal(NOTHING_CHANGED), hold(parts.lock):
         while not _only_present_records_left(parts):
             pass
         with after_refusal(KEY_NOTED_AS_DESTROYED):

@@ -49,11 +49,12 @@ class Latest:
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages: committed and untainted; after the secret was destroyed, also in the store."""
-        found = snapshot.inventory(self.orders.now(), prototypes=self.recipe.method.has_prototypes)
+        inventory = snapshot.inventory(self.orders.now(), prototypes=self.recipe.method.has_prototypes)
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
-            lost = lost_stages(self.store, found.alive)
-            found = replace(found, alive={stage: key for stage, key in found.alive.items() if stage not in lost})
-        return self._scored(found) if self.recipe.prediction.select == "validation" else found
+            lost = lost_stages(self.store, inventory.alive)
+            alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}
+            inventory = replace(inventory, alive=alive)
+        return self._scored(inventory) if self.recipe.prediction.select == "validation" else inventory
 
     def _scored(self, inventory: Inventory) -> Inventory:
         """The inventory, with the score on public records of the deepest live prefix of every order."""

@@ -58,12 +58,12 @@ def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -
         IntegrityError: the ledger has lost a record that is in a slice's file.
     """
     secret = lookup.secret
-    held = lookup.search(
+    in_files = lookup.search(
         records={secret.token("ledger", "record", name): name for name in records},
         subjects={secret.token("ledger", "subject", name): name for name in subjects},
     )
     with lookup.ledger.reading() as transaction:
-        return _locations(transaction, secret, held, records=records, subjects=subjects)
+        return _locations(transaction, secret, in_files, records=records, subjects=subjects)
 
 
 def _locations(
@@ -77,14 +77,14 @@ def _locations(
     )
     refuse_if_lost(transaction, found, frozenset[bytes]().union(*in_files.records.values()))
     entries = {entry.generation: entry for entry in transaction.history.log(set(found.gone.values()))}
-    held: dict[tuple[str, bytes], list[RecordRow]] = {}
+    by_token: dict[tuple[str, bytes], list[RecordRow]] = {}
     for row in found.rows:
-        held.setdefault(("record", row.token), []).append(row)
+        by_token.setdefault(("record", row.token), []).append(row)
         if row.subject is not None:
-            held.setdefault(("subject", row.subject), []).append(row)
+            by_token.setdefault(("subject", row.subject), []).append(row)
     result = []
     for kind, name, token in asked:
-        rows, unknown = held.get((kind, token), []), token not in found.gone
+        rows, unknown = by_token.get((kind, token), []), token not in found.gone
         result.append(
             Location(
                 kind="record" if kind == "record" else "subject",

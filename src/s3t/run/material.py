@@ -102,22 +102,23 @@ class Material:
             self.slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
         ]
         # Of the slices before the stage's own, the records that are replayed.
-        chosen = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
+        selected = [part.replayed for part in parts[:-1]] + [range(len(part.records)) for part in parts[-1:]]
         if not self._recipe.training.trunk_cache:
-            return Examples(parts, self._encoder, chosen=chosen, vary=self._vary if self._recipe.image.varies else None)
+            vary = self._vary if self._recipe.image.varies else None
+            return Examples(parts, self._encoder, selected=selected, vary=vary)
         block = self._recipe.trained_block(stage.depth)
         border = self._model.border(block)
         needed = {(part.place, border) for part in parts}
         states = [self._states(part, block, needed, steps) for part in parts]
-        return Examples(parts, self._encoder, border=border, states=states, chosen=chosen)
+        return Examples(parts, self._encoder, border=border, states=states, selected=selected)
 
     def _states(
         self, part: EncodedSlice, block: int, needed: Collection[tuple[Place, int]], steps: Steps
     ) -> SliceStates:
         border = self._model.border(block)
-        found = self._trunk.find(part.place, border, part.digest)
-        if found is not None or not part.records:
-            return found or EMPTY
+        cached = self._trunk.find(part.place, border, part.digest)
+        if cached is not None or not part.records:
+            return cached or EMPTY
         # In the same go at the borders of the deeper blocks, which other stages will start at.
         deeper = (self._model.border(other) for other in range(block + 1, self._recipe.blocks + 1))
         wanted = [border, *(lower for lower in deeper if self._trunk.find(part.place, lower, part.digest) is None)]

@@ -15,7 +15,7 @@ from typing import TypeAlias
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
 from s3t.folder.layout import Description, Layout, read_description, write_description
-from s3t.ledger.locks import RunLock, needed
+from s3t.ledger.locks import RunLock, hold
 from s3t.methods import Method
 from s3t.partition import Secret
 from s3t.recipe import Recipe
@@ -42,9 +42,9 @@ class Orders:
             IntegrityError: the file is damaged, or more of it has changed than orders that were added.
             RunFolderError: there is no such file any more.
         """
-        found = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
-        if found is None or found != self._known[0]:
-            self._known = found, self._read().orders
+        file = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
+        if file is None or file != self._known[0]:
+            self._known = file, self._read().orders
         return self._known[1]
 
     def proposed(self, recipe: Recipe, *, budget: int) -> Shards:
@@ -81,7 +81,7 @@ class Orders:
             if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
                 return
             orders = _extended(description.orders, recipe, budget=budget)
-            with needed(lock):
+            with hold(lock):
                 if self._read() == description:  # else another process has added some meanwhile
                     with storage_errors("adding orders to the run"):
                         added = description.model_copy(update={"orders": orders})
@@ -110,25 +110,25 @@ class Orders:
 
     def _read(self) -> Description:
         """The file as it is, after a look whether it is still this run's."""
-        found = read_description(self._layout)
+        description = read_description(self._layout)
         opened = self._opened
-        behind = len(found.orders) == len(opened.orders) and all(
-            new[: len(old)] == old for old, new in zip(opened.orders, found.orders, strict=True)
+        behind = len(description.orders) == len(opened.orders) and all(
+            new[: len(old)] == old for old, new in zip(opened.orders, description.orders, strict=True)
         )
-        if not behind or found.model_copy(update={"orders": opened.orders, "check": opened.check}) != opened:
+        if not behind or description.model_copy(update={"orders": opened.orders, "check": opened.check}) != opened:
             raise IntegrityError(
                 f"{self._layout.description} has changed since the run was opened, and not by orders that were added; "
                 "open the run again, or restore the file from a backup"
             )
-        return found
+        return description
 
     def _file(self) -> tuple[int, int, int] | None:
         """Identity of a run.json: each is a file of its own, and longer than the one before."""
         try:
-            found = self._layout.description.stat()
+            stat = self._layout.description.stat()
         except OSError:
             return None
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 def _all_orders(slices: int) -> float:

@@ -20,7 +20,7 @@ from s3t.folder.ledger_address import ledger_address
 from s3t.folder.secret import VARIABLE as SECRET_VARIABLE
 from s3t.folder.secret import read_secret
 from s3t.ledger import Ledger
-from s3t.ledger.locks import held, needed
+from s3t.ledger.locks import hold, try_hold
 from s3t.ledger.presence import Presence
 from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.partition import Secret
@@ -164,11 +164,11 @@ class Parts:
             error = moved_error(self.layout, run=self.description.run)
             if error is not None and error.certainly_a_copy:
                 raise error
-            with after_refusal(NOTHING_CHANGED), needed(self.lock), storage_errors("noting the run's home"):
+            with after_refusal(NOTHING_CHANGED), hold(self.lock), storage_errors("noting the run's home"):
                 write_home(self.layout, Home.of(self.layout.root))
         elif not self.layout.home.exists() and not is_read_only(self.layout.root):
             try:
-                with held(self.lock, wait=0) as mine, storage_errors("noting the run's home"):
+                with try_hold(self.lock, wait=0) as mine, storage_errors("noting the run's home"):
                     if mine:
                         write_home(self.layout, Home.of(self.layout.root))
             except FsyncError:

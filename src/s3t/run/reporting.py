@@ -25,8 +25,8 @@ def _open_folders(parts: Parts) -> Iterator[str]:
     run, memory = parts.layout.root, parts.witness.path
     if (readers := open_to(run)) is not None:
         within = sorted(path for folder in (parts.layout.slices, parts.layout.artifacts) for path in folder.rglob("*"))
-        held = [path for path in within if path.is_file() and open_to(path) is not None]
-        also = f", and read {len(held)} of its files of records and artifacts" if held else ""
+        readable = [path for path in within if path.is_file() and open_to(path) is not None]
+        also = f", and read {len(readable)} of its files of records and artifacts" if readable else ""
         yield f"{readers} may enter {run}{also}; if that is not meant, run `chmod -R go-rwx {run}`"
     for path in (memory.parent, memory):
         if path.exists() and (readers := open_to(path)) is not None:

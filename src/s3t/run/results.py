@@ -130,8 +130,8 @@ class Status:
 def _summary_json(end: StageEnd) -> dict[str, Any]:
     validation = {} if end.validation is None else {"validation": end.validation}
     losses = [loss if math.isfinite(loss) else None for loss in end.losses]
-    told = {"steps": end.steps, "losses": losses, "seconds": round(end.seconds, 3)}
-    return {**end.stage.to_json(), **told, **validation}
+    numbers = {"steps": end.steps, "losses": losses, "seconds": round(end.seconds, 3)}
+    return {**end.stage.to_json(), **numbers, **validation}
 
 
 def _serving_json(serving: Serving | None) -> dict[str, Any] | None:

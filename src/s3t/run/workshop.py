@@ -228,18 +228,18 @@ class Workshop:
             IntegrityError: as `chain`.
         """
         models = [stage for stage in stages if stage.kind == "model"]
-        found: dict[Stage, Scores] = {}
+        scores: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
-            found |= zip(models, self._ensemble.logits(chains, inputs, steps=steps), strict=True)
+            scores |= zip(models, self._ensemble.logits(chains, inputs, steps=steps), strict=True)
         classifiers = [stage for stage in stages if stage.kind == "prototypes"]
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(
                 self._model, self._windows, sums, inputs, training=self._recipe.training, steps=steps
             )
-            found |= zip(classifiers, answers, strict=True)
-        return np.stack([found[stage] for stage in stages])
+            scores |= zip(classifiers, answers, strict=True)
+        return np.stack([scores[stage] for stage in stages])
 
     def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:
         """A slice's prototypes. Not kept in memory: they are small, and read again for every answer."""

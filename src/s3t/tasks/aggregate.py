@@ -83,7 +83,7 @@ def mean(scores_MNC: Scores, weights_M: NDArray[np.float64] | None) -> Scores:  
     return average
 
 
-def chosen(
+def choose(
     probabilities_NC: Scores,  # noqa: N803
     logits_MNC: Scores,  # noqa: N803
     *,
@@ -92,7 +92,7 @@ def chosen(
     """The label of every input, N: the likeliest; a tied vote goes to the tied label with the highest mean probability.
 
     >>> votes, logits = np.array([[0.5, 0.5]]), np.array([[[1.0, 0.0]], [[0.0, 3.0]]])
-    >>> chosen(votes, logits).tolist()
+    >>> choose(votes, logits).tolist()
     [1]
     """
     best = probabilities_NC.max(axis=-1, keepdims=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, aggregate, chosen
+from s3t.tasks.aggregate import Scores, aggregate, choose
 from s3t.tasks.metrics import class_report, classification_metrics
 from s3t.tasks.task import Kind
 
@@ -69,7 +69,7 @@ class Classification:
     ) -> tuple[list[Any], Scores | None]:
         """The likeliest label."""
         probabilities = aggregate(logits_MUC, aggregation, weights_M=weights_M)
-        indices = chosen(probabilities, logits_MUC, weights_M=weights_M)
+        indices = choose(probabilities, logits_MUC, weights_M=weights_M)
         return [labels[index] for index in indices], probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:

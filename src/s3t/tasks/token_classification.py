@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, aggregate, chosen
+from s3t.tasks.aggregate import Scores, aggregate, choose
 from s3t.tasks.entities import entity_metrics, entity_report, name_entities
 from s3t.tasks.task import Kind
 
@@ -81,7 +81,7 @@ class TokenClassification:
         probabilities = np.full(logits_MUC.shape[1:], np.nan)
         probabilities[seen] = aggregate(logits_MUC[:, seen], aggregation, weights_M=weights_M)
         tags: list[str | None] = [None] * len(seen)
-        indices = chosen(probabilities[seen], logits_MUC[:, seen], weights_M=weights_M)
+        indices = choose(probabilities[seen], logits_MUC[:, seen], weights_M=weights_M)
         for place, index in zip(np.flatnonzero(seen), indices, strict=True):
             tags[place] = labels[index]
         return tags, probabilities

@@ -67,7 +67,7 @@ class Examples:
         encoder: collates batches.
         border: the layer at which a pass starts.
         states: of each slice, the states there; without them a pass starts at the inputs.
-        chosen: of each slice, the records that are trained on; None: all.
+        selected: of each slice, the records that are trained on; None: all.
         vary: returns an epoch's variation of a record, from a seed and the record's keyed hash.
     """
 
@@ -78,7 +78,7 @@ class Examples:
         *,
         border: int = 0,
         states: Sequence[SliceStates] | None = None,
-        chosen: Sequence[Sequence[int]] | None = None,
+        selected: Sequence[Sequence[int]] | None = None,
         vary: Vary | None = None,
     ) -> None:
         self.border = border
@@ -86,9 +86,9 @@ class Examples:
         self._encoder = encoder
         self._states = states
         self._vary = vary
-        if chosen is None:
-            chosen = [range(len(part.records)) for part in slices]
-        self._at = [(index, record) for index, records in enumerate(chosen) for record in records]
+        if selected is None:
+            selected = [range(len(part.records)) for part in slices]
+        self._at = [(index, record) for index, records in enumerate(selected) for record in records]
         self.lengths: list[int] | None = None
         """Tokens of each record; None where all records are of one size."""
         lengths = [part.lengths for part in slices]

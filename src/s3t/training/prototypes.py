@@ -43,13 +43,13 @@ def slice_prototypes(
     passes = model.passes
     lengths = contents.lengths or [0] * len(contents.records)
     order = sorted(range(len(contents.records)), key=lengths.__getitem__)
-    found = [torch.zeros(0, 0, dtype=torch.float64)]
+    batches = [torch.zeros(0, 0, dtype=torch.float64)]
     with exact_numerics(passes.device, training), model.mounted({}):
         for numbers in cut(order, training.batch_size):
             batch = {name: tensor.to(passes.device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
-            found.append(features(passes, batch).double().cpu())
+            batches.append(features(passes, batch).double().cpu())
             steps.advance(len(numbers))
         targets = torch.cat([torch.zeros(0, dtype=torch.int64), *(contents.targets[number] for number in order)])
         of_class = torch.nn.functional.one_hot(targets, labels).double()
-        sums, counts = of_class.t() @ torch.cat(found[1:] or found), of_class.sum(dim=0).long()
+        sums, counts = of_class.t() @ torch.cat(batches[1:] or batches), of_class.sum(dim=0).long()
     return StageTensors(block={SUMS: sums, COUNTS: counts}, head={})

@@ -190,9 +190,9 @@ def fill_cache(
     for numbers in batches:
         batch = {name: tensor.to(device) for name, tensor in encoder.collate(contents.of(numbers)).items()}
         with torch.no_grad():
-            found = passes.states(batch, borders)
-        packed = {border: pack_states(batch, states) for border, states in found.items()}
-        tokens = token_counts(batch, next(iter(found.values())))
+            by_border = passes.states(batch, borders)
+        packed = {border: pack_states(batch, states) for border, states in by_border.items()}
+        tokens = token_counts(batch, next(iter(by_border.values())))
         if rooms is None:
             total = sum(contents.lengths) if contents.lengths else tokens[0] * len(contents.records)
             rooms = _rooms(cache, contents.place, packed, total, needed=needed)
