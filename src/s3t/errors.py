@@ -59,12 +59,12 @@ class InputError(S3TError):
 
     Args:
         where: the file or object that is wrong, as the user named it.
-        problems: one sentence each, naming the row or the field and the remedy.
+        problems: one sentence, or several, each naming the row or the field and the remedy.
     """
 
-    def __init__(self, where: str, problems: Iterable[str]) -> None:
+    def __init__(self, where: str, problems: str | Iterable[str]) -> None:
         self.where = where
-        self.problems = tuple(problems)
+        self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         count = len(self.problems)
         noun = "problem" if count == 1 else "problems"
         lines = "".join(f"\n  - {problem}" for problem in self.problems)

@@ -5,33 +5,12 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
 
-from s3t.cli import (
-    audit,
-    clone,
-    delete,
-    destroy_key,
-    erase,
-    evaluate,
-    extend,
-    ids,
-    init,
-    locate,
-    log,
-    plan,
-    predict,
-    reconcile,
-    repair,
-    sequences,
-    simulate,
-    status,
-    train,
-    tune,
-)
 from s3t.cli.bugs import Bug
 from s3t.cli.outcome import bugs_reported
 from s3t.version import __version__
@@ -53,31 +32,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-_MODULES = (
-    plan,
-    sequences,
-    simulate,
-    tune,
-    init,
-    train,
-    predict,
-    evaluate,
-    delete,
-    locate,
-    log,
-    status,
-    repair,
-    extend,
-    audit,
-    clone,
-    erase,
-    reconcile,
-    destroy_key,
-    ids,
-)
-_COMMANDS = {module.__name__.rpartition(".")[2].replace("_", "-"): module for module in _MODULES}
-for _name, _module in _COMMANDS.items():
-    app.command(name=_name, epilog=EPILOG)(_module.command)
+_NAMES = """
+    plan sequences simulate tune init train predict evaluate delete locate log status repair extend audit clone erase
+    reconcile destroy-key ids
+"""
+_COMMANDS = tuple(_NAMES.split())
+for _name in _COMMANDS:
+    app.command(name=_name, epilog=EPILOG)(import_module(f"s3t.cli.{_name.replace('-', '_')}").command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -110,7 +71,7 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> NoReturn:
     """Run one command; whatever happens, exits with the status that the documentation gives to it."""
-    with bugs_reported(arguments, list(_COMMANDS)):
+    with bugs_reported(arguments, _COMMANDS):
         app(arguments)
     raise SystemExit(0)
 

@@ -19,8 +19,7 @@ def command(
         int, typer.Option("--replay", metavar="N", min=0, help="Train N live stages again and compare their bytes.")
     ] = 0,
     seed: Annotated[
-        int | None,
-        typer.Option(help="Seed that chooses the stages to replay. By default the choice is unpredictable."),
+        int | None, typer.Option(help="Seed that chooses the stages to replay. By default the choice is unpredictable.")
     ] = None,
     as_json: JsonOption = False,
 ) -> None:

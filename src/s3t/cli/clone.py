@@ -30,7 +30,7 @@ def command(
         import s3t
 
         if adopt == (copy is not None):
-            raise s3t.InputError("the command", ["name a run and a folder that does not exist, or a copy and --adopt"])
+            raise s3t.InputError("the command", "name a run and a folder that does not exist, or a copy and --adopt")
         clone = run if copy is None else copy
         with s3t.Run.adopt(run) if copy is None else s3t.Run.clone(run, copy) as opened:
             status = opened.status()

@@ -50,8 +50,7 @@ DeletionsOption = Annotated[
     int, typer.Option("--deletions", metavar="T", help="The t of the paper's score, which bms maximises.")
 ]
 HorizonOption = Annotated[
-    str,
-    typer.Option("--horizon", metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts."),
+    str, typer.Option("--horizon", metavar="R1,R2,...", help="survival: numbers of deletions after which depth counts.")
 ]
 ValuesOption = Annotated[
     str | None,
@@ -85,11 +84,8 @@ def settings_of(
 ) -> tuple[Setting, ...]:
     """One setting a shard, from what was typed.
 
-    Args:
-        problems: what is known to be wrong already.
-
     Raises:
-        InputError: with everything that is wrong, that pictures cannot be drawn included.
+        InputError: with the given problems and all others, that pictures cannot be drawn included.
     """
     from s3t.drawing import check_picture
     from s3t.sequences import Setting, prior_rows
@@ -143,7 +139,7 @@ def numbers_in(text: str, *, where: str) -> list[float]:
     """
     parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
     if parts == [""]:
-        raise DataError(where, ["holds no numbers; separate them by commas"])
+        raise DataError(where, "holds no numbers; separate them by commas")
     numbers, wrong = [], []
     for place, part in enumerate(parts, start=1):
         try:
@@ -158,20 +154,16 @@ def numbers_in(text: str, *, where: str) -> list[float]:
 
 def _whole(number: float) -> int:
     if not number.is_integer():
-        raise DataError("--horizon", [f"{number:g} is not a whole number of deletions"])
+        raise DataError("--horizon", f"{number:g} is not a whole number of deletions")
     if number > MOST_DELETIONS:
-        raise DataError("--horizon", [f"{number:g} is more than {MOST_DELETIONS:,} deletions"])
+        raise DataError("--horizon", f"{number:g} is more than {MOST_DELETIONS:,} deletions")
     return int(number)
 
 
 def _given_prior(text: str | None, path: Path | None) -> list[Any] | None:
-    """The prior of the options: None, L numbers, or rows of numbers.
-
-    Raises:
-        InputError: both are given, or what is given holds no numbers.
-    """
+    """The prior of the options: None, L numbers, or rows of numbers."""
     if text is not None and path is not None:
-        raise DataError("--prior", ["is given, and --prior-file as well; leave one of them out"])
+        raise DataError("--prior", "is given, and --prior-file as well; leave one of them out")
     if text is not None:
         return list(numbers_in(text, where="--prior"))
     return None if path is None else _prior_in(path)
@@ -181,20 +173,20 @@ def _prior_in(path: Path) -> list[Any]:
     from pydantic import TypeAdapter, ValidationError
 
     if (problem := reading_problem(path)) is not None:
-        raise DataError(str(path), [problem])
+        raise DataError(str(path), problem)
     try:
         with path.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except OSError as error:
-        raise DataError(str(path), [f"cannot be read: {error.strerror}; check the path"]) from None
+        raise DataError(str(path), f"cannot be read: {error.strerror}; check the path") from None
     if len(content) > MOST_BYTES:
-        raise DataError(str(path), [f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior"])
+        raise DataError(str(path), f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior")
     try:
         rows = TypeAdapter(list[float] | list[list[float]])
         return rows.validate_json(content.removeprefix(b"\xef\xbb\xbf"), strict=True)
     except ValidationError:
         problem = "expected a JSON list of numbers, or of rows that are lists of numbers"
-        raise DataError(str(path), [problem]) from None
+        raise DataError(str(path), problem) from None
 
 
 @contextmanager

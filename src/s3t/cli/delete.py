@@ -77,12 +77,7 @@ def command(
         records, subjects = names_in(record, subject, file, verb="delete")
         with s3t.Run.open(run, moved=moved) as opened:
             report = opened.delete(
-                records=records,
-                subjects=subjects,
-                key=key,
-                strict=strict,
-                dry_run=dry_run,
-                progress=ProgressBar(),
+                records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, progress=ProgressBar()
             )
         show(report.to_json(), as_json, lambda: _print(report, run))
         if report.repair_error is not None:

@@ -6,9 +6,6 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from s3t.cli.display import numbers, print_line
 from s3t.wording import counted
 
@@ -17,8 +14,6 @@ if TYPE_CHECKING:
     from s3t.run.results import Status
 
 MOST_SHOWN = 10
-WIDTH = 120
-"""Columns that four times side by side need."""
 
 
 def moment(seconds: float | None) -> str:
@@ -33,27 +28,10 @@ def moment(seconds: float | None) -> str:
 def history(entries: Sequence[LogEntry]) -> str:
     """Times at which a deletion was received, accepted, effective and erased; the last one, if it has several parts."""
     parts = [f"received {moment(min(entry.received_at for entry in entries))} UTC"]
-    for name, times in (
-        ("accepted", [entry.accepted_at for entry in entries]),
-        ("effective", [entry.effective_at for entry in entries]),
-        ("erased", [entry.erased_at for entry in entries]),
-    ):
-        reached = [time for time in times if time is not None]
-        parts.append(f"{name} {moment(max(reached) if len(reached) == len(times) else None)}")
+    for step in ("accepted", "effective", "erased"):
+        times = [getattr(entry, f"{step}_at") for entry in entries]
+        parts.append(f"{step} {moment(None if None in times else max(times))}")
     return ", ".join(parts)
-
-
-def print_log(title: str, entries: Sequence[LogEntry]) -> None:
-    """A row a deletion."""
-    table = Table(title=title)
-    for name in ("generation", "records", "received (UTC)", "accepted (UTC)", "effective (UTC)", "erased (UTC)"):
-        table.add_column(name)
-    for entry in entries:
-        times = (entry.received_at, entry.accepted_at, entry.effective_at, entry.erased_at)
-        table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
-    console = Console()
-    console.width = max(console.width, WIDTH)
-    console.print(table)
 
 
 def print_unfinished(status: Status, run: Any) -> None:
@@ -69,13 +47,7 @@ def print_unfinished(status: Status, run: Any) -> None:
 
 
 def remedy(entry: LogEntry, within: float, run: Any) -> str:
-    """Advice for a deletion that is not erased: the deadline and the command.
-
-    Args:
-        entry: of the log.
-        within: the recipe's `deletion.erase_within`.
-        run: the run's folder.
-    """
+    """Advice for a deletion that is not erased: the deadline, `within` seconds after receipt, and the command."""
     waits = ""
     if entry.effective_at is None:
         waits = "it waits for another open run to let go of it (no answer is made of it any more); "

@@ -38,7 +38,7 @@ def command(
         from s3t.folder.secret import VARIABLE, secret_of_environment
 
         if not yes:
-            raise s3t.InputError("the command", [WARNING])
+            raise s3t.InputError("the command", WARNING)
         with s3t.Run.open(run, moved=moved) as opened:
             opened.destroy_key()
 

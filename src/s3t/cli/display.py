@@ -29,10 +29,7 @@ def numbers(values: Any) -> str:
 def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
     """Print every shard: records of its slices, its sequences with their live depth, and the serving one.
 
-    Args:
-        status: what to show.
-        run: the run's folder, for the next command.
-        planned: the status is a forecast, not the present one.
+    A `planned` status is a forecast, not the present one.
     """
     console = Console()
     document = status.to_json()

@@ -48,10 +48,10 @@ def command(
         with s3t.Run.open(run) as opened:
             if (report or confusion is not None) and not opened.labels:
                 problem = f"{opened.recipe.task} has no labels; leave out --report and --confusion"
-                raise s3t.InputError("the command", [problem])
+                raise s3t.InputError("the command", problem)
             if confusion is not None and not opened.recipe.task.target.one_label:
                 problem = f"in {opened.recipe.task} no label stands for another; leave out --confusion"
-                raise s3t.InputError("the command", [problem])
+                raise s3t.InputError("the command", problem)
             result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
         if confusion is not None and result.confusion is not None:
             title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"

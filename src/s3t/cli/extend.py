@@ -23,8 +23,7 @@ LEAST_DEPTH = 0.1
 def command(
     run: RunArgument,
     budget: Annotated[
-        int,
-        typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False),
+        int, typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False)
     ],
     workers: WorkersOption = "1",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show costs and gain, and change nothing.")] = False,
@@ -50,7 +49,7 @@ def command(
                 return
             if extension.buys_nothing and not anyway:
                 remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
-                raise InputError("the budget", [f"{_told(extension)}; {remedy}"])
+                raise InputError("the budget", f"{_told(extension)}; {remedy}")
             typer.echo(_told(extension), err=True)
             report = opened.extend(budget=budget, workers=number_of(workers), progress=ProgressBar())
 

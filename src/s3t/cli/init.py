@@ -15,12 +15,10 @@ from s3t.cli.outcome import failures_reported, show
 def command(
     run: RunArgument,
     data: Annotated[
-        Path,
-        typer.Option("--data", metavar="FILE", help="The records: .csv, .jsonl or .parquet.", show_default=False),
+        Path, typer.Option("--data", metavar="FILE", help="The records: .csv, .jsonl or .parquet.", show_default=False)
     ],
     recipe: Annotated[
-        Path,
-        typer.Option("--recipe", metavar="YAML", help="The recipe; fields in docs/recipe.md.", show_default=False),
+        Path, typer.Option("--recipe", metavar="YAML", help="The recipe; fields in docs/recipe.md.", show_default=False)
     ],
     as_json: JsonOption = False,
 ) -> None:

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from s3t.cli.deletions import moment, print_log
+from rich.console import Console
+from rich.table import Table
+
+from s3t.cli.deletions import moment
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
+
+STEPS = ("received", "accepted", "effective", "erased")
+WIDTH = 120
+"""Columns that four times side by side need."""
 
 
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
@@ -24,6 +31,14 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             title = (
                 f"{counted(len(deletions), 'deletion')} since {moment(creation.received_at)} UTC, when the run was made"
             )
-            print_log(title, deletions)
+            table = Table(title=title)
+            for name in ("generation", "records", *(f"{step} (UTC)" for step in STEPS)):
+                table.add_column(name)
+            for entry in deletions:
+                times = (getattr(entry, f"{step}_at") for step in STEPS)
+                table.add_row(str(entry.generation), str(entry.records), *map(moment, times))
+            console = Console()
+            console.width = max(console.width, WIDTH)
+            console.print(table)
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)

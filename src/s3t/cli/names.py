@@ -10,7 +10,6 @@ import typer
 
 STDIN = "-"
 """Stands for names on stdin, one a line. Arguments are visible in `ps` and in the shell's history."""
-STDIN_HELP = "- reads them from stdin, one a line."
 
 FileOption = Annotated[
     Path | None,
@@ -21,24 +20,18 @@ FileOption = Annotated[
 def names_in(
     record: list[str] | None, subject: list[str] | None, file: Path | None, *, verb: str
 ) -> tuple[list[str], list[str]]:
-    """Record ids and subjects, from options and from a file.
-
-    Args:
-        record: of --record; `-` for those on stdin.
-        subject: of --subject; the same, but not both.
-        file: of --file.
-        verb: what is to be done with them, for the message.
+    """Record ids and subjects, from options and from a file; `verb` says in messages what is done with them.
 
     Raises:
-        InputError: nothing is named, or the file cannot be read.
+        InputError: nothing is named, both are to be read from stdin, or the file cannot be read.
     """
     from s3t.errors import InputError
     from s3t.records import read_requests
 
     if not record and not subject and file is None:
-        raise InputError("the command", [f"name what to {verb}: --record ID, --subject ID or --file FILE"])
+        raise InputError("the command", f"name what to {verb}: --record ID, --subject ID or --file FILE")
     if record and subject and STDIN in record and STDIN in subject:
-        raise InputError("the command", ["--record - and --subject - both read stdin; give one of them in a file"])
+        raise InputError("the command", "--record - and --subject - both read stdin; give one of them in a file")
     record, subject = _with_stdin(record or []), _with_stdin(subject or [])
     listed = ((), ()) if file is None else read_requests(file)
     return [*record, *listed[0]], [*subject, *listed[1]]
@@ -53,9 +46,9 @@ def _with_stdin(names: list[str]) -> list[str]:
     try:
         text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError("stdin", [f"is not UTF-8 text at byte {error.start}; save it as UTF-8"]) from None
+        raise InputError("stdin", f"is not UTF-8 text at byte {error.start}; save it as UTF-8") from None
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     ids = [line for line in lines if line]
     if not ids:
-        raise InputError("stdin", ["holds no names; give one a line"])
+        raise InputError("stdin", "holds no names; give one a line")
     return [*(name for name in names if name != STDIN), *ids]

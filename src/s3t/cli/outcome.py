@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import typer
 
@@ -15,14 +15,6 @@ from s3t.cli.bugs import Bug
 from s3t.errors import InputError, S3TError, StorageError, UnknownNamesError
 
 WRONG_INPUT, FAILED = 2, 1
-
-
-class Result(Protocol):
-    """A result of a method of `Run`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """One JSON document."""
-        ...
 
 
 def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
@@ -70,12 +62,7 @@ def failures_reported(as_json: bool) -> Iterator[None]:
 
 @contextmanager
 def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator[None]:
-    """End the program with 1 at any other exception, and print a bug report without text of records.
-
-    Args:
-        arguments: of the program.
-        commands: names of all commands.
-    """
+    """End the program with 1 at any other exception, and print a bug report without text of records."""
     try:
         yield
     except Exception as error:

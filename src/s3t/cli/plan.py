@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+import yaml
 
 from s3t.cli.declarations import noted
 from s3t.cli.display import print_line, print_table, working
 from s3t.cli.options import JsonOption, seed_problems
 from s3t.cli.outcome import failures_reported, show
-from s3t.cli.recipe_lines import left_out, recipe_lines
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
@@ -143,7 +144,7 @@ def command(
             raise InputError("the command", problems)
         with working("simulating systems"):
             result = plan(demand, seed=seed)
-        lines = _lines(result, base_model)
+        lines = _recipe_lines(result, base_model)
 
         def render() -> None:
             _print_demand(result, persons=persons_per_month is not None, assumed=layers is None, recipe=base_model)
@@ -181,7 +182,7 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
 
     recipe = load_recipe(path)
     if recipe.method.one_order:
-        raise InputError(str(path), [f"method: {recipe.method} has one order a shard; only s3t is planned for"])
+        raise InputError(str(path), f"method: {recipe.method} has one order a shard; only s3t is planned for")
     if layers is None:
         layers = layer_count(model_folder(recipe.base_model, revision=recipe.revision))
     if layers_per_slice is None and "layers_per_slice" in recipe.adapter.model_fields_set:
@@ -189,11 +190,40 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
     return recipe, layers, layers_per_slice
 
 
-def _lines(result: Plan, recipe: Recipe | None) -> list[str]:
+def _recipe_lines(result: Plan, recipe: Recipe | None) -> list[str]:
+    """What was planned as lines of a recipe, a field each, to be put in the place of its lines of the same names.
+
+    Other settings of the given recipe's adapter and deletions are kept.
+    """
     best = result.proposal
     if best is None:
         return []
-    return recipe_lines(best, layers_per_slice=result.demand.layers_of(best.slices), recipe=recipe)
+    adapter, deletion = ({}, {}) if recipe is None else (_declared(recipe.adapter), _declared(recipe.deletion))
+    fields: dict[str, dict[str, Any]] = {
+        "partition": {"shards": best.shards, "slices": best.slices},
+        "sequences": {"budget": best.budget, "selector": best.selector},
+        "adapter": adapter | {"layers_per_slice": result.demand.layers_of(best.slices)},
+        "deletion": deletion | {"repair": {"below-depth": best.depth}},
+    }
+    return [
+        f"{name}: {yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()}"
+        for name, value in fields.items()
+    ]
+
+
+def _declared(part: Any) -> dict[str, Any]:
+    content: dict[str, Any] = part.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    return content
+
+
+def _left_out(recipe: Recipe) -> list[str]:
+    """Fields of a recipe that the lines have no room for, for a plan takes all slices to be alike."""
+    columns = {
+        "partition.group": recipe.partition.group is not None,
+        "partition.salt": recipe.partition.salt is not None,
+        "sequences.prior": recipe.sequences.prior is not None,
+    }
+    return [name for name, is_given in columns.items() if is_given]
 
 
 def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
@@ -206,7 +236,7 @@ def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe 
     known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
     each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
     print_line(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
-    if recipe is not None and (names := left_out(recipe)):
+    if recipe is not None and (names := _left_out(recipe)):
         print_line(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
 
 

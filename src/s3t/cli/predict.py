@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +29,10 @@ TextOption = Annotated[
 TopOption = Annotated[
     int | None, typer.Option("--top", metavar="K", help="Show the K likeliest labels, the likeliest first.")
 ]
+FormatOption = Annotated[
+    str | None,
+    typer.Option("--format", metavar="NAME", help="Format of FILE, whatever its name: csv, jsonl or parquet."),
+]
 PairOption = Annotated[
     list[str] | None,
     typer.Option("--pair", metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
@@ -45,10 +49,7 @@ def command(
     ] = None,
     text: TextOption = None,
     pair: PairOption = None,
-    form: Annotated[
-        str | None,
-        typer.Option("--format", metavar="NAME", help="Format of FILE, whatever its name: csv, jsonl or parquet."),
-    ] = None,
+    form: FormatOption = None,
     top: TopOption = None,
     jsonl: Annotated[
         bool,
@@ -75,15 +76,18 @@ def command(
         if output is not None:
             check_output(output)
         with s3t.Run.open(run) as opened:
+            answers = _answers(opened, data, text or (), pair, form, whole=not jsonl)
             if jsonl:
-                for window in _windows(opened, data, text, pair, form):
+                for window in answers:
                     _print_lines(window.rows(top=top))
                 return
-            result = _all(opened, data, text, pair, form)
-        if output is not None:
-            write_predictions(output, result.rows(top=top))
+            result = next(answers, None)
+            if result is None:
+                where = "standard input" if data == STDIN else str(data)
+                raise InputError(where, "holds no inputs; give at least one")
         document = result.to_json(top=top)
         if output is not None:
+            write_predictions(output, result.rows(top=top))
             del document["predictions"]
             document |= {"output": str(output), "count": len(result)}
 
@@ -107,11 +111,7 @@ def _check(
     output: Path | None,
     as_json: bool,
 ) -> None:
-    """Check that the options are compatible.
-
-    Raises:
-        InputError: all problems.
-    """
+    """Check that the options are compatible; all problems at once."""
     problems = []
     if (data is None) == (not text):
         problems.append("give the inputs as --input FILE, as --input - or as --text TEXT, one of them")
@@ -127,34 +127,17 @@ def _check(
         raise InputError("the command", problems)
 
 
-def _typed(text: Sequence[str] | None, pair: Sequence[str] | None) -> list[Any]:
-    """The inputs that were typed: texts, or pairs of them."""
-    return list(zip(text or (), pair, strict=True)) if pair else list(text or ())
-
-
-def _windows(
-    run: Run, data: Path | None, text: Sequence[str] | None, pair: Sequence[str] | None, form: str | None
-) -> Any:
+def _answers(
+    run: Run, data: Path | None, text: Sequence[str], pair: Sequence[str] | None, form: str | None, *, whole: bool
+) -> Iterator[Predictions]:
+    """Answers window by window, or all at once, of one generation."""
     if data is None:
-        return iter([run.predict(_typed(text, pair))])
-    if data == STDIN:
-        return run.predict_windows(sys.stdin.buffer, form=form or "jsonl")
-    return run.predict_windows(data, form=form)
-
-
-def _all(
-    run: Run, data: Path | None, text: Sequence[str] | None, pair: Sequence[str] | None, form: str | None
-) -> Predictions:
-    """All answers at once, of one generation."""
-    if data is None:
-        return run.predict(_typed(text, pair))
-    if data != STDIN and form is None:
-        return run.predict(data, progress=ProgressBar())
-    source = sys.stdin.buffer if data == STDIN else data
-    window = next(run.predict_windows(source, form=form or "jsonl", whole=True), None)
-    if window is None:
-        raise InputError("standard input" if data == STDIN else str(data), ["holds no inputs; give at least one"])
-    return window
+        yield run.predict(list(zip(text, pair, strict=True)) if pair else text)
+    elif whole and data != STDIN and form is None:
+        yield run.predict(data, progress=ProgressBar())
+    else:
+        source, default = (sys.stdin.buffer, "jsonl") if data == STDIN else (data, None)
+        yield from run.predict_windows(source, form=form or default, whole=whole)
 
 
 def _print_lines(rows: list[dict[str, Any]]) -> None:
@@ -164,12 +147,10 @@ def _print_lines(rows: list[dict[str, Any]]) -> None:
 
 def _shown(row: dict[str, Any], top: int | None) -> dict[str, Any]:
     """An answer as a row of a table: with the label's probability, or with the K likeliest labels and theirs."""
-    likely = row.pop("probabilities", None)
-    generation = row.pop("generation")
-    if likely is None:
+    likely, generation = row.pop("probabilities", None), row.pop("generation")
+    if not isinstance(likely, dict):  # none, or one mapping a word: too much for a table
         return row | {"generation": generation}
-    if isinstance(likely, list):  # one mapping a word: too much for a table
-        return row | {"generation": generation}
-    if top is None:  # of several labels, each has its own
-        return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}
-    return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
+    if top is not None:
+        return row | {f"likeliest {top}": ", ".join(f"{name} {value:.4f}" for name, value in likely.items())}
+    # Of several labels, each has its own probability.
+    return row | ({"probability": likely[row["label"]]} if "label" in row else {}) | {"generation": generation}

@@ -8,11 +8,7 @@ from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
 
 
-def command(
-    run: RunArgument,
-    moved: MovedOption = False,
-    as_json: JsonOption = False,
-) -> None:
+def command(run: RunArgument, moved: MovedOption = False, as_json: JsonOption = False) -> None:
     """Delete again what was deleted after a backup was made that is now put back.
 
     A run that is an older state of itself neither serves nor trains: every command refuses it and names this one. What

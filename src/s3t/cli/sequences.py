@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s3t.cli.declarations import (
-    DELETIONS,
-    HORIZON,
-    SELECTOR,
-    BudgetOption,
-    DeletionsOption,
-    HorizonOption,
-    PlotOption,
-    PriorFileOption,
-    PriorOption,
-    SeedOption,
-    SelectorOption,
-    SlicesOption,
-    ValuesOption,
-    settings_of,
-)
+from s3t.cli import declarations
 from s3t.cli.display import numbers, print_line, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -39,16 +24,16 @@ MOST_TRIALS, MOST_STEPS = 100_000, 5_000_000_000
 
 
 def command(
-    slices: SlicesOption,
-    budget: BudgetOption,
-    prior: PriorOption = None,
-    prior_file: PriorFileOption = None,
-    selector: SelectorOption = SELECTOR,
-    deletions: DeletionsOption = DELETIONS,
-    horizon: HorizonOption = HORIZON,
-    values: ValuesOption = None,
-    seed: SeedOption = 0,
-    plot: PlotOption = None,
+    slices: declarations.SlicesOption,
+    budget: declarations.BudgetOption,
+    prior: declarations.PriorOption = None,
+    prior_file: declarations.PriorFileOption = None,
+    selector: declarations.SelectorOption = declarations.SELECTOR,
+    deletions: declarations.DeletionsOption = declarations.DELETIONS,
+    horizon: declarations.HorizonOption = declarations.HORIZON,
+    values: declarations.ValuesOption = None,
+    seed: declarations.SeedOption = 0,
+    plot: declarations.PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Choose the orders of a shard and say what they are worth, before anything is trained.
@@ -66,7 +51,7 @@ def command(
     and 16 deletions in the shard.
     """
     with failures_reported(as_json):
-        (setting,) = settings_of(
+        (setting,) = declarations.settings_of(
             slices=slices,
             budget=budget,
             prior=prior,

@@ -6,19 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.cli.declarations import (
-    DELETIONS,
-    SELECTOR,
-    BudgetOption,
-    DeletionsOption,
-    PlotOption,
-    PriorFileOption,
-    PriorOption,
-    SeedOption,
-    SelectorOption,
-    SlicesOption,
-    settings_of,
-)
+from s3t.cli import declarations
 from s3t.cli.display import print_line, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -38,8 +26,7 @@ ShardsOption = Annotated[int, typer.Option("--shards", metavar="M", help="Shards
 TrialsOption = Annotated[int, typer.Option("--trials", metavar="N", help="Systems to simulate.")]
 VaryOption = Annotated[bool, typer.Option("--vary-by-shard", help="Give shards different orders of the same quality.")]
 BelowOption = Annotated[
-    int | None,
-    typer.Option("--repair-below", metavar="K", help="Repair a shard when it has fewer than K live slices."),
+    int | None, typer.Option("--repair-below", metavar="K", help="Repair a shard when it has fewer than K live slices.")
 ]
 EveryOption = Annotated[
     int | None,
@@ -53,19 +40,19 @@ OverOption = Annotated[
 
 def command(
     shards: ShardsOption,
-    slices: SlicesOption,
-    budget: BudgetOption,
+    slices: declarations.SlicesOption,
+    budget: declarations.BudgetOption,
     trials: TrialsOption = 10_000,
-    prior: PriorOption = None,
-    prior_file: PriorFileOption = None,
-    selector: SelectorOption = SELECTOR,
-    deletions: DeletionsOption = DELETIONS,
+    prior: declarations.PriorOption = None,
+    prior_file: declarations.PriorFileOption = None,
+    selector: declarations.SelectorOption = declarations.SELECTOR,
+    deletions: declarations.DeletionsOption = declarations.DELETIONS,
     vary_by_shard: VaryOption = False,
     repair_below: BelowOption = None,
     repair_every: EveryOption = None,
     over: OverOption = None,
-    seed: SeedOption = 0,
-    plot: PlotOption = None,
+    seed: declarations.SeedOption = 0,
+    plot: declarations.PlotOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Simulate whole systems of M shards: how many deletions they survive, and what repairs would cost.
@@ -84,7 +71,7 @@ def command(
     with failures_reported(as_json):
         from s3t.planning import rounded
 
-        settings = settings_of(
+        settings = declarations.settings_of(
             shards=shards,
             slices=slices,
             budget=budget,

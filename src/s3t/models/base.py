@@ -119,10 +119,8 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     if lacking:
         raise RecipeError(
             "the recipe",
-            [
-                f"base_model: {folder} lacks {len(lacking)} tensors of its backbone, such as {lacking[0]}; "
-                "it is not a checkpoint of this architecture"
-            ],
+            f"base_model: {folder} lacks {len(lacking)} tensors of its backbone, such as {lacking[0]}; "
+            "it is not a checkpoint of this architecture",
         )
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     model.eval()
@@ -157,7 +155,7 @@ def reset_head(base: Base, *, seed: int) -> None:
             else:
                 raise RecipeError(
                     "the recipe",
-                    [f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise"],
+                    f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise",
                 )
             parameter.data.copy_(drawn)
 
@@ -223,7 +221,7 @@ def _config(folder: Path, *, labels: int) -> Any:
         config = AutoConfig.from_pretrained(folder, local_files_only=True)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise RecipeError("the recipe", [f"base_model: {folder}/config.json cannot be used: {reason}"]) from error
+        raise RecipeError("the recipe", f"base_model: {folder}/config.json cannot be used: {reason}") from error
     config.num_labels = labels
     return config
 

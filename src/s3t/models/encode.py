@@ -12,12 +12,7 @@ import torch
 from PIL import Image as PilImage
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from transformers import (
-    AutoConfig,
-    AutoImageProcessor,
-    AutoTokenizer,
-    ViTImageProcessorPil,
-)
+from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
 from s3t.errors import RecipeError
 from s3t.recipe import Image
@@ -91,13 +86,13 @@ class TextEncoder:
         except (OSError, ValueError) as error:
             reason = str(error).strip().splitlines()[0]
             problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
-            raise RecipeError("the recipe", [problem]) from error
+            raise RecipeError("the recipe", problem) from error
         if self._tokenizer.pad_token is None:
-            raise RecipeError("the recipe", ["base_model: its tokenizer has no padding token; name another model"])
+            raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
         if len(self._tokenizer) <= len(self._tokenizer.all_special_tokens):
             # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
             problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
-            raise RecipeError("the recipe", [problem])
+            raise RecipeError("the recipe", problem)
         self._max_length = max_length
         # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
@@ -245,5 +240,5 @@ class _Decoding(Sequence[Encoded]):
 
 def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
     if len(values) not in (1, channels):
-        raise RecipeError("the recipe", [f"image.{field}: {len(values)} numbers for {channels} channels"])
+        raise RecipeError("the recipe", f"image.{field}: {len(values)} numbers for {channels} channels")
     return values if len(values) == channels else values * channels

@@ -40,10 +40,8 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
     if len(found) != 1:
         raise RecipeError(
             "the recipe",
-            [
-                f"base_model: {type(model).__name__} has {len(found)} lists of {count} layers "
-                f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers"
-            ],
+            f"base_model: {type(model).__name__} has {len(found)} lists of {count} layers "
+            f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers",
         )
     return LayerList(path=found[0], count=count)
 
@@ -71,18 +69,16 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
     if not available:
         raise RecipeError(
             "the recipe",
-            [f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them"],
+            f"base_model: the layers of {type(model).__name__} hold no linear modules; s3t cannot adapt them",
         )
     if adapter.target_modules != "all-linear":
         stray = [target for target in adapter.target_modules if target not in matched]
         if stray:
             raise RecipeError(
                 "the recipe",
-                [
-                    f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
-                    f"{type(model).__name__}; it has {', '.join(available)}"
-                    + (did_you_mean(stray[0], _tails(available)) if len(stray) == 1 else "")
-                ],
+                f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
+                f"{type(model).__name__}; it has {', '.join(available)}"
+                + (did_you_mean(stray[0], _tails(available)) if len(stray) == 1 else ""),
             )
     return tuple(chosen)
 

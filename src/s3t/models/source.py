@@ -37,12 +37,11 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
     else:
         folder = _hub_folder(base_model, revision)
     if not (folder / "config.json").is_file():
-        raise RecipeError("the recipe", [f"base_model: {folder} has no config.json; name a transformers model"])
+        raise RecipeError("the recipe", f"base_model: {folder} has no config.json; name a transformers model")
     weights = sorted(folder.glob("*.safetensors"))
     if not weights:
         raise RecipeError(
-            "the recipe",
-            [f"base_model: {folder} has no .safetensors; pickled weights are not read, convert them first"],
+            "the recipe", f"base_model: {folder} has no .safetensors; pickled weights are not read, convert them first"
         )
     damaged = [problem for path in weights if (problem := _damage(path)) is not None]
     if damaged:
@@ -62,7 +61,7 @@ def layer_count(folder: Path) -> int:
         return int(AutoConfig.from_pretrained(folder, local_files_only=True).num_hidden_layers)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise RecipeError(
-            "the recipe", [f"base_model: {folder}/config.json does not give its number of layers"]
+            "the recipe", f"base_model: {folder}/config.json does not give its number of layers"
         ) from error
 
 
@@ -91,10 +90,10 @@ def _package_folder(base_model: str) -> Path:
     if spec is None or not spec.submodule_search_locations:
         extra = extra_with(package)
         remedy = "install the one that carries it" if extra is None else f"install it with: {how_to_install(extra)}"
-        raise RecipeError("the recipe", [f"base_model: the package {package!r} is not installed; {remedy}"])
+        raise RecipeError("the recipe", f"base_model: the package {package!r} is not installed; {remedy}")
     folder = Path(spec.submodule_search_locations[0]) / inner
     if not is_folder(folder):
-        raise RecipeError("the recipe", [f"base_model: the package {package!r} has no folder {inner!r}"])
+        raise RecipeError("the recipe", f"base_model: the package {package!r} has no folder {inner!r}")
     return folder
 
 
@@ -108,22 +107,13 @@ def _hub_folder(name: str, revision: str | None) -> Path:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         raise RecipeError(
             "the recipe",
-            [
-                f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
-                "name, or check the connection"
-            ],
+            f"base_model: {name!r} is not a local folder, and the hub gave no such model ({reason}); correct the "
+            "name, or check the connection",
         ) from error
     except Exception as error:
         # The hub's client raises its HTTP library's own errors when it is offline and nothing is cached.
-        if type(error).__module__.partition(".")[0] in (
-            "httpx",
-            "httpcore",
-            "httpx2",
-            "huggingface_hub",
-            "requests",
-        ):
+        if type(error).__module__.partition(".")[0] in ("httpx", "httpcore", "httpx2", "huggingface_hub", "requests"):
             raise RecipeError(
-                "the recipe",
-                [f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"],
+                "the recipe", f"base_model: {name!r} is not a local folder, and the hub cannot be reached: {error}"
             ) from error
         raise

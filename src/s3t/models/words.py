@@ -27,7 +27,7 @@ class WordEncoder:
         elif not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
             problem = f"text.max_length: {max_length} leaves no room for a word beside the special tokens; raise it"
         if problem is not None:
-            raise RecipeError("the recipe", [problem])
+            raise RecipeError("the recipe", problem)
 
     @property
     def pad_token_id(self) -> int:

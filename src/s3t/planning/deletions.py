@@ -30,12 +30,12 @@ class Deletions:
     def __post_init__(self) -> None:
         probabilities = np.array(self.probabilities, dtype=np.float64)
         if probabilities.ndim != 2 or probabilities.size == 0:
-            raise PlanningError("the deletions", [f"expected m rows of L numbers, not the shape {probabilities.shape}"])
+            raise PlanningError("the deletions", f"expected m rows of L numbers, not the shape {probabilities.shape}")
         if not (np.isfinite(probabilities) & (probabilities >= 0)).all():
-            raise PlanningError("the deletions", ["expected probabilities, finite and not negative"])
+            raise PlanningError("the deletions", "expected probabilities, finite and not negative")
         total = math.fsum(probabilities.flat)
         if abs(total - 1) > SUM_TOLERANCE:
-            raise PlanningError("the deletions", [f"all slices together sum to {total:.12g}, not to 1"])
+            raise PlanningError("the deletions", f"all slices together sum to {total:.12g}, not to 1")
         probabilities /= total
         probabilities.flags.writeable = False
         object.__setattr__(self, "probabilities", probabilities)
@@ -75,9 +75,9 @@ class Deletions:
         """
         rows = np.atleast_2d(np.asarray(prior, dtype=np.float64))
         if len(rows) not in (1, shards):
-            raise PlanningError("the prior", [f"it has {len(rows)} rows; expected {shards}, one a shard, or one"])
+            raise PlanningError("the prior", f"it has {len(rows)} rows; expected {shards}, one a shard, or one")
         sums = np.array([math.fsum(row) for row in rows])
         if (abs(sums - 1) > SUM_TOLERANCE).any():
-            raise PlanningError("the prior", ["a row does not sum to 1"])
+            raise PlanningError("the prior", "a row does not sum to 1")
         spread = rows / sums[:, np.newaxis] / shards
         return cls(probabilities=np.broadcast_to(spread, (shards, rows.shape[1])))

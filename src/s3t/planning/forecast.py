@@ -69,11 +69,7 @@ def forecast(
 
 
 def _simulated(
-    shards: Mapping[int, Sequence[Order]],
-    chances: Floats,
-    records: NDArray[np.int64],
-    common: int,
-    seed: int,
+    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int, seed: int
 ) -> tuple[float | None, list[float | None]]:
     """Mean deletions until the last shard dies, and until the first one falls below each depth up to `common`."""
     generator = np.random.default_rng(seed)

@@ -262,12 +262,7 @@ def _judged(
 
 
 def _candidate(
-    demand: Demand,
-    shards: int,
-    orders: tuple[Order, ...],
-    selector: str,
-    accepted: int,
-    life: RepairedSimulation,
+    demand: Demand, shards: int, orders: tuple[Order, ...], selector: str, accepted: int, life: RepairedSimulation
 ) -> Candidate:
     slices = len(orders[0])
     depth_after = life.depth_counts @ np.arange(slices + 1) / _TRIALS

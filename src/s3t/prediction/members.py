@@ -43,7 +43,7 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
     if prefixes is not None:
         members = _asked_for(prefixes)
         if not members:
-            raise InputError("prefixes", ["names no shard; leave it out to have all answer that can"])
+            raise InputError("prefixes", "names no shard; leave it out to have all answer that can")
         dead = [
             stage for stage in members if not stage.prefix or any(link not in inventory.alive for link in stage.chain)
         ]

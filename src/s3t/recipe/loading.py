@@ -34,9 +34,9 @@ def load_recipe(path: str | Path) -> Recipe:
     try:
         content = read_yaml(path)
     except ValueError as error:
-        raise RecipeError(str(path), [str(error)]) from None
+        raise RecipeError(str(path), str(error)) from None
     if not isinstance(content, Mapping):
-        raise RecipeError(str(path), ["holds no fields; start with `task:` (see docs/recipe.md)"])
+        raise RecipeError(str(path), "holds no fields; start with `task:` (see docs/recipe.md)")
     recipe = recipe_from(content, where=str(path))
     beside = path.parent / recipe.base_model
     if not Path(recipe.base_model).is_absolute() and is_folder(beside):

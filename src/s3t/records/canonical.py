@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
+
+import pyarrow as pa
 
 Value: TypeAlias = "str | bytes | float | Sequence[str] | None"
 
@@ -32,3 +34,8 @@ def canonical_bytes(values: Iterable[Value]) -> bytes:
             tag, content = b"f", struct.pack(">d", value)
         parts += (tag, struct.pack(">Q", len(content)), content)
     return b"".join(parts)
+
+
+def contents(rows: pa.Table, names: Iterable[str]) -> Iterator[bytes]:
+    """The canonical bytes of some columns of each row."""
+    return map(canonical_bytes, zip(*(rows[name].to_pylist() for name in names), strict=True))

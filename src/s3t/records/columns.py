@@ -13,20 +13,11 @@ from s3t.records.reading import Table
 
 
 def column_values(
-    table: Table,
-    name: str | None,
-    fits: Callable[[pa.DataType], bool],
-    expected: str,
-    problems: Problems,
+    table: Table, name: str | None, fits: Callable[[pa.DataType], bool], expected: str, problems: Problems
 ) -> list[Any] | None:
-    """A column's values; None if it is not there, or not there once, or cannot hold what it should.
+    """A column's values; None if it is not there, or not there once, or its type does not fit, which is a problem.
 
-    Args:
-        table: as read.
-        name: of the column.
-        fits: whether a type may be the column's.
-        expected: what the values have to be, for the message.
-        problems: hears of a type that does not fit.
+    `expected` says in the message what the values have to be.
     """
     if name is None or table.rows.column_names.count(name) != 1:
         return None

@@ -15,13 +15,7 @@ from s3t.records.values import name_of
 
 
 class RowGroups:
-    """The group of each row; a cell that has none of those declared is a problem.
-
-    Args:
-        group: which groups there are, and their slices.
-        cells: of the group's column; none if the column is missing, which is a problem already.
-        problems: hears of what is wrong.
-    """
+    """The group of each row, from the cells of the group's column; one that is not declared is a problem."""
 
     def __init__(self, group: Group, cells: Sequence[Any], problems: Problems) -> None:
         self._group = group
@@ -38,12 +32,7 @@ class RowGroups:
                 )
 
     def check_one_each(self, owner_is: str, owners: Sequence[str | None]) -> None:
-        """All rows of an owner lie in one slice, so they must have one group.
-
-        Args:
-            owner_is: what an owner is called in messages.
-            owners: owner of each row; None where it has none.
-        """
+        """All rows of an owner lie in one slice, so they must have one group; None owns nothing."""
         first: dict[str, int] = {}
         for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):
             if owner is None or name not in self._group.slices:

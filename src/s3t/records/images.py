@@ -25,11 +25,8 @@ _warnings_as_errors = threading.Lock()
 def image_bytes(cells: list[Any], name: str, folder: Path, problems: Problems) -> pa.Array:
     """The encoded images of a column's cells, once each has been seen to decode.
 
-    Args:
-        cells: bytes, paths, or mappings with `bytes` or `path`.
-        name: of the column, for messages.
-        folder: where relative paths start.
-        problems: hears of every cell that is no image; no path and no bytes are quoted.
+    A cell holds bytes, a path from `folder`, or a mapping with `bytes` or `path`. Of one that is no image, neither
+    path nor bytes are quoted.
     """
     with _warnings_as_errors, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)

@@ -22,7 +22,6 @@ from s3t.records.columns import column_values, listed
 from s3t.records.features import read_features
 from s3t.records.groups import RowGroups
 from s3t.records.inputs import Inputs, inputs_as_data
-from s3t.records.label_names import LabelNames
 from s3t.records.names import (
     may_be_categories,
     may_be_lists,
@@ -35,6 +34,7 @@ from s3t.records.names import (
 from s3t.records.problems import Problems
 from s3t.records.reading import Data, Table, columns_in_words, read_data, rows_as_table
 from s3t.records.streaming import format_of, named, windows
+from s3t.records.values import LabelNames
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 
@@ -71,8 +71,8 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
 
     Args:
         data: with the recipe's columns.
-        recipe: names them.
-        labels: the label set of the run that is evaluated, which cannot change any more; None: the recipe's.
+        recipe: of the run.
+        labels: the label set of the run, which cannot change any more; None: the recipe's.
 
     Raises:
         DataError: as `ingest`.
@@ -142,13 +142,8 @@ def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
 def ingest_windows(
     source: str | Path | BinaryIO, form: str | None, recipe: Recipe, *, size: int
 ) -> Iterator[IngestedInputs]:
-    """Inputs from a file or a pipe, so many at a time, each window checked when it is asked for.
-
-    Args:
-        source: a file, or an open pipe of CSV or JSON lines.
-        form: csv, jsonl or parquet; None: as the file's suffix says.
-        recipe: names the columns.
-        size: inputs of a window.
+    """Inputs from a file, or an open pipe of CSV or JSON lines, `size` at a time; each window is checked when it is
+    asked for. The format is csv, jsonl or parquet; None: as the file's suffix says.
 
     Raises:
         InputError: no such format.

@@ -42,18 +42,16 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
     if isinstance(inputs, str):
         if Path(inputs).suffix.lower() not in (*SUFFIXES, *PARQUET_SUFFIXES):
             problem = "are one string, which names no data file; pass a file, or the text in a list"
-            raise DataError(_WHERE, [problem])
+            raise DataError(_WHERE, problem)
         return inputs
     if isinstance(inputs, Image.Image | bytes):
-        raise DataError(_WHERE, ["are one image; pass it in a list"])
+        raise DataError(_WHERE, "are one image; pass it in a list")
     if isinstance(inputs, Mapping):
         columns = {str(name): _items(column) for name, column in inputs.items()}
         single = [name for name, column in columns.items() if not isinstance(column, list)]
         if single:
             names = ", ".join(map(repr, single))
-            raise DataError(
-                _WHERE, [f"are a mapping whose {names} is no list; give a list a column, or a list of rows"]
-            )
+            raise DataError(_WHERE, f"are a mapping whose {names} is no list; give a list a column, or a list of rows")
         return _table(columns)
     items = _items(inputs)
     if not isinstance(items, list):
@@ -61,10 +59,11 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
     if not items:
         if recipe.task.inputs.has_tokens and not is_template(recipe.columns.text or ""):
             return _table({name: [] for name in _feature_columns(recipe)})
-        raise DataError(_WHERE, ["are an empty list; pass at least one row"])
+        raise DataError(_WHERE, "are an empty list; pass at least one row")
     if all(isinstance(item, Mapping) for item in items):
-        return _table({name: [row.get(name) for row in items] for name in _names(items)})
-    return _table(_features(items, recipe))
+        names = dict.fromkeys(name for row in items for name in row)
+        return _table({name: [row.get(name) for row in items] for name in names})
+    return _table(_FROM_ITEMS[recipe.task.inputs.kind](items, recipe))
 
 
 def _items(inputs: Any) -> Any:
@@ -80,11 +79,6 @@ def _items(inputs: Any) -> Any:
     return inputs
 
 
-def _features(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    """Inputs without column names, under the recipe's."""
-    return _FROM_ITEMS[recipe.task.inputs.kind](items, recipe)
-
-
 def _images(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     (name,) = _feature_columns(recipe)
     return {name: [_as_encoded(item) for item in items]}
@@ -98,14 +92,14 @@ def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     if is_template(columns.text or "") or is_template(columns.text_pair or ""):
         names = ", ".join(needed)
         raise DataError(
-            _WHERE, [f"are no rows, and the recipe puts texts together from {names}; pass rows that have them"]
+            _WHERE, f"are no rows, and the recipe puts texts together from {names}; pass rows that have them"
         )
     if columns.text_pair is None and texts:
         return {needed[0]: items}
     if columns.text_pair is not None and pairs:
         return {name: [item[place] for item in items] for place, name in enumerate(needed)}
     noun = "texts" if columns.text_pair is None else "pairs of texts"
-    raise DataError(_WHERE, [f"are neither {noun} nor rows; the recipe's inputs have {', '.join(needed)}"])
+    raise DataError(_WHERE, f"are neither {noun} nor rows; the recipe's inputs have {', '.join(needed)}")
 
 
 def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
@@ -113,7 +107,7 @@ def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     lists = [list(item) if isinstance(item, list | tuple | np.ndarray) else item for item in items]
     if all(isinstance(item, list) for item in lists) or recipe.columns.delimiter is not None:
         return {name: lists}
-    raise DataError(_WHERE, [f"are neither lists of words nor rows; the recipe's inputs have {name}"])
+    raise DataError(_WHERE, f"are neither lists of words nor rows; the recipe's inputs have {name}")
 
 
 _FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {
@@ -129,16 +123,12 @@ def _feature_columns(recipe: Recipe) -> list[str]:
     return [name for role in recipe.task.inputs.roles for name in named.get(role, ())]
 
 
-def _names(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
 def _as_encoded(item: Any) -> Any:
     """An image as the bytes of a PNG file, which loses nothing; bytes and paths as they are."""
     if isinstance(item, np.ndarray):
         if item.dtype != np.uint8 or item.ndim not in (2, 3):
             shape = f"{item.dtype} of {item.ndim} axes"
-            raise DataError(_WHERE, [f"hold an array of {shape}; images are uint8, height x width or x 3 channels"])
+            raise DataError(_WHERE, f"hold an array of {shape}; images are uint8, height x width or x 3 channels")
         item = Image.fromarray(item[..., 0] if item.ndim == 3 and item.shape[2] == 1 else item)
     if isinstance(item, Image.Image):
         content = io.BytesIO()
@@ -149,11 +139,11 @@ def _as_encoded(item: Any) -> Any:
 
 def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:
     if len({len(column) for column in columns.values()}) > 1:
-        raise DataError(_WHERE, ["are columns of different lengths; give each as many rows"])
+        raise DataError(_WHERE, "are columns of different lengths; give each as many rows")
     try:
         return pa.table({name: pa.array(column) for name, column in columns.items()})
     except UnicodeEncodeError:
         problem = "hold half a surrogate pair, which is no text; correct it"
     except (TypeError, ValueError, OverflowError, pa.ArrowException):
         problem = "are neither texts nor rows of one shape; give every row the same columns, each of one type"
-    raise DataError(_WHERE, [problem])
+    raise DataError(_WHERE, problem)

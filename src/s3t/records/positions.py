@@ -17,9 +17,7 @@ SHOWN = 10
 class Positions:
     """Position of every record. A file's lines count from 1, a CSV file's header included; a table's rows from 0.
 
-    Args:
-        noun: what positions are called.
-        numbers: of every record; or a CSV or JSON lines file, read when a number is needed.
+    Numbers may be given as a CSV or JSON lines file, which is read when one is needed.
     """
 
     def __init__(self, noun: Literal["line", "row"], numbers: Sequence[int] | Path) -> None:
@@ -47,10 +45,7 @@ class Positions:
             return [line for line, content in enumerate(file, start=1) if content.strip()]
 
     def named(self, records: Sequence[int]) -> str:
-        """Records in a message, the first few of many.
-
-        Args:
-            records: counted from 0 in the order of the file.
+        """Records in a message, the first few of many; they are counted from 0 in the order of the file.
 
         >>> lines = Positions("line", [2, 3, 7])
         >>> lines.named([2]), lines.named([0, 1])

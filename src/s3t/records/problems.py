@@ -6,11 +6,7 @@ from s3t.records.positions import Positions
 
 
 class Problems:
-    """Problems by kind, each with the records that have it.
-
-    Args:
-        positions: what the records are called in the file that they come from.
-    """
+    """Problems by kind, each with the records that have it, named by their positions."""
 
     def __init__(self, positions: Positions) -> None:
         self._positions = positions

@@ -5,7 +5,6 @@ A choice by records that can be deleted would reveal them after their deletion.
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -17,7 +16,7 @@ import pyarrow.parquet
 from s3t.disk import write_durably
 from s3t.errors import DataError, IntegrityError
 from s3t.recipe import Recipe
-from s3t.records.canonical import canonical_bytes
+from s3t.records.canonical import canonical_bytes, contents
 from s3t.records.ingest import ingest_labelled
 from s3t.records.positions import Positions
 from s3t.records.slices import UNREADABLE
@@ -53,12 +52,7 @@ class Public:
 
 
 def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
-    """Features and labels of the public records.
-
-    Args:
-        path: of their file.
-        recipe: names the columns.
-        private: the run's records.
+    """Features and labels of the public records in a file.
 
     Raises:
         DataError: the file does not fit the recipe, or holds a record of the run.
@@ -71,10 +65,8 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
         where = Positions.in_file(path).named(shared)
         raise DataError(
             str(path),
-            [
-                f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "
-                "that can be deleted would reveal them afterwards"
-            ],
+            f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "
+            "that can be deleted would reveal them afterwards",
         )
     return rows
 
@@ -95,9 +87,3 @@ def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
 def features_of(rows: pa.Table) -> list[str]:
     """The columns that make a record, but for whose it is."""
     return sorted(name for name in rows.column_names if name not in _OWNERS)
-
-
-def contents(rows: pa.Table, names: Collection[str]) -> list[bytes]:
-    """Content of some columns of each record, as bytes to compare."""
-    columns = [rows[name].to_pylist() for name in names]
-    return [canonical_bytes(row) for row in zip(*columns, strict=True)]

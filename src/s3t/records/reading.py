@@ -78,7 +78,7 @@ def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
         if rows is None and not problems:
             raise DataError(
                 type(data).__name__,
-                ["is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table"],
+                "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table",
             )
     if rows is not None:
         problems += _undecodable(rows, columns, positions)
@@ -312,8 +312,7 @@ def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -
             texts.append(value if isinstance(value, str) else name_of(value))
         else:
             problems.add_row(
-                row,
-                f"column {name!r} holds a value of type {type(value).__name__} beside others; write all as text",
+                row, f"column {name!r} holds a value of type {type(value).__name__} beside others; write all as text"
             )
     return pa.array(texts, pa.string())
 

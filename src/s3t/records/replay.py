@@ -8,15 +8,10 @@ from s3t.partition import Secret
 
 
 def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[int]:
-    """The positions of those whose keyed hash, read as a fraction of 1, lies below the share.
+    """The positions of a slice's record ids whose keyed hash, read as a fraction of 1, lies below the share.
 
     The choice depends on each record's own id, so a deletion does not change the others'. It depends on one hash, so a
     larger share contains a smaller one.
-
-    Args:
-        records: ids of the slice's records.
-        share: from 0 to 1.
-        secret: the run's.
     """
     if share == 1:  # all; the secret of a run whose key was destroyed need not be asked
         return list(range(len(records)))

@@ -17,16 +17,12 @@ _SHOWN = 10
 def requested(field: str, names: Sequence[str | int]) -> list[str]:
     """Names in a request as the run has them, each once.
 
-    Args:
-        field: what the names are, for messages.
-        names: text or whole numbers.
-
     Raises:
         InputError: a string instead of a list; a name that is empty, is neither text nor a whole number, or has white
             space at its ends. No name is quoted.
     """
     if isinstance(names, str | bytes):
-        raise InputError(field, ["is one string, which would be taken letter by letter; put it into a list"])
+        raise InputError(field, "is one string, which would be taken letter by letter; put it into a list")
     names_seen: dict[str, None] = {}
     problems: list[str] = []
     for number, given in enumerate(names, start=1):
@@ -68,7 +64,7 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     if not any(name in present for name in COLUMNS):
         raise DataError(
             table.where,
-            [f"needs a column 'record' or 'subject' ({columns_in_words(present, COLUMNS)}): rename the id column"],
+            f"needs a column 'record' or 'subject' ({columns_in_words(present, COLUMNS)}): rename the id column",
         )
     # A name may occur more than once: who asks for a deletion in either column means it.
     columns = {name: [table.rows.column(at) for at, held in enumerate(present) if held == name] for name in COLUMNS}

@@ -3,7 +3,7 @@
 A slice that loses a record gets another version; which one is current, the ledger says. Rows are ordered by keyed hash
 of their id, so a row's position says nothing of the others' and does not depend on the input's order. The files are
 plain: no compression, no dictionaries, no statistics. So a byte search over the run shows whether a record is gone, and
-    no page keeps a value that its rows have lost.
+no page keeps a value that its rows have lost.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import re
 import struct
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -22,7 +23,7 @@ import pyarrow.parquet
 from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret, place_of
-from s3t.records.canonical import canonical_bytes
+from s3t.records.canonical import canonical_bytes, contents
 
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
 UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
@@ -163,9 +164,8 @@ def slice_digest(rows: pa.Table, secret: Secret) -> str:
     """HMAC-SHA256 of the rows, all columns in the order of their names, under the digest key."""
     names = sorted(rows.column_names)
     digest = hmac.new(secret.key("digest"), canonical_bytes(names), sha256)
-    columns = [rows[name].to_pylist() for name in names]
-    for row in zip(*columns, strict=True):
-        digest.update(canonical_bytes(row))
+    for content in contents(rows, names):
+        digest.update(content)
     return digest.hexdigest()
 
 
@@ -179,10 +179,7 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
     """Rows by (record id, subject)."""
-    counts: dict[tuple[str, str | None], int] = {}
-    for owner in zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True):
-        counts[owner] = counts.get(owner, 0) + 1
-    return counts
+    return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
 
 
 def _parquet(rows: pa.Table) -> bytes:

@@ -36,25 +36,22 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
     known: dict[str, Format] = {name: name for name in get_args(Format)}
     if given is not None:
         if given not in known:
-            raise InputError("the format", [f"{given!r} is none; use {', '.join(known)}"])
+            raise InputError("the format", f"{given!r} is none; use {', '.join(known)}")
         return known[given]
     if not isinstance(source, Path):
-        raise InputError("the format", [f"of a pipe has to be given; use {', '.join(known)}"])
+        raise InputError("the format", f"of a pipe has to be given; use {', '.join(known)}")
     suffix = source.suffix.lower()
     if suffix in PARQUET_SUFFIXES:
         return "parquet"
     if suffix not in SUFFIXES:
-        raise InputError(str(source), [f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format"])
+        raise InputError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
     return "csv" if suffix == ".csv" else "jsonl"
 
 
 def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[Rows, Positions]]:
-    """At most so many rows at a time, each window read when it is asked for, and where its rows are.
+    """At most `size` rows at a time, each window read when it is asked for, and where its rows are.
 
-    Args:
-        source: a file, or a pipe of CSV or JSON lines.
-        form: its format. Text is in UTF-8.
-        size: rows of a window.
+    The source is a file, or a pipe of CSV or JSON lines; text is in UTF-8.
 
     Raises:
         DataError: the source cannot be read; nothing of a row is in it. Raised after the windows before the fault.
@@ -62,9 +59,9 @@ def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tup
     path = source if isinstance(source, Path) else None
     where = named(source)
     if path is not None and not path.is_file():
-        raise DataError(where, ["is not a file; check the path"])
+        raise DataError(where, "is not a file; check the path")
     if path is None and form == "parquet":
-        raise DataError(where, ["cannot be Parquet, whose end is read first; write it to a file, or send JSON lines"])
+        raise DataError(where, "cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
     readers = {"csv": _csv_windows, "jsonl": _json_windows, "parquet": _parquet_windows}
     try:
         with path.open("rb") if path is not None else nullcontext(source) as file:
@@ -77,7 +74,7 @@ def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tup
         problem = f"is not a readable {form} file, perhaps truncated; export it again"
     else:
         return
-    raise DataError(where, [problem])  # here, where no library's error is handled: it quotes what it could not read
+    raise DataError(where, problem)  # here, where no library's error is handled: it quotes what it could not read
 
 
 def named(source: Path | BinaryIO) -> str:

@@ -1,9 +1,11 @@
-"""Single values as the records keep them: labels and groups as text, whatever type the file had."""
+"""Labels and groups as text, whatever type the file had: names, the numbers that stand for them, true and false."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
+
+from s3t.recipe import Recipe
 
 
 def name_of(value: Any) -> str | None:
@@ -23,3 +25,27 @@ def name_of(value: Any) -> str | None:
     if value is None or value == "":
         return None
     return str(value)
+
+
+class LabelNames:
+    """A recipe's label set, and the values of the label column that stand for each label.
+
+    >>> recipe = Recipe(task="text-classification", base_model="m", columns={"text": "t"}, labels={0: "no", 1: "yes"})
+    >>> [LabelNames(recipe).label_of(value) for value in (1, "1", "yes", True, 7)]
+    ['yes', 'yes', 'yes', 'yes', '7']
+    """
+
+    def __init__(self, recipe: Recipe) -> None:
+        declared = recipe.labels if isinstance(recipe.labels, list) else []
+        self._labels = {label: label for label in declared} | (recipe.label_names or {})
+
+    def label_of(self, value: Any) -> str | None:
+        """The label that a cell means; None if it holds none. One that is not declared is as it is.
+
+        A boolean is the label `true`, else `True`, else what 1 stands for.
+        """
+        name = name_of(value)
+        if name is None or name in self._labels or not isinstance(value, bool):
+            return name if name is None else self._labels.get(name, name)
+        candidates = (self._labels[other] for other in (str(value), str(int(value))) if other in self._labels)
+        return next(candidates, name)

@@ -11,7 +11,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.recipe import Recipe
-from s3t.records.public import contents, features_of
+from s3t.records.canonical import contents
+from s3t.records.public import features_of
 from s3t.wording import counted
 
 

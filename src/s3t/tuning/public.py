@@ -10,9 +10,10 @@ import pyarrow as pa
 from s3t.errors import DataError, InputError
 from s3t.recipe import Recipe
 from s3t.records import ingest
+from s3t.records.canonical import contents
 from s3t.records.names import normal_form
 from s3t.records.positions import Positions
-from s3t.records.public import contents, features_of
+from s3t.records.public import features_of
 from s3t.run import Run
 
 
@@ -70,8 +71,6 @@ def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
     if not private and not declared:
         raise InputError(
             "the public data",
-            [
-                "nothing says that no private record is among them: name the private data or its runs, to compare "
-                "with, or declare that there are none"
-            ],
+            "nothing says that no private record is among them: name the private data or its runs, to compare "
+            "with, or declare that there are none",
         )

@@ -50,9 +50,9 @@ def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
         try:
             content = read_yaml(Path(content))
         except ValueError as error:
-            raise InputError(where, [str(error)]) from error
+            raise InputError(where, str(error)) from error
     if not isinstance(content, Mapping) or not content:
-        raise InputError(where, [f"names no field; for each field that may vary, {_HOW}"])
+        raise InputError(where, f"names no field; for each field that may vary, {_HOW}")
     problems: list[str] = []
     choices = []
     for field, given in content.items():

@@ -141,7 +141,7 @@ def _check_space(fields: Mapping[str, Any], space: Sequence[Choice], sampler: st
     """Check that every field is one of a recipe, and that a grid has lists of values."""
     if sampler == "grid" and any(choice.kind != "one of" for choice in space):
         loose = ", ".join(choice.field for choice in space if choice.kind != "one of")
-        raise InputError("the space", [f"a grid needs a list of values for {loose}; or take --sampler tpe"])
+        raise InputError("the space", f"a grid needs a list of values for {loose}; or take --sampler tpe")
     problems: list[str] = []
     for choice in space:
         try:
@@ -156,7 +156,7 @@ def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, s
     try:
         import optuna
     except ImportError as error:
-        raise InputError("tuning", [f"needs Optuna; install it with: {how_to_install('tune')}"]) from error
+        raise InputError("tuning", f"needs Optuna; install it with: {how_to_install('tune')}") from error
     from optuna.storages import JournalStorage
     from optuna.storages.journal import JournalFileBackend
 
@@ -166,7 +166,7 @@ def _study(folder: Path, about: str, space: Sequence[Choice], *, sampler: str, s
     study = optuna.create_study(storage=storage, study_name="s3t", direction="maximize", load_if_exists=True)
     if study.user_attrs.setdefault("about", about) != about:
         raise InputError(
-            str(folder), ["holds a study of another recipe, space or data; name another folder, or remove it"]
+            str(folder), "holds a study of another recipe, space or data; name another folder, or remove it"
         )
     study.set_user_attr("about", about)
     for trial in study.trials:
