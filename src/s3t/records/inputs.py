@@ -61,8 +61,8 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
             return _table({name: [] for name in _feature_columns(recipe)})
         raise DataError(_WHERE, "are an empty list; pass at least one row")
     if all(isinstance(item, Mapping) for item in items):
-        names = dict.fromkeys(name for row in items for name in row)
-        return _table({name: [row.get(name) for row in items] for name in names})
+        present = dict.fromkeys(column for row in items for column in row)
+        return _table({column: [row.get(column) for row in items] for column in present})
     return _table(_FROM_ITEMS[recipe.task.inputs.kind](items, recipe))
 
 
