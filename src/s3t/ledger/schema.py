@@ -61,6 +61,7 @@ slices = Table(
     Column("digest", String(64), nullable=False),  # of its current version
     _mac(),
 )
+"""Slices, and how many records each holds."""
 
 records = Table(
     "records",
