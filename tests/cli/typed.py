@@ -4,11 +4,26 @@ import io
 import json
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from s3t.cli.app import app, run
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
+KEYED_BY_DATA = {
+    "bug",
+    "demand",
+    "depth",
+    "depth_falls_below",
+    "expected_depth",
+    "probabilities",
+    "quantiles",
+    "recipe",
+    "values",
+}
+"""Fields whose values are keyed by labels, numbers, or names of options and fields."""
 
 
 def invoke(*arguments):
@@ -16,12 +31,26 @@ def invoke(*arguments):
 
 
 def document(*arguments, status=0, quiet=False):
-    """The one JSON document on stdout; with `quiet`, and nothing on stderr."""
+    """The one JSON document on stdout, of fields that docs/cli.md names; with `quiet`, and nothing on stderr."""
     result = invoke(*arguments, "--json")
     assert result.exit_code == status, result.stderr
     assert result.stdout.count("\n") == 1
     assert not quiet or result.stderr == ""
-    return json.loads(result.stdout)
+    found = json.loads(result.stdout)
+    assert {name for name in fields_in(found) if f'"{name}"' not in PAGE and f"`{name}`" not in PAGE} == set()
+    return found
+
+
+def fields_in(value):
+    """Names of the fields of a document, at any depth."""
+    if isinstance(value, list):
+        for item in value:
+            yield from fields_in(item)
+    elif isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            if name not in KEYED_BY_DATA:
+                yield from fields_in(inner)
 
 
 def problems(*arguments):

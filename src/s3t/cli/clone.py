@@ -23,8 +23,9 @@ def command(
     """Copy a run as a run of its own: its own id, ledger, lock and memory of deletions. It answers at once.
 
     A folder that was copied by other means answers only: a deletion in it would take the run out of service. --adopt
-    makes it a clone. What was deleted from the run is deleted from the clone. Afterwards the two are independent:
-    delete records from both.
+    makes it a clone. What was deleted from the run is deleted from the clone. Records, secret and artifacts are the
+    run's; a ledger in PostgreSQL gets a schema of its own. Pending erasures come first. Afterwards the two are
+    independent: delete records from both.
     """
     with failures_reported(as_json):
         import s3t

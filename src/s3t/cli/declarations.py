@@ -60,7 +60,8 @@ SeedOption = Annotated[
     int, typer.Option("--seed", metavar="S", help="Seed of random draws; the same seed, the same result.")
 ]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file.")
+    Path | None,
+    typer.Option("--plot", metavar="FILE", help="Draw it, into a .png, .svg or .pdf file. Needs the extra plots."),
 ]
 
 # What `s3t.sequences` has as defaults; importing it here would slow down every --help.

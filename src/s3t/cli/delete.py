@@ -37,7 +37,8 @@ KeyOption = Annotated[
     typer.Option(
         "--key",
         metavar="KEY",
-        help="Idempotency key, such as a ticket's number: repeated with it, the request is carried out once.",
+        help="Idempotency key, such as a ticket's number: repeated with it, the request is carried out once. With "
+        "other names it is refused. A key under which nothing was deleted stays free.",
     ),
 ]
 StrictOption = Annotated[

@@ -15,7 +15,12 @@ from s3t.cli.outcome import failures_reported, show
 def command(
     run: RunArgument,
     copies_are_gone: Annotated[
-        bool, typer.Option("--copies-are-gone", help="Copies of the data set on other hosts have been removed.")
+        bool,
+        typer.Option(
+            "--copies-are-gone",
+            help="Copies of the data in a `datasets` cache on other hosts have been removed. Else a deletion is not "
+            "erased before `s3t erase` has run there.",
+        ),
     ] = False,
     moved: MovedOption = False,
     as_json: JsonOption = False,
@@ -23,7 +28,8 @@ def command(
     """Erase now what is deleted and still waits in its slice's file (deletion.erase_within), and say what is left.
 
     Nothing uses such records any more; this takes away their bytes. For cron: run it more often than
-    deletion.erase_within. It does no harm where nothing waits.
+    deletion.erase_within. It does no harm where nothing waits. Exit status 1 if disk or database refuses, or if a
+    slice's file is not the ledger's and may hold deleted records: then run `s3t reconcile`.
     """
     with failures_reported(as_json):
         import s3t

@@ -29,7 +29,10 @@ def command(
     confusion: Annotated[
         Path | None,
         typer.Option(
-            "--confusion", metavar="FILE", help="Draw which labels are taken for which, into a .png, .svg or .pdf file."
+            "--confusion",
+            metavar="FILE",
+            help="Draw which labels are taken for which, into a .png, .svg or .pdf file: a row a label, a column an "
+            "answer. Needs the extra plots.",
         ),
     ] = None,
     as_json: JsonOption = False,
@@ -37,7 +40,8 @@ def command(
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.
 
     Classification: accuracy, F1 and Matthews correlation. Several labels: micro and macro F1, and the share of records
-    that are right in all. Regression: Pearson correlation and root mean squared error.
+    that are right in all. Words with tags: F1, precision and recall of entities, accuracy of words. Regression: Pearson
+    correlation and root mean squared error.
     """
     with failures_reported(as_json):
         import s3t

@@ -23,7 +23,10 @@ LEAST_DEPTH = 0.1
 def command(
     run: RunArgument,
     budget: Annotated[
-        int, typer.Option("--budget", metavar="B", help="Orders a shard, more than it has now.", show_default=False)
+        int,
+        typer.Option(
+            "--budget", metavar="B", help="Orders a shard, more than it has now, up to L!.", show_default=False
+        ),
     ],
     workers: WorkersOption = "1",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show costs and gain, and change nothing.")] = False,
@@ -35,8 +38,9 @@ def command(
 ) -> None:
     """Add orders to every shard, so that it survives more deletions, and train the stages that are missing.
 
-    The old orders stay. If the training is killed, s3t train goes on where it was. Orders that would add no survival
-    are refused unless --anyway is given.
+    The old orders stay, and stay first. If the training is killed, s3t train goes on where it was. Orders that would
+    add no survival are refused unless --anyway is given, or the recipe uses them (prediction.ensemble: sequences,
+    prediction.select: validation).
     """
     with failures_reported(as_json):
         import s3t

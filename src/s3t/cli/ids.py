@@ -19,7 +19,10 @@ def command(
     ],
     as_json: JsonOption = False,
 ) -> None:
-    """Print the id of every record of a file, one a line: what `delete` asks for where there is no id column."""
+    """Print the id of every record of a file, one a line: what `delete` asks for where there is no id column.
+
+    They are in the order of the rows. FILE must fit the recipe, labels included.
+    """
     with failures_reported(as_json):
         import s3t
 

@@ -24,7 +24,8 @@ def command(
 ) -> None:
     """Make a run: check recipe and records, assign records to slices, draw the orders, write the folder RUN.
 
-    Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left.
+    Nothing is trained yet. If anything is wrong, all problems are listed and no folder is left. Notes tell of repeated
+    records, equal features with different labels, texts cut by text.max_length, and empty slices.
     """
     with failures_reported(as_json):
         import s3t

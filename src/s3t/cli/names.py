@@ -13,7 +13,11 @@ STDIN = "-"
 
 FileOption = Annotated[
     Path | None,
-    typer.Option("--file", metavar="FILE", help="A .csv, .jsonl or .parquet with a column `record` or `subject`."),
+    typer.Option(
+        "--file",
+        metavar="FILE",
+        help="A .csv, .jsonl or .parquet with a column `record`, a column `subject`, or both; empty cells are skipped.",
+    ),
 ]
 
 

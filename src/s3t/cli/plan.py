@@ -25,7 +25,11 @@ MOST_SIZE = 1_000_000_000
 LookOption = Annotated[float, typer.Option("--months", metavar="N", help="Months to plan for.")]
 ArrivalOption = Annotated[
     float | None,
-    typer.Option("--deletions-per-month", metavar="N", help="Records to be deleted, each asked for by itself."),
+    typer.Option(
+        "--deletions-per-month",
+        metavar="N",
+        help="Records to be deleted, each asked for by itself. This or the next is required.",
+    ),
 ]
 PersonsOption = Annotated[
     float | None,

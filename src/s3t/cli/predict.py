@@ -37,6 +37,23 @@ PairOption = Annotated[
     list[str] | None,
     typer.Option("--pair", metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
 ]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME",
+        help="Format of FILE, whatever its name: csv, jsonl or parquet; of stdin: csv or jsonl.",
+    ),
+]
+OutputOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        metavar="FILE",
+        help="Write the answers to a .csv, .jsonl or .parquet file, replacing it. A label's probability is a column "
+        "`probability:LABEL`; in CSV a list is written as JSON.",
+    ),
+]
 
 
 def command(
@@ -55,10 +72,7 @@ def command(
         bool,
         typer.Option("--jsonl", help="Print one JSON object an input on stdout, window by window, as FILE is read."),
     ] = False,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", metavar="FILE", help="Write the answers to a .csv, .jsonl or .parquet file."),
-    ] = None,
+    output: OutputOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer with the ensemble: a label, every label's probability, and the generation that answered.

@@ -48,7 +48,7 @@ def command(
 
     Shown are the orders, their mean Hamming distance over all pairs, and the paper's score: the sum over i of i (1 - p1
     - ... - pi)^T, summed over the orders. Last comes the expected depth of the deepest live prefix after 1, 2, 4, 8
-    and 16 deletions in the shard.
+    and 16 deletions in the shard. Needs no data, model or torch.
     """
     with failures_reported(as_json):
         (setting,) = declarations.settings_of(

@@ -30,7 +30,9 @@ BelowOption = Annotated[
 ]
 EveryOption = Annotated[
     int | None,
-    typer.Option("--repair-every", metavar="N", help="Repair all shards after every N deletions in the system."),
+    typer.Option(
+        "--repair-every", metavar="N", help="Repair all shards after every N deletions in the system; alone, only then."
+    ),
 ]
 OverOption = Annotated[
     int | None,
@@ -66,7 +68,7 @@ def command(
         s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
 
     The deletion rate is the number of deletions until every shard is dead; first failure, until the first one is.
-    Orders are chosen as s3t sequences shows them.
+    Orders are chosen as s3t sequences shows them. Shards are equally likely to be hit.
     """
     with failures_reported(as_json):
         from s3t.planning import rounded

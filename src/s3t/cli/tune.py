@@ -52,14 +52,16 @@ StudyOption = Annotated[
     ),
 ]
 OutOption = Annotated[
-    Path | None, typer.Option("--out", metavar="YAML", help="Write the best recipe there.", show_default=False)
+    Path | None,
+    typer.Option("--out", metavar="YAML", help="Write the best recipe there, without a salt.", show_default=False),
 ]
 PrivateOption = Annotated[
     list[Path] | None,
     typer.Option(
         "--private",
         metavar="FILE|RUN",
-        help="Private records, or a run of them: refuse the public files if they hold one. May be repeated.",
+        help="Private records, compared by content, or a run, asked by id for all it has held: refuse the public files "
+        "if they hold one. May be repeated.",
         show_default=False,
     ),
 ]
@@ -90,7 +92,7 @@ def command(
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Choose a recipe's numbers on public data, with Optuna.
+    """Choose a recipe's numbers on public data, with Optuna (the extra tune).
 
     Each trial makes a run of the public records, trains it and measures the ensemble. Private records are refused: a
     recipe chosen with them would reveal something about them, even after their deletion.
