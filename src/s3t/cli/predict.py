@@ -29,10 +29,6 @@ TextOption = Annotated[
 TopOption = Annotated[
     int | None, typer.Option("--top", metavar="K", help="Show the K likeliest labels, the likeliest first.")
 ]
-FormatOption = Annotated[
-    str | None,
-    typer.Option("--format", metavar="NAME", help="Format of FILE, whatever its name: csv, jsonl or parquet."),
-]
 PairOption = Annotated[
     list[str] | None,
     typer.Option("--pair", metavar="TEXT", help="The second text of a pair; as many as --text, in their order."),
