@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.drawing.trie import trie
+from s3t.drawing.orders import trie
 from s3t.sequences import Setting, random_orders
 
 

@@ -10,8 +10,8 @@ import torch
 import s3t
 from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble
+from s3t.models.encode import WordEncoder
 from s3t.models.passes import ANSWERED
-from s3t.models.words import WordEncoder
 from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
 from s3t.records import ingest

@@ -25,8 +25,6 @@ def draw_confusion(confusion: NDArray[np.int64], classes: Sequence[str], path: P
     Args:
         confusion: C x C records.
         classes: C labels.
-        path: ends in one of `SUFFIXES`; a file that is there is replaced.
-        title: says what was measured.
 
     Raises:
         InputError: as `check_picture`.

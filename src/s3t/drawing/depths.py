@@ -24,8 +24,6 @@ def draw_depths(
     Args:
         deletions: R numbers of deletions in the system, ascending; on a logarithmic axis, unless there are repairs.
         retained: R x (L + 1), the share of shards that are at least k slices deep.
-        path: a file to write, see `check_picture`.
-        title: what stands above.
         unrepaired: where there are repairs, R mean depths of the same system without them.
 
     Raises:

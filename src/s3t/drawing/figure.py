@@ -45,10 +45,7 @@ def check_picture(path: Path) -> None:
 def drawn(path: Path, *, height: float, width: float = WIDTH) -> Iterator[Any]:
     """A figure to draw on, which is written when all went well.
 
-    Args:
-        path: ends in one of `SUFFIXES`; a file that is there is replaced.
-        height: inches.
-        width: inches.
+    The path ends in one of `SUFFIXES`; a file that is there is replaced. Height and width are in inches.
 
     Raises:
         StorageError: the disk refused; a file that was there is as it was.

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s3t.drawing.figure import GREY, INK, SCALE, WIDTH, drawn
-from s3t.drawing.trie import Node, trie
 from s3t.sequences import Order
 
 MOST_CELLS = 500_000
@@ -22,13 +22,48 @@ _EACH = 24
 """Up to so many positions, each has its number."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A prefix.
+
+    Attributes:
+        prefix: its slices; its depth is their number, from 1.
+        low: the first leaf under it.
+        high: the leaf after the last one under it.
+    """
+
+    prefix: Order
+    low: int
+    high: int
+
+
+def trie(leaves: Sequence[Order]) -> list[Node]:
+    """All prefixes of the leaves, each once: shallow ones first, then from the first leaf to the last.
+
+    Leaves are distinct orders of one length, sorted.
+
+    >>> [(node.prefix, node.low, node.high) for node in trie([(0, 1, 2), (0, 2, 1), (1, 0, 2)])[:4]]
+    [((0,), 0, 2), ((1,), 2, 3), ((0, 1), 0, 1), ((0, 2), 1, 2)]
+    """
+    runs = [(0, len(leaves))]
+    nodes = []
+    for depth in range(1, len(leaves[0]) + 1):
+        finer = []
+        for low, high in runs:
+            start = low
+            for leaf in range(low + 1, high + 1):
+                if leaf == high or leaves[leaf][depth - 1] != leaves[start][depth - 1]:
+                    finer.append((start, leaf))
+                    start = leaf
+        nodes += [Node(prefix=leaves[low][:depth], low=low, high=high) for low, high in finer]
+        runs = finer
+    return nodes
+
+
 def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Sequence[float] | None = None) -> None:
     """Draw the orders of a shard, sorted.
 
     Args:
-        orders: B distinct orders of L slices.
-        path: a file to write, see `check_picture`.
-        title: what stands above.
         prior: L probabilities, which colour the slices; None: they are all alike.
 
     Raises:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,7 @@ from s3t.methods import Trainable
 from s3t.models.alone import ALONE
 from s3t.models.base import Base, check_model, load_base
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder
-from s3t.models.encoders import encoder_for
+from s3t.models.encode import Encoded, Encoder, encoder_for
 from s3t.models.model import Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
@@ -70,27 +70,34 @@ def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
     """
     problems: list[str] = []
     for check in (check_model, encoder_for):
-        try:
+        with _noted(problems, folder, recipe):
             check(folder, recipe)
-        except RecipeError as error:
-            problems += [problem for problem in error.problems if problem not in problems]
-        except _UNFIT as error:
-            problems.append(_unfit(folder, recipe, error))
     if not problems:
-        try:
+        with _noted(problems, folder, recipe):
             return _try_out(folder, recipe)
-        except RecipeError as error:
-            problems += error.problems
-        except _UNFIT as error:
-            problems.append(_unfit(folder, recipe, error))
-    raise RecipeError("the recipe", list(dict.fromkeys(problems)))
+    raise RecipeError("the recipe", dict.fromkeys(problems))
+
+
+@contextmanager
+def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
+    """Note what is wrong with the recipe or the model, instead of stopping at it."""
+    try:
+        yield
+    except RecipeError as error:
+        problems += error.problems
+    except _UNFIT as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
+        problems.append(
+            f"base_model: the model in {folder} cannot be used for {recipe.task}: {reason}; name another model"
+        )
 
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     """Draw the head, mount every block at its initial values, and pass inputs of different length."""
     model, encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(("a", "b")))
     model.reset_head(seed=0)
-    records = encoder.encode(encoder.trial(_roles(recipe)))
+    roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
+    records = encoder.encode(encoder.trial(roles))
     frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
     with ALONE, model.mounted({}) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for block in range(1, recipe.blocks + 1):
@@ -158,12 +165,3 @@ def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool
 
 def _has_sdpa(model: Model) -> bool:
     return bool(getattr(type(model.base.model), "_supports_sdpa", False))
-
-
-def _roles(recipe: Recipe) -> list[str]:
-    return [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
-
-
-def _unfit(folder: Path, recipe: Recipe, error: Exception) -> str:
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
-    return f"base_model: the model in {folder} cannot be used for {recipe.task}: {reason}; name another model"

@@ -170,12 +170,8 @@ def _align(model: nn.Module) -> None:
 
 
 def base_digest(base: Base, *, parameters: bool = True) -> str:
-    """SHA-256 of every base parameter and buffer, whether blocks are mounted or not; the head's are not base's.
-
-    Args:
-        base: the model.
-        parameters: False: of the buffers alone.
-    """
+    """SHA-256 of every base parameter and buffer, or of the buffers alone, whether blocks are mounted or not. The
+    head's are not base's."""
     head = set(base.head)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):

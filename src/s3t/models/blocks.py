@@ -44,9 +44,6 @@ class MountedModel:
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
 
-        Args:
-            block: which, 1 for the top block; it is not on yet.
-
         Raises:
             IsolationError: PEFT wrapped other modules than the block's.
         """
@@ -108,9 +105,6 @@ class MountedModel:
 
     def check_isolation(self, frozen: Blocks) -> None:
         """See that all that is not the last block's or the head's is, byte for byte, what it should be.
-
-        Args:
-            frozen: the other blocks, as they are stored.
 
         Raises:
             IsolationError: a base tensor, a buffer, or a tensor of a parent's block has changed.

@@ -15,7 +15,10 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
 from s3t.errors import RecipeError
-from s3t.recipe import Image
+from s3t.models.passes import ANSWERED
+from s3t.recipe import Image, Recipe
+from s3t.tasks import Kind
+from s3t.tasks.token_classification import WORDS
 
 Encoded = Mapping[str, Any]
 """One record as model input, before padding."""
@@ -30,40 +33,28 @@ class Encoder(Protocol):
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Each row by itself: no row's encoding depends on another's."""
-        ...
 
     def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
         """The same, but large records (images) are encoded at each access, to save memory."""
-        ...
 
     def answers(self, rows: pa.Table) -> list[int]:
         """Number of answers to each row."""
-        ...
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """A batch, padded to its longest record."""
-        ...
 
     def stand_in(self, like: Encoded, count: int) -> dict[str, Tensor] | None:
         """A batch for a pass that starts at a border, in which the records need not be; None if they must."""
-        ...
 
     def count_cut(self, rows: pa.Table) -> int:
         """Number of records that are truncated."""
-        ...
 
     @property
     def pad_token_id(self) -> int | None:
         """Id of the padding token; None for inputs without tokens."""
-        ...
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
-        """Public inputs, of several lengths where records differ in length, to try a model with.
-
-        Args:
-            roles: the features that the recipe has.
-        """
-        ...
+        """Public inputs for these features, of several lengths where records differ in length, to try a model with."""
 
 
 def tokens(record: Encoded) -> int:
@@ -72,15 +63,10 @@ def tokens(record: Encoded) -> int:
 
 
 class TextEncoder:
-    """Tokenises texts or pairs of texts.
+    """Tokenises texts or pairs of texts, which are cut to `max_length` tokens; or texts that are given as words."""
 
-    Args:
-        folder: of the base model.
-        max_length: tokens of a record; what is longer is cut.
-        options: of the tokenizer, other than its own.
-    """
-
-    def __init__(self, folder: Path, *, max_length: int, **options: Any) -> None:
+    def __init__(self, folder: Path, *, max_length: int, in_words: bool = False) -> None:
+        options = {"add_prefix_space": True} if in_words else {}
         try:
             self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
         except (OSError, ValueError) as error:
@@ -94,35 +80,40 @@ class TextEncoder:
             problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
             raise RecipeError("the recipe", problem)
         self._max_length = max_length
+        self._in_words = in_words
         # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
-
-    @property
-    def tokenizer(self) -> Any:
-        """The tokenizer of transformers."""
-        return self._tokenizer
 
     @property
     def pad_token_id(self) -> int:
         """Id of the padding token."""
         return int(self._tokenizer.pad_token_id)
 
+    @property
+    def is_fast(self) -> bool:
+        """True if the tokenizer says of which word a token is."""
+        return bool(self._tokenizer.is_fast)
+
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding."""
-        if rows.num_rows == 0:
-            return []
-        names = [name for name in ("text", "text_pair") if name in rows.column_names]
-        texts = [rows[name].to_pylist() for name in names]
-        columns = self._tokenizer(*texts, truncation=True, max_length=self._max_length)
-        return self.tensors(columns, rows.num_rows)
+        return self.encode_columns(rows)[0]
 
-    def tensors(self, columns: Mapping[str, Any], count: int) -> list[Encoded]:
-        """Tensors of `count` records, from the tokenizer's columns."""
+    def encode_columns(self, rows: pa.Table) -> tuple[list[Encoded], Any]:
+        """The records, and the tokenizer's columns that they were made of."""
+        if rows.num_rows == 0:
+            return [], None
+        columns = self._tokenized(rows, truncation=True, max_length=self._max_length)
         # An empty text, of which some tokenizers make no token, is one of padding.
         empty = {"input_ids": [self.pad_token_id], "attention_mask": [1]}
-        return [
-            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns} for row in range(count)
+        records: list[Encoded] = [
+            {name: torch.tensor(columns[name][row] or empty.get(name, [0])) for name in columns}
+            for row in range(rows.num_rows)
         ]
+        return records, columns
+
+    def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
+        texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
+        return self._tokenizer(*texts, is_split_into_words=self._in_words, **options)
 
     def answers(self, rows: pa.Table) -> list[int]:
         """One a text."""
@@ -130,12 +121,8 @@ class TextEncoder:
 
     def count_cut(self, rows: pa.Table) -> int:
         """Number of records with more tokens than the recipe's length, encoded a part at a time to save memory."""
-        names = [name for name in ("text", "text_pair") if name in rows.column_names]
-        found = 0
-        for part in rows.select(names).to_batches(max_chunksize=1000):
-            columns = self._tokenizer(*(part[name].to_pylist() for name in names), verbose=False)
-            found += sum(len(ids) > self._max_length for ids in columns["input_ids"])
-        return found
+        parts = (self._tokenized(part, verbose=False) for part in rows.to_batches(max_chunksize=1000))
+        return sum(len(ids) > self._max_length for columns in parts for ids in columns["input_ids"])
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
         """Texts of one to ten words."""
@@ -160,6 +147,63 @@ class TextEncoder:
     def stand_in(self, like: Encoded, count: int) -> None:
         """Masks are made from the tokens."""
         return
+
+
+class WordEncoder:
+    """Tokenises texts that are given as words, each of which is answered at its first sub-word.
+
+    Sub-words past the recipe's length are cut, with the words that begin there.
+    """
+
+    def __init__(self, folder: Path, *, max_length: int) -> None:
+        self._texts = TextEncoder(folder, max_length=max_length, in_words=True)
+        problem = None
+        if not self._texts.is_fast:
+            problem = "base_model: its tokenizer does not say of which word a token is; name a model with a fast one"
+        elif not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
+            problem = f"text.max_length: {max_length} leaves no room for a word beside the special tokens; raise it"
+        if problem is not None:
+            raise RecipeError("the recipe", problem)
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of the padding token."""
+        return self._texts.pad_token_id
+
+    def encode(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids; which tokens are the first of a word, and of which."""
+        texts, columns = self._texts.encode_columns(rows)
+        records: list[Encoded] = []
+        for row, text in enumerate(texts):
+            words = columns.word_ids(row) or [None]  # an empty text is one token of padding
+            first = [word is not None and word not in words[:place] for place, word in enumerate(words)]
+            answered = [word for word, is_first in zip(words, first, strict=True) if is_first]
+            records.append({**text, ANSWERED: torch.tensor(first), WORDS: answered})
+        return records
+
+    def encode_later(self, rows: pa.Table) -> list[Encoded]:
+        """Token ids take no more memory than words."""
+        return self.encode(rows)
+
+    def answers(self, rows: pa.Table) -> list[int]:
+        """Number of words of each row."""
+        return [len(words) for words in rows["text"].to_pylist()]
+
+    def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
+        """Integer tensors and the mask of first sub-words, batch x longest."""
+        return self._texts.collate([{name: record[name] for name in record if name != WORDS} for record in records])
+
+    def stand_in(self, like: Encoded, count: int) -> None:
+        """Masks are made from the tokens."""
+        return
+
+    def count_cut(self, rows: pa.Table) -> int:
+        """Records with more tokens than the recipe's length."""
+        return self._texts.count_cut(rows)
+
+    def trial(self, roles: Sequence[str]) -> pa.Table:
+        """Texts of one to ten words."""
+        return pa.table({role: [text.split() for text in TRIAL_TEXTS] for role in roles})
 
 
 class ImageEncoder:
@@ -242,3 +286,15 @@ def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
     if len(values) not in (1, channels):
         raise RecipeError("the recipe", f"image.{field}: {len(values)} numbers for {channels} channels")
     return values if len(values) == channels else values * channels
+
+
+_ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
+    "text": lambda folder, recipe: TextEncoder(folder, max_length=recipe.text.max_length),
+    "words": lambda folder, recipe: WordEncoder(folder, max_length=recipe.text.max_length),
+    "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
+}
+
+
+def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
+    """The encoder of what a recipe's task takes."""
+    return _ENCODERS[recipe.task.inputs.kind](folder, recipe)

@@ -30,9 +30,6 @@ def fuse(modules: Iterable[nn.Module]) -> None:
     """Have every adapter of these modules computed in one product, where it is plain LoRA of a linear module.
 
     Others (IA3, DoRA, LoRA of a convolution) stay as PEFT computes them.
-
-    Args:
-        modules: wrapped by PEFT.
     """
     for module in modules:
         if not isinstance(module, Linear):

@@ -5,7 +5,7 @@ Names are never matched by substring: `"layer.1" in name` also matches layers 10
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -78,7 +78,7 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
                 "the recipe",
                 f"adapter.target_modules: {', '.join(stray)}: no such linear module in the layers of "
                 f"{type(model).__name__}; it has {', '.join(available)}"
-                + (did_you_mean(stray[0], _tails(available)) if len(stray) == 1 else ""),
+                + (did_you_mean(stray[0], (name.rpartition(".")[2] for name in available)) if len(stray) == 1 else ""),
             )
     return tuple(chosen)
 
@@ -86,11 +86,6 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
 def feedforward_modules(targets: Sequence[str], adapter: Adapter) -> list[str]:
     """Those of the adapted modules that IA3 scales at their input."""
     return [name for name in targets if _matching(name, adapter.feedforward_modules)]
-
-
-def _tails(names: Iterable[str]) -> list[str]:
-    """The last component of every dotted name: what most recipes name a module by."""
-    return [name.rpartition(".")[2] for name in names]
 
 
 def _matching(name: str, targets: Sequence[str]) -> list[str]:

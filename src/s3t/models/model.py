@@ -38,14 +38,12 @@ class Mounted(Protocol):
 
     def thaw(self) -> Sequence[nn.Parameter]:
         """Make the block that was added last and the head trainable, and nothing else; their parameters."""
-        ...
 
     def fuse(self) -> None:
         """Compute the mounted blocks with fewer passes over memory."""
 
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added last and the head, on the CPU."""
-        ...
 
     def check_isolation(self, frozen: Blocks) -> None:
         """Compare all that is not the stage's own, byte for byte, with the base model and the stored blocks."""
@@ -66,11 +64,9 @@ class Model(Protocol):
         Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head
         stays behind), and nothing is trainable.
         """
-        ...
 
     def border(self, block: int) -> int:
         """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
-        ...
 
     def reset_head(self, *, seed: int) -> None:
         """Draw the head anew; a first stage starts from it."""

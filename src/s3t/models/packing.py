@@ -80,8 +80,6 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
     restores the batch, with arbitrary states at its padding.
 
     Args:
-        layers: those that the pass goes through, in order.
-        packing: of the batch that the model is called with.
         boolean: what kind of mask a layer takes that is given none; else one that is added.
 
     Raises:

@@ -66,7 +66,6 @@ class Passes:
             border: where the pass starts, if there are states.
             states: batch x tokens x width, the input of the layer at the border (of the head, at the last one); None:
                 the pass starts at the inputs.
-            packing: of the batch; the layers then compute on its rows.
 
         Raises:
             TypeError: the layers take no packing mask.
@@ -81,11 +80,7 @@ class Passes:
     ) -> dict[int, Tensor]:
         """The states at some borders; what lies above the highest is not computed.
 
-        Args:
-            batch: as the encoder collates it.
-            borders: not below `border`.
-            border: where the pass starts, if there are states.
-            states: as for `logits`.
+        Borders are not below `border`; the others are as for `logits`.
         """
         found: dict[int, Tensor] = {}
         last = max(borders)
@@ -200,12 +195,7 @@ def pack_states(batch: Batch, states: Tensor) -> Tensor:
 
 
 def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
-    """States as a batch takes them, batch x tokens x width; those of padding, which nothing looks at, are zero.
-
-    Args:
-        batch: as collated.
-        packed: of each record of the batch.
-    """
+    """States as a batch takes them, batch x tokens x width; those of padding, which nothing looks at, are zero."""
     mask, joined = batch.get("attention_mask"), torch.cat(list(packed))
     if mask is None:
         return joined.reshape(len(packed), -1, joined.shape[-1])

@@ -31,9 +31,7 @@ class Sharing:
 def find_sharing(base: Base, one: Batch) -> Sharing:
     """Find what members of a model can share; it depends on the architecture and the checkpoint alone.
 
-    Args:
-        base: the model, without blocks.
-        one: a batch of one record. Its content does not matter.
+    The model has no blocks on; the batch is of one record, whose content does not matter.
     """
     # Twice, for the number of rows may also be that of something else.
     tries = [_tried(base, tiled(one, count), count) for count in (2, 3)]

@@ -75,9 +75,6 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors) -> 
 
     Args:
         base: bare; what a DoRA block needs of it is looked at here, once.
-        adapter: what the block is made of.
-        block: 1 for the top block.
-        tensors: the stage's, as stored.
 
     Raises:
         IntegrityError: names or shapes are not those of the block or the head.
@@ -164,13 +161,10 @@ class Stack:
     @staticmethod
     def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
         stacked = {}
-        for target, first in members[0].items():
-            together = {
-                name: torch.stack([getattr(member[target], name) for member in members]) for name in first.tensors()
-            }
-            for name in ("down", "up"):
-                if name in together:
-                    together[name] = together[name].to(dtype)
+        for target in members[0]:
+            every = [member[target].tensors() for member in members]
+            together = {name: torch.stack([tensors[name] for tensors in every]) for name in every[0]}
+            together |= {name: together[name].to(dtype) for name in ("down", "up") if name in together}
             stacked[target] = Update(**together)
         return stacked
 
@@ -182,9 +176,7 @@ class Stack:
         the first ones. For one member alone, it does not matter where in a module's input the rows are.
 
         Args:
-            block: 1 for the top block.
             members: positions in the chains; each of them has the block.
-            groups: members of which there are rows.
         """
         handles: list[RemovableHandle] = []
         updates = self._blocks[block] if members.stop > members.start else {}

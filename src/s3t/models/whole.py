@@ -30,11 +30,7 @@ class MountedWhole:
         self._added = False
 
     def add_block(self, block: int) -> None:
-        """Begin with the base model's own parameters.
-
-        Args:
-            block: 1, the only one.
-        """
+        """Begin with the base model's own parameters."""
         if block != 1 or self._added:
             raise IsolationError(f"block {block} cannot be added: the model itself is the one block")
         self._added = True

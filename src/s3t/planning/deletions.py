@@ -68,7 +68,6 @@ class Deletions:
 
         Args:
             prior: L numbers that hold in every shard, or m rows of L; each row sums to 1.
-            shards: m.
 
         Raises:
             PlanningError: the prior is of another length, or no probabilities.

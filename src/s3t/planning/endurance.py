@@ -86,9 +86,6 @@ def endurance(
 
     Args:
         orders: for each shard, its orders of L slices.
-        deletions: where they fall, in m shards.
-        trials: simulated systems, N.
-        seed: of the simulations.
         policy: when shards are repaired, in a second simulation; None: no such.
         over: its length, deletions in the system.
 

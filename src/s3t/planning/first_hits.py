@@ -37,8 +37,6 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
 
     Args:
         probabilities: of C cells; what they lack to 1 falls elsewhere.
-        trials: N.
-        generator: of the randomness.
 
     Returns:
         N x C; `NEVER` where the probability is 0.

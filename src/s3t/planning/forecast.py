@@ -52,7 +52,6 @@ def forecast(
         live: for each shard, the live prefix of every order, empty ones included or not; a shard without any is dead.
         weights: how likely the next deletion is to fall on each slice, m x L, to a common factor.
         records: in each slice, m x L; positive where the weight is.
-        seed: of the simulation.
     """
     shards = {shard: sorted({prefix for prefix in prefixes if prefix}) for shard, prefixes in enumerate(live)}
     shards = {shard: prefixes for shard, prefixes in shards.items() if prefixes}

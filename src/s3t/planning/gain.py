@@ -65,10 +65,7 @@ def gain(
     (True, [2.0, 1.3])
 
     Args:
-        old: for each shard, its orders of now.
-        new: for each shard, the same and more.
         priors: for each shard, the probabilities of its slices; None: uniform.
-        deletions: numbers of them, in a shard.
     """
     declared = priors or [None] * len(old)
     rows = [

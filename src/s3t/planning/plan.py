@@ -205,10 +205,6 @@ def plan(demand: Demand, *, seed: int = 0) -> Plan:
     All systems on a grid are compared with spaced rotations and uniform deletions, by one simulation for each L, B and
     accepted depth. Numbers of repairs have errors of a few percent. The proposal is judged again with the orders of
     `survival`, and has them if that is better.
-
-    Args:
-        demand: what is expected and accepted.
-        seed: of the simulations.
     """
     shards = [count for count in SHARDS if count <= demand.max_shards]
     candidates = [

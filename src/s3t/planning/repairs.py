@@ -78,13 +78,7 @@ def simulate_repairs(
 ) -> RepairedSimulation:
     """Simulate systems over a number of deletions, with replacement, under a policy of repair.
 
-    Args:
-        orders: for each shard, its orders of L slices.
-        deletions: where they fall.
-        over: R, deletions in the system.
-        policy: when shards are repaired.
-        trials: N.
-        seed: of the simulation.
+    Each of `trials` systems has `over` deletions, R, in all its shards together.
 
     Raises:
         PlanningError: orders that do not fit the deletions, a policy or numbers out of range.

@@ -55,11 +55,8 @@ def retention(
     [4.0, 3.0]
 
     Args:
-        orders: B orders of L slices.
         deletions: r's, each at least 0; deletions fall independently of each other (data far larger than r).
         prior: L probabilities of the slices; None: uniform.
-        trials: simulated histories.
-        seed: of the simulation.
 
     Raises:
         SettingError: orders that are no permutations, a prior that is none.
@@ -89,11 +86,6 @@ def full_budget_depth(deletions: Sequence[int], *, slices: int, prior: Sequence[
 
     >>> full_budget_depth([1, 2], slices=4).tolist()
     [3.0, 2.25]
-
-    Args:
-        deletions: R numbers of deletions in the shard.
-        slices: L.
-        prior: L probabilities; None: uniform.
     """
     probabilities = np.full(slices, 1 / slices) if prior is None else np.asarray(prior)
     spared = (1 - probabilities)[None, :] ** np.asarray(deletions)[:, None]

@@ -48,15 +48,10 @@ class Simulation:
             np.maximum(last, np.where(falls == NEVER, 0, falls).max(axis=1), out=last)
         return last
 
-    def depths(self, deletions: int) -> NDArray[np.int64]:
-        """N x m, the depth of every shard after so many deletions in the system, 0..L."""
-        return np.asarray((self.falls > deletions).sum(axis=2))
-
     def retained(self, deletions: Sequence[int]) -> NDArray[np.float64]:
         """R x (L + 1): the share of shards that are at least k slices deep, k from 0, after r deletions in the system.
 
-        Args:
-            deletions: r's, each at least 0, in ascending order.
+        The r's are in ascending order.
         """
         trials, shards, slices = self.falls.shape
         survival = np.ones((len(deletions), slices + 1))
@@ -75,12 +70,6 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
     >>> system = simulate([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=20_000)
     >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
     True
-
-    Args:
-        orders: for each shard, its orders of L slices.
-        deletions: where they fall, in m shards of L slices.
-        trials: N.
-        seed: of the simulation.
 
     Raises:
         PlanningError: orders that do not fit the deletions, fewer than 1 trials.

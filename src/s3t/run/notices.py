@@ -41,7 +41,7 @@ def _repeated(rows: pa.Table) -> Iterator[str]:
 
 
 def _cut(rows: pa.Table, recipe: Recipe, model: Path) -> Iterator[str]:
-    from s3t.models.encoders import encoder_for  # here: it imports torch, which opening a run does not need
+    from s3t.models.encode import encoder_for  # here: it imports torch, which opening a run does not need
 
     most = recipe.text.max_length
     if cut := encoder_for(model, recipe).count_cut(rows):

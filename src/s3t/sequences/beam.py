@@ -61,8 +61,6 @@ class OrderSearch:
 
         Args:
             rest: N depths, that the other orders reach.
-            top: the slice to begin with; None: any.
-            taken: orders that may not come again.
         """
         useful = np.flatnonzero(rest < self._slices - self._hits.counts)
         states = [_State((), useful, 0.0)]

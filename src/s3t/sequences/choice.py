@@ -89,7 +89,6 @@ def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) 
     """The orders of every shard.
 
     Args:
-        selector: its name.
         settings: one a shard; shards with equal settings share the work.
         vary: give shards different orders of the same quality: slices that are equally likely to be deleted change
             places, by a permutation that the seed and the shard decide (shard 0 keeps them). Where no two are equally

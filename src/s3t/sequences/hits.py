@@ -48,10 +48,7 @@ def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples
     """Sets of slices hit after r deletions, with each r of the horizon equally likely.
 
     Args:
-        horizon: numbers of deletions.
-        probabilities: of L slices, adding up to 1.
         samples: N for each r that is not listed in full. Listed are L <= 12, and r = 1 and 2 where that is less.
-        seed: of the samples.
     """
     slices = len(probabilities)
     parts = [_hits_after(deletions, np.asarray(probabilities), samples, seed) for deletions in horizon]

@@ -15,11 +15,6 @@ Floats = npt.NDArray[np.float64]
 def scores(orders: Sequence[Order], probabilities: Sequence[float], deletions: int) -> Floats:
     """Each order's score: the sum over i of i * (1 - p_1 - ... - p_i)^t (paper, Section 3.3 and Appendix B.2).
 
-    Args:
-        orders: B orders of L slices.
-        probabilities: of L slices, adding up to 1.
-        deletions: t, at least 1.
-
     Returns:
         B numbers. (p_i is the probability of the i-th slice of the order.)
 

@@ -114,10 +114,7 @@ class Selector(Protocol):
 def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int) -> tuple[Order, ...]:
     """The orders, and of the candidates those that are new until there are B, the tops least in use first.
 
-    Args:
-        orders: distinct.
-        candidates: at least B distinct ones, so that enough of them are new.
-        budget: B.
+    Candidates are at least B distinct ones, so that enough of them are new.
     """
     completed_orders = dict.fromkeys(orders)
     waiting: dict[int, list[Order]] = {}
@@ -132,11 +129,6 @@ def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int)
         if not waiting[top]:
             del waiting[top]
     return tuple(completed_orders)
-
-
-def orders_exist(slices: int, budget: int) -> bool:
-    """True if 1 <= B <= L!. (21! exceeds every budget.)"""
-    return budget >= 1 and (slices > 20 or budget <= math.factorial(slices))
 
 
 def prior_problems(prior: tuple[float, ...], slices: int) -> list[str]:
@@ -159,8 +151,9 @@ def _is_whole(value: object) -> bool:
 def _size_problems(slices: int, budget: int) -> list[str]:
     if not 1 <= slices <= MAX_SLICES:
         return [f"{slices} slices: a shard has 1 to {MAX_SLICES:,}"]
-    if not orders_exist(slices, budget):
-        count = f" = {math.factorial(slices)}" if slices <= 20 else ""
+    orders = math.factorial(slices) if slices <= 20 else None  # 21! exceeds every budget
+    if budget < 1 or (orders is not None and budget > orders):
+        count = "" if orders is None else f" = {orders}"
         return [
             f"budget {budget} is not between 1 and {slices}!{count}, the number of orders of {slices} slices; choose "
             "one in between"

@@ -24,7 +24,6 @@ def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str
         public: what each is called, and its records as `ingest` gives them.
         private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
             have held.
-        recipe: names the columns.
 
     Raises:
         DataError: some are private; with all that were found.

@@ -97,15 +97,11 @@ def tune(
     Args:
         recipe: what does not vary.
         space: what does.
-        data: public records to train on.
-        validation: public records to measure on.
         folder: of the study; what is there is gone on from.
         private: files or runs whose records must not be among the public ones.
         declared_public: that there are none is declared, and nothing compared.
         trials: how many; a grid has no more than it has points.
         sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
-        seed: of the sampler.
-        progress: hears of trials.
 
     Raises:
         InputError: with what is wrong; private records among the public ones; a study of something else.
