@@ -38,15 +38,14 @@ PLACES = (
     _elsewhere(
         "memory",
         "memory of processes that have the run open",
-        holds="encoded records of slices, the trunk's states of them; blocks and heads of stages that have answered "
-        "(prediction.adapter_memory)",
-        erased="what is under way with them is stopped, and dropped, before the deletion counts as effective",
+        holds="encoded records, the trunk's states of them; blocks and heads that have answered",
+        erased="dropped before the deletion counts as effective; computations with them stop",
     ),
     _elsewhere(
         "trunk cache",
-        "the run folder's disk, in files without a name of processes that train",
-        holds="the trunk's states of records, where memory has no room for them",
-        erased="the system takes it back when the process lets go of the slice, with what is in memory, or ends",
+        "unnamed files of training processes, on the run folder's disk",
+        holds="the trunk's states of records, where memory has no room",
+        erased="freed when the process lets go of the slice, or ends",
     ),
     _in_run(
         "artifacts",
@@ -57,20 +56,20 @@ PLACES = (
     _in_run(
         "manifests",
         "artifacts/shard-*/*.json",
-        holds="the keyed digest of a slice that held it; how good what was trained on it is on public records",
+        holds="keyed digests of its slice; the artifact's score on public records",
         erased="removed with its artifact",
     ),
     _in_run(
         "temporary files",
         "tmp/*",
         holds="a slice or an artifact while it is written",
-        erased="renamed or removed at once; what a killed process left is removed by the next deletion or opening",
+        erased="renamed or removed at once; a killed process's, by the next deletion or opening",
     ),
     _elsewhere(
         "unfinished runs",
         "beside the run, as .RUN.init-MACHINE-PROCESS-NUMBER",
-        holds="all records, where an init of that name was killed before the run was made",
-        erased="removed by the next init, opening or deletion (if another machine left it, after a day)",
+        holds="all records, if init was killed",
+        erased="removed by the next init, opening or deletion (another machine's, after a day)",
     ),
     _in_run(
         "slices",
@@ -81,33 +80,32 @@ PLACES = (
     _in_run(
         "public records",
         "public.parquet",
-        holds="nothing of it: public records, which init has compared with the private ones",
+        holds="nothing",
         erased=None,
     ),
     _elsewhere(
         "data set caches",
-        "the cache of the datasets library, where init was given a data set from it",
-        holds="all records that init read, as Arrow files under the user's home",
-        erased="init remembers the files; the first deletion removes them (they are made again from their source)",
+        "the cache of the datasets library",
+        holds="all records that init read from it, as Arrow files under the user's home",
+        erased="the first deletion removes the files (they are made again from their source)",
     ),
     _in_run(
         "ledger",
         "ledger.sqlite*",
         holds="the keyed hash of its id and subject, and its slice's keyed digest",
-        erased="rows of what is present go, in the log and in free pages too; the token of what was deleted stays: it "
-        "answers a second request, and tells nothing without the run's secret",
+        erased="its rows go, also from log and free pages; a deleted record's token stays",
     ),
     StoragePlace(
         name="witness",
         folder="state",
         pattern="*.deletions",
         where="S3T_STATE, by default ~/.local/state/s3t",
-        holds="the keyed hash of its id, to recognise a backup that is put back",
+        holds="the keyed hash of its id",
         erased=None,
     ),
     _in_run("description", "run.json", holds="nothing, but the label set of labels: infer", erased=None),
     _in_run("recipe", "recipe.yaml", holds="nothing", erased=None),
-    _in_run("secret", "secret", holds="nothing; the key of all digests", erased=None),
-    _in_run("home", "home", holds="nothing; the folder's path, to tell it from copies", erased=None),
+    _in_run("secret", "secret", holds="nothing", erased=None),
+    _in_run("home", "home", holds="nothing", erased=None),
     _in_run("lock", "lock", holds="nothing", erased=None),
 )
