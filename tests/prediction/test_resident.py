@@ -80,6 +80,7 @@ def test_what_is_not_alive_any_more_is_dropped():
         store.chain(resident, artifact(key))
     resident.keep({"b", "d"})
     assert resident.keys == {"b"}
+    assert resident.nbytes == 100
     store.chain(resident, artifact("a"))
     assert [key for key, _ in store.prepared] == ["a", "b", "c", "a"]
 
@@ -94,3 +95,4 @@ def test_a_link_whose_parent_was_stored_again_with_other_bytes_is_read_anew():
     again = artifact("left", content=b"trained again", above=new)
     store.chain(resident, new, again)
     assert store.prepared[4:] == [("left", b"trained again")]
+    assert resident.nbytes == 300

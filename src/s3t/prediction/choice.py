@@ -10,7 +10,7 @@ import pyarrow as pa
 from s3t.methods import Trainable
 from s3t.models.tensors import StageTensors
 from s3t.prediction.ensemble import Ensemble
-from s3t.prediction.resident import Held
+from s3t.prediction.resident import Link
 from s3t.prediction.whole import WholeEnsemble
 from s3t.progress import SILENT, Steps
 from s3t.tasks.aggregate import Scores
@@ -19,7 +19,7 @@ from s3t.tasks.aggregate import Scores
 class AnyEnsemble(Protocol):
     """Passes of members through one base model."""
 
-    def prepared(self, block: int, tensors: StageTensors) -> Held:
+    def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block."""
         ...
 

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from s3t.store import Artifact, Parent
 
 
-class Held(Protocol):
+class Link(Protocol):
     """Tensors of a stage, ready for an ensemble."""
 
     @property
@@ -28,7 +28,9 @@ class Held(Protocol):
 class _Entry:
     sha256: str
     parent: Parent | None
-    link: Held
+    link: Link
+    nbytes: int
+    """Memory of the link, in bytes."""
 
 
 class Resident:
@@ -42,6 +44,7 @@ class Resident:
         self._budget = budget
         self._lock = threading.RLock()
         self._entries: OrderedDict[str, _Entry] = OrderedDict()  # the one used last is last
+        self._nbytes = 0
 
     @property
     def keys(self) -> set[str]:
@@ -53,14 +56,14 @@ class Resident:
     def nbytes(self) -> int:
         """Memory in use, in bytes."""
         with self._lock:
-            return sum(entry.link.nbytes for entry in self._entries.values())
+            return self._nbytes
 
     def chain(
         self,
         keys: Sequence[str],
         *,
         read: Callable[[], Sequence[Artifact]],
-        prepare: Callable[[Artifact], Held],
+        prepare: Callable[[Artifact], Link],
     ) -> list[Any]:
         """A chain of links, from memory if all of it is there.
 
@@ -82,24 +85,29 @@ class Resident:
                 manifest = artifact.manifest
                 if known is None or known.sha256 != manifest.sha256:
                     link = prepare(artifact)
-                    entries.append(_Entry(sha256=manifest.sha256, parent=manifest.parent, link=link))
+                    entries.append(
+                        _Entry(sha256=manifest.sha256, parent=manifest.parent, link=link, nbytes=link.nbytes)
+                    )
                 else:
                     entries.append(known)
         with self._lock:
             for key, entry in zip(keys, entries, strict=True):
+                self._drop(key)
                 self._entries[key] = entry
-                self._entries.move_to_end(key)
-            total = self.nbytes
-            while total > self._budget:
-                _, oldest = self._entries.popitem(last=False)
-                total -= oldest.link.nbytes
+                self._nbytes += entry.nbytes
+            while self._nbytes > self._budget:
+                self._drop(next(iter(self._entries)))
         return [entry.link for entry in entries]
 
     def keep(self, alive: Collection[str]) -> None:
         """Drop all but the links of some artifacts."""
         with self._lock:
             for key in self._entries.keys() - set(alive):
-                del self._entries[key]
+                self._drop(key)
+
+    def _drop(self, key: str) -> None:
+        entry = self._entries.pop(key, None)
+        self._nbytes -= 0 if entry is None else entry.nbytes
 
 
 def _is_chain(keys: Sequence[str], entries: Sequence[_Entry]) -> bool:
