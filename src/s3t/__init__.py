@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from s3t.version import __version__
+from s3t.waiting import let_threads_sleep
 
 if TYPE_CHECKING:
     from s3t.errors import (
@@ -74,6 +75,8 @@ _HOMES = (
     "s3t.progress_bar",
 )
 """Modules of the public names, in the order of the search: light modules first."""
+
+let_threads_sleep()  # before torch is loaded, which may be soon
 
 __all__ = [
     "AuditReport",

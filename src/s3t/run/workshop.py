@@ -25,7 +25,7 @@ from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.choice import ENSEMBLES
 from s3t.prediction.prototypes import prototype_logits
-from s3t.prediction.resident import Held, Resident
+from s3t.prediction.resident import Link, Resident
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
@@ -37,6 +37,7 @@ from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
 from s3t.training_events import UNHEARD, StageListener
+from s3t.waiting import warn_if_threads_spin
 
 
 class Workshop:
@@ -59,6 +60,8 @@ class Workshop:
                 f"the base model in {folder} has changed since the run was made; put the old one back, or make a new "
                 "run"
             )
+        if recipe.training.threads != 1:
+            warn_if_threads_spin()
         self._recipe = recipe
         self._labels = labels
         self._inputs = inputs
@@ -204,7 +207,7 @@ class Workshop:
             IntegrityError: one of them is not what it should be.
         """
 
-        def prepared(artifact: Artifact) -> Held:
+        def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             return self._ensemble.prepared(block, deserialize(artifact.content))
 
