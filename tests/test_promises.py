@@ -29,6 +29,7 @@ ROOMS = [
     "progress",
     "training_events",
     "processes",
+    "waiting",
     "program",
     "disk",
     "blobs",
