@@ -18,7 +18,7 @@ from typing import Literal
 from tests.mutations.catalogue import ROOT, SOURCE, Mutation
 
 TIMEOUT_SECONDS = 600.0
-_COPIED = ("src", "tests", "testing", "experiments", "benchmarks", "pyproject.toml")
+_COPIED = ("src", "tests", "testing", "experiments", "benchmarks", "docs", "README.md", "pyproject.toml")
 _FAST = "not slow and not integration"
 """What `make test` runs: it is this that has to notice."""
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+?)(?:\[| - |$)", re.MULTILINE)
