@@ -16,7 +16,7 @@ def finding(found: Row) -> Finding:
         "Appendix C, Dirichlet priors: significantly more than under the uniform one, notably high at a low budget.",
         f"{HOLDS if share == 1 else PART if share > 0.5 else NOT}: in {summary['bms_above_uniform_in']} of "
         f"{summary['cases']} cases; at B=1 BMS has {100 * first['bms_rate'] / last['bms_rate']:.0f} % of what it has "
-        "at B=L. How many more means little: a mean over such priors does not exist, and medians hang on the least "
-        f"likely slice of all. In {summary['bms_below_the_least_likely_in']} cases the least likely slices on top do "
-        "better, and rotations, which know no prior, take more than under the uniform one, too",
+        "at B=L. How many more means little: no mean over such priors exists. In "
+        f"{summary['bms_below_the_least_likely_in']} cases the least likely slices on top do better; rotations, which "
+        "know no prior, gain, too",
     )
