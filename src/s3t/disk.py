@@ -101,7 +101,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 def write_durably(
     path: Path,
-    write: Callable[[Path], None],
+    write: Callable[[Path], object],
     *,
     tmp: Path,
     mode: int | None = 0o600,
@@ -146,16 +146,16 @@ def make_folder(folder: Path, *, mode: int = 0o700) -> None:
 
 def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o600, part: str | None = None) -> None:
     """`write_durably` for bytes in memory."""
-    write_durably(path, lambda written: _write_all(written, content), tmp=tmp, mode=mode, part=part)
+    write_durably(path, lambda written: written.write_bytes(content), tmp=tmp, mode=mode, part=part)
 
 
-def append_durably(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+def append_durably(path: Path, content: bytes) -> None:
     """Add whole lines to a file that only grows; what a crash tore at its end is closed off first.
 
     Raises:
         OSError: the disk refused; the end of the file may hold a part of the content.
     """
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, mode)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         size = os.fstat(descriptor).st_size
         torn = size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
@@ -192,10 +192,6 @@ def overwrite_durably(path: Path) -> None:
 def sync_folder(folder: Path) -> None:
     """Make the names in a folder durable."""
     _sync(folder)
-
-
-def _write_all(path: Path, content: bytes) -> None:
-    path.write_bytes(content)
 
 
 def _sync(path: Path) -> None:

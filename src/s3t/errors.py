@@ -163,10 +163,8 @@ class StorageError(S3TError):
 class ClosedError(S3TError):
     """A run that was closed: its session has ended, so no deletion waits for what it would still use."""
 
-    def __init__(
-        self, message: str = "the run was closed; open it again (`s3t.Run.open`), which finishes what was begun"
-    ) -> None:
-        super().__init__(message)
+    def __init__(self) -> None:
+        super().__init__("the run was closed; open it again (`s3t.Run.open`), which finishes what was begun")
 
 
 class ForkedError(S3TError):

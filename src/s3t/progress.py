@@ -13,19 +13,15 @@ class Progress(Protocol):
 
     def start(self, what: str, total: int) -> None:
         """A piece of work begins; `what` says how large it is in the caller's units."""
-        ...
 
     def note(self, what: str) -> None:
         """Notes the step that is under way."""
-        ...
 
     def advance(self, count: int) -> None:
         """Count finished units."""
-        ...
 
     def finish(self) -> None:
         """End the work, finished or aborted."""
-        ...
 
 
 class Silent:
@@ -49,7 +45,6 @@ class Steps(Protocol):
 
     def advance(self, count: int) -> None:
         """Some of it is done. May raise, to stop it."""
-        ...
 
 
 SILENT = Silent()

@@ -73,11 +73,9 @@ class StageListener(Protocol):
 
     def advance(self, count: int) -> None:
         """A step is done, with so many records. May raise, to stop the training."""
-        ...
 
     def end_epoch(self, loss: float) -> None:
         """An epoch is over; the mean of its loss over the answers."""
-        ...
 
 
 class Unheard:
@@ -101,7 +99,6 @@ class Observer(Protocol):
 
     def hear(self, event: Event) -> None:
         """Something has happened."""
-        ...
 
 
 def tell(progress: Progress, event: Event) -> None:

@@ -31,7 +31,6 @@ class StageTrainer(Protocol):
 
     def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> tuple[str, bytes, Manifest]:
         """Key, tensor file and manifest."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +46,7 @@ class Auditor:
     trainer: StageTrainer
 
     def check(self, snapshot: Snapshot, contents: Contents) -> list[Mismatch]:
-        """Mismatches of base model, ledger, slices, keys, bytes and chains.
-
-        Args:
-            snapshot: the ledger now.
-            contents: its rows, of the same moment.
-        """
+        """Mismatches of base model, ledger, slices, keys, bytes and chains."""
         digests: dict[Place, str] = {}
         mismatches: list[Mismatch] = [{"problem": problem} for problem in table_problems(contents)]
         if self.base_digest != self.inputs.base_digest:

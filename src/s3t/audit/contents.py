@@ -18,14 +18,7 @@ def table_problems(contents: Contents) -> Iterator[str]:
 def record_problems(
     place: Place, rows: Mapping[tuple[str, str | None], int], contents: Contents, secret: Secret
 ) -> Iterator[str]:
-    """Differences between a slice's rows and the ledger's records of that slice.
-
-    Args:
-        place: the slice.
-        rows: rows of its file by (record, subject).
-        contents: the ledger's, of the same moment.
-        secret: makes tokens of names.
-    """
+    """Differences between a slice's rows and the ledger's records of that slice."""
     in_file = {
         secret.token("ledger", "record", record): (
             copies,
@@ -44,13 +37,7 @@ def record_problems(
 
 
 def witness_problems(contents: Contents, *, earlier: Collection[bytes], later: Collection[bytes]) -> Iterator[str]:
-    """Differences between the witness and the ledger.
-
-    Args:
-        contents: the ledger's.
-        earlier: tokens that were noted before the ledger was read.
-        later: and after it.
-    """
+    """Differences between the ledger and the witness, as it was before and after the ledger was read."""
     if unknown := set(earlier) - contents.deleted:
         yield f"the memory of deletions has {len(unknown)} names that the ledger does not know as deleted"
     if lost := contents.deleted - set(later):

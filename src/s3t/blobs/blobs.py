@@ -11,28 +11,21 @@ class Blobs(Protocol):
 
     def put(self, name: str, content: bytes) -> None:
         """Store a blob, durably and whole. Raises IntegrityError if other content has the name already."""
-        ...
 
     def open(self, name: str) -> BinaryIO:
         """A blob to read from, at any position. Raises FileNotFoundError if it is not there."""
-        ...
 
     def erase(self, names: Collection[str]) -> None:
         """Remove blobs, durably; one that is not there is no error."""
-        ...
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
         """Bytes of those of some blobs that are there."""
-        ...
 
     def names(self) -> set[str]:
         """Every blob that is there. For openings and audits: answers and deletions never list a store."""
-        ...
 
     def parts(self) -> set[str]:
         """Names of unfinished puts: of running processes, or left by killed ones."""
-        ...
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
         """Remove parts, but for those of blobs with some names."""
-        ...

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
@@ -30,8 +31,6 @@ def command(
     by PostgreSQL's extension amcheck where the role may use it. Exit status 1 if anything is wrong.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run) as opened:
             report = opened.audit(replay=replay, seed=seed, progress=ProgressBar())
 

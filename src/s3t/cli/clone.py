@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -28,8 +29,6 @@ def command(
     independent: delete records from both.
     """
     with failures_reported(as_json):
-        import s3t
-
         if adopt == (copy is not None):
             raise s3t.InputError("the command", "name a run and a folder that does not exist, or a copy and --adopt")
         clone = run if copy is None else copy

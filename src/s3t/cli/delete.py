@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import s3t
 from s3t.cli.deletions import depths_changed, history, places_in_words, remedy
 from s3t.cli.display import print_line, print_status
 from s3t.cli.names import FileOption, names_in
@@ -73,8 +74,6 @@ def command(
         s3t delete RUN --subject - < names.txt
     """
     with failures_reported(as_json):
-        import s3t
-
         records, subjects = names_in(record, subject, file, verb="delete")
         with s3t.Run.open(run, moved=moved) as opened:
             report = opened.delete(

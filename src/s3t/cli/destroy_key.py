@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -34,7 +35,6 @@ def command(
     audit any more. This cannot be undone.
     """
     with failures_reported(as_json):
-        import s3t
         from s3t.folder.secret import VARIABLE, secret_of_environment
 
         if not yes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -15,8 +16,6 @@ from rich.text import Text
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from s3t.planning import Forecast
     from s3t.run.results import Status, TrainReport
 

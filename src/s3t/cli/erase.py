@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.deletions import print_unfinished
 from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
@@ -32,8 +33,6 @@ def command(
     slice's file is not the ledger's and may hold deleted records: then run `s3t reconcile`.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run, moved=moved) as opened:
             status = opened.erase(copies_are_gone=copies_are_gone)
 

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -44,7 +45,6 @@ def command(
     correlation and root mean squared error.
     """
     with failures_reported(as_json):
-        import s3t
         from s3t.drawing import check_picture, draw_confusion
 
         if confusion is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line, print_training, working
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
@@ -43,8 +44,6 @@ def command(
     prediction.select: validation).
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run, moved=moved) as opened:
             with working("choosing orders"):
                 extension = opened.extension(budget=budget)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -24,8 +25,6 @@ def command(
     They are in the order of the rows. FILE must fit the recipe, labels included.
     """
     with failures_reported(as_json):
-        import s3t
-
         ids = s3t.record_ids(data, s3t.load_recipe(recipe))
 
         def render() -> None:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -28,8 +29,6 @@ def command(
     records, equal features with different labels, texts cut by text.max_length, and empty slices.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.create(run, recipe=recipe, data=data) as created:
             status, notices = created.status(), created.notices
         if s3t.load_recipe(recipe).partition.salt is not None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+import s3t
 from s3t.cli.deletions import history, places_in_words
 from s3t.cli.display import print_line
 from s3t.cli.names import FileOption, names_in
@@ -39,8 +40,6 @@ def command(
     For the operator who has to answer "do you still have my data?", before a deletion and after it. Changes nothing.
     """
     with failures_reported(as_json):
-        import s3t
-
         records, subjects = names_in(record, subject, file, verb="look up")
         with s3t.Run.open(run) as opened:
             locations = opened.locate(records=records, subjects=subjects)

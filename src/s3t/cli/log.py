@@ -5,6 +5,7 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
+import s3t
 from s3t.cli.deletions import moment
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -21,8 +22,6 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
     The log holds no names. To find the deletion of a record, give its name to s3t locate.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run) as opened:
             entries = opened.log()
 

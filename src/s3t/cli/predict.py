@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+import s3t
 from s3t.cli.display import print_line, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -79,7 +80,6 @@ def command(
     For programs: s3t predict RUN --input - --jsonl < inputs.jsonl
     """
     with failures_reported(as_json):
-        import s3t
         from s3t.prediction.writing import check_output, write_predictions
 
         _check(data, text, pair, form, top=top, jsonl=jsonl, output=output, as_json=as_json)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import s3t
 from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -17,8 +18,6 @@ def command(run: RunArgument, moved: MovedOption = False, as_json: JsonOption = 
     harm to a run that is as it should be. After `s3t destroy-key`, files of slices that are too old are removed.
     """
     with failures_reported(as_json):
-        import s3t
-
         done = s3t.Run.reconcile(run, moved=moved)
 
         def render() -> None:

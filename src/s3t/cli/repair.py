@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import s3t
 from s3t.cli.display import print_training
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
@@ -16,8 +17,6 @@ def command(
     Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run, moved=moved) as opened:
             report = opened.repair(workers=number_of(workers), progress=ProgressBar())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s3t.cli import declarations
@@ -11,8 +12,6 @@ from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from s3t.planning import Retention
     from s3t.sequences import Order, Setting
 

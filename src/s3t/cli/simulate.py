@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,8 +14,6 @@ from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from s3t.planning import Endurance, Policy
     from s3t.sequences import Setting
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import s3t
 from s3t.cli.deletions import print_unfinished
 from s3t.cli.display import print_line, print_status
 from s3t.cli.options import JsonOption, RunArgument
@@ -17,8 +18,6 @@ if TYPE_CHECKING:
 def command(run: RunArgument, as_json: JsonOption = False) -> None:
     """Show what is alive and what serves, what is not erased yet, and how many more deletions the run will take."""
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run) as opened:
             status = opened.status()
         show(status.to_json(), as_json, lambda: _print(status, run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import s3t
 from s3t.cli.display import print_training
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
@@ -17,8 +18,6 @@ def command(
     records of cross-entropy, or of squared error.
     """
     with failures_reported(as_json):
-        import s3t
-
         with s3t.Run.open(run, moved=moved) as opened:
             report = opened.train(workers=number_of(workers), progress=ProgressBar())
 

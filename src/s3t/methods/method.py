@@ -35,24 +35,19 @@ class Blocks(Protocol):
     @property
     def width(self) -> Width:
         """Field of the recipe's `adapter` with the number of layers of a block. The other field has no effect."""
-        ...
 
     @property
     def top_down(self) -> bool:
         """True if the layers below a stage's block are the base model's, and its number does not depend on L."""
-        ...
 
     def count(self, slices: int) -> int:
         """Number of blocks of a whole model."""
-        ...
 
     def trained(self, depth: int, slices: int) -> int:
         """Block that a stage trains, by its depth and the slices of a shard."""
-        ...
 
     def links(self, prefix: Order) -> tuple[Order, ...]:
         """Prefixes whose stages together are the model of a prefix: one for each block, the prefix itself last."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

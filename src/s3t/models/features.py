@@ -20,8 +20,8 @@ def features(passes: Passes, batch: Batch) -> Tensor:
         batch: as the encoder collates it.
     """
     with torch.no_grad():
-        states_NTD = passes.states(batch, [passes.top])[passes.top].float()  # noqa: N806
+        states_NTD = passes.states(batch, [passes.top])[passes.top].float()
     mask = batch.get("attention_mask")
-    held_NT1 = torch.ones_like(states_NTD[:, :, :1]) if mask is None else mask[:, :, None].float()  # noqa: N806
-    mean_ND = (states_NTD * held_NT1).sum(dim=1) / held_NT1.sum(dim=1)  # noqa: N806
+    held_NT1 = torch.ones_like(states_NTD[:, :, :1]) if mask is None else mask[:, :, None].float()
+    mean_ND = (states_NTD * held_NT1).sum(dim=1) / held_NT1.sum(dim=1)
     return torch.nn.functional.normalize(mean_ND, dim=1)

@@ -194,12 +194,12 @@ class Stack:
                 handle.remove()
 
 
-def _scaling(gain_GI: Tensor, groups: int) -> Any:  # noqa: N803
+def _scaling(gain_GI: Tensor, groups: int) -> Any:
     own = gain_GI.shape[0]
 
     def scale(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
         (x,) = args
-        x_GRI = x.reshape(groups, -1, x.shape[-1])  # noqa: N806
+        x_GRI = x.reshape(groups, -1, x.shape[-1])
         scaled = (x_GRI[:own] * gain_GI[:, None]).to(x.dtype)
         return (torch.cat([scaled, x_GRI[own:]]).view(x.shape) if own < groups else scaled.view(x.shape),)
 
@@ -213,14 +213,14 @@ def _updating(update: Update, groups: int) -> Any:
     def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
         (x,) = args
         output = output.contiguous()
-        y_GRO = output.view(groups, -1, output.shape[-1])[:own]  # noqa: N806
+        y_GRO = output.view(groups, -1, output.shape[-1])[:own]
         if update.gain is not None:
             y_GRO.mul_(update.gain[:, None])
         if update.shift is not None:
             y_GRO.add_(update.shift[:, None])
         if update.down is not None and update.up is not None:
-            x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)  # noqa: N806
-            low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))  # noqa: N806
+            x_GRI = x.reshape(groups, -1, x.shape[-1])[:own].to(y_GRO.dtype)
+            low_GRr = torch.bmm(x_GRI, update.down.to(y_GRO.dtype))
             y_GRO.baddbmm_(low_GRr, update.up.to(y_GRO.dtype))
         return output
 

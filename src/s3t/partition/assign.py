@@ -31,9 +31,6 @@ def place_of(
     2^-100.
 
     Args:
-        record: its id.
-        subject: the record's subject; None if it has none.
-        secret: keys the hash.
         shards: m.
         slices: L.
         among: the slices that its group is spread over; None for all of them.

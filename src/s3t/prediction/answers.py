@@ -50,7 +50,7 @@ class Answers:
 
     def answer(
         self,
-        logits_MNC: Scores,  # noqa: N803
+        logits_MNC: Scores,
         shards: Sequence[int],
         parts: Sequence[float] | None = None,
         counts: Sequence[int] | None = None,
@@ -66,22 +66,13 @@ class Answers:
             counts: of every input, how many answers it has; they are one tuple then. None: one each.
         """
         answers, probabilities = self.target.answers(
-            logits_MNC,
-            _weights(shards, parts),
-            self.labels,
-            aggregation=self.aggregation,
-            threshold=self.threshold,
+            logits_MNC, _weights(shards, parts), self.labels, aggregation=self.aggregation, threshold=self.threshold
         )
         each = iter(answers)
         grouped = answers if counts is None else [tuple(itertools.islice(each, count)) for count in counts]
         return tuple(grouped), probabilities if self.with_probabilities else None
 
-    def score(
-        self,
-        logits_NC: Scores,  # noqa: N803
-        expected: Sequence[Any],
-        counts: Sequence[int] | None = None,
-    ) -> float:
+    def score(self, logits_NC: Scores, expected: Sequence[Any], counts: Sequence[int] | None = None) -> float:
         """Score of one member; higher is better. Arguments as `metrics`."""
         return self.target.score(self.metrics([logits_NC], [0], expected, counts=counts))
 
@@ -95,12 +86,7 @@ class Answers:
     ) -> dict[str, Any]:
         """The target's measures.
 
-        Args:
-            logits: of every member, N x C.
-            shards: of every member, its shard.
-            expected: the right answers.
-            parts: as for `answer`.
-            counts: as for `answer`.
+        Logits are of every member, N x C; the other arguments are as for `answer`.
         """
         return self.target.metrics(self.answer(np.stack(logits), shards, parts, counts)[0], expected, self.labels)
 

@@ -21,11 +21,9 @@ class AnyEnsemble(Protocol):
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block."""
-        ...
 
     def logits(self, members: Sequence[Any], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member, a chain of links each, on every input, M x N x C."""
-        ...
 
 
 ENSEMBLES: Mapping[Trainable, Callable[..., AnyEnsemble]] = {"adapter": Ensemble, "all": WholeEnsemble}

@@ -64,8 +64,6 @@ class Ensemble:
         does not see the word.
 
         Args:
-            members: their chains, made for this model.
-            inputs: the feature columns, N rows.
             steps: hears of each pass its number of answers; the sum is M x N.
         """
         device = self._model.passes.device

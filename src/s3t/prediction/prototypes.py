@@ -37,11 +37,7 @@ def prototype_logits(
     """The logits of some classifiers, each from the prototypes of its slices: cosines over TEMPERATURE.
 
     Args:
-        model: bare.
-        windows: cuts the inputs into batches.
         classifiers: for each, the sums of its slices, in their order.
-        inputs: the feature columns, N rows.
-        training: precision and threads (resolved).
         steps: hears of each pass its number of answers.
 
     Returns:

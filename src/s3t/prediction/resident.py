@@ -21,7 +21,6 @@ class Link(Protocol):
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,8 +35,7 @@ class _Entry:
 class Resident:
     """The links that were used last, as many as the budget holds. Safe to share among threads.
 
-    Args:
-        budget: bytes; what is being answered with is in memory in any case.
+    The budget is in bytes; what is being answered with is in memory in any case.
     """
 
     def __init__(self, budget: int) -> None:
@@ -59,18 +57,13 @@ class Resident:
             return self._nbytes
 
     def chain(
-        self,
-        keys: Sequence[str],
-        *,
-        read: Callable[[], Sequence[Artifact]],
-        prepare: Callable[[Artifact], Link],
+        self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], Link]
     ) -> list[Any]:
         """A chain of links, from memory if all of it is there.
 
         Args:
             keys: of its artifacts, in the order of training.
             read: its artifacts, checked.
-            prepare: makes a link of an artifact.
 
         Raises:
             IntegrityError: as `read` and `prepare`.

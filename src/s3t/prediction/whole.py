@@ -51,20 +51,8 @@ class WholeEnsemble:
         """The link of a stage."""
         return WholeLink(tensors=tensors)
 
-    def logits(
-        self,
-        members: Sequence[Sequence[WholeLink]],
-        inputs: pa.Table,
-        *,
-        steps: Steps = SILENT,
-    ) -> Scores:
-        """Logits of every member on every input, M x N x C.
-
-        Args:
-            members: each a chain of one link.
-            inputs: the feature columns, N rows.
-            steps: hears of each pass its number of answers.
-        """
+    def logits(self, members: Sequence[Sequence[WholeLink]], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+        """Logits of every member on every input, M x N x C."""
         logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
         device = self._model.passes.device
         with exact_numerics(device, self._training), torch.inference_mode():

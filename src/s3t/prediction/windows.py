@@ -16,10 +16,7 @@ from s3t.tasks.token_classification import WORDS
 class Windows:
     """Division of inputs into windows and batches: a function of the inputs and declared numbers alone.
 
-    Args:
-        encoder: of the inputs.
-        batch_size: inputs of a batch.
-        window_batches: batches that are encoded at a time. Within them, texts are sorted by their length.
+    `window_batches` are encoded at a time. Within them, texts are sorted by their length.
     """
 
     def __init__(self, encoder: Encoder, *, batch_size: int, window_batches: int) -> None:
@@ -28,12 +25,7 @@ class Windows:
         self._size = batch_size * window_batches
 
     def of(self, inputs: pa.Table, device: torch.device) -> Iterator[Window]:
-        """Window after window, each encoded when it is asked for.
-
-        Args:
-            inputs: the feature columns, a row an input.
-            device: where batches are put.
-        """
+        """Window after window, each encoded when it is asked for."""
         place = 0
         for start in range(0, inputs.num_rows, self._size):
             rows = inputs.slice(start, self._size)

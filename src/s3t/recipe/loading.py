@@ -47,9 +47,7 @@ def load_recipe(path: str | Path) -> Recipe:
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
     """The content of a YAML file.
 
-    Args:
-        path: of the file.
-        ours: we wrote it: it may be as long as it is.
+    One that is ours, which s3t wrote, may be as long as it is.
 
     Raises:
         ValueError: it cannot be read, is no regular file, is not YAML, is too long, or gives a key twice. Of the file
@@ -161,7 +159,7 @@ _WHOLE: tuple[int | str, ...] = ("partition", "group")
 def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
     """Every problem. Checks across fields wait until each field is right, so wrong ones are left out and it is asked
     again."""
-    problems = _problems(error)
+    problems = _problems_of(error.errors(include_url=False, include_input=False))
     wrong_fields: set[tuple[int | str, ...]] = set()
     left = copy.deepcopy(dict(content))
     while True:
@@ -205,10 +203,6 @@ def _left_out(detail: Any) -> tuple[int | str, ...]:
     """The path of the field to leave out, so that the rest can be checked."""
     field = _field(detail)
     return _WHOLE if field[: len(_WHOLE)] == _WHOLE else field
-
-
-def _problems(error: ValidationError) -> list[str]:
-    return _problems_of(error.errors(include_url=False, include_input=False))
 
 
 def _problems_of(details: Iterable[Any]) -> list[str]:

@@ -326,18 +326,10 @@ class Recipe(Part):
         return self.method.blocks.count(self.partition.slices)
 
     def trained_block(self, depth: int) -> int:
-        """The block that a stage trains, 1 at the top of the model.
-
-        Args:
-            depth: slices of its prefix.
-        """
+        """The block that a stage trains, 1 at the top of the model."""
         return self.method.blocks.trained(depth, self.partition.slices)
 
     def block_adapter(self, layers: int) -> Adapter:
-        """The adapter with the layers of one block as its layers a slice.
-
-        Args:
-            layers: of the model.
-        """
+        """The adapter with the layers of one block as its layers a slice."""
         width = getattr(self.adapter, self.method.blocks.width)
         return self.adapter.model_copy(update={"layers_per_slice": layers if width == "all" else width})

@@ -108,7 +108,6 @@ class Selector(Protocol):
         Raises:
             SettingError: this selector has no such orders.
         """
-        ...
 
 
 def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int) -> tuple[Order, ...]:

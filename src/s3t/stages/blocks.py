@@ -8,8 +8,6 @@ def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int
 
     Args:
         block: 1 for the top block.
-        layers: transformer layers of the model.
-        layers_per_slice: layers a block.
 
     Raises:
         ValueError: the model has not enough layers.

@@ -62,13 +62,9 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
-    """The key of a stage, 64 hexadecimal digits.
+    """The key of a stage, 64 hexadecimal digits, with its slices' digests in the prefix's order.
 
-    Args:
-        inputs: what all stages share.
-        stage: shard and prefix.
-        slice_digests: of the prefix's slices, in its order.
-        parent: the parent's key; None for a first stage.
+    A first stage has no parent's key: None.
     """
     content = {
         "format": KEY_FORMAT,

@@ -57,9 +57,6 @@ class Stage(NamedTuple):
 def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
     """Every stage that the orders need, parents before children, shallow ones first so that all shards serve soon.
 
-    Args:
-        orders: for each shard, its orders.
-
     >>> [stage.prefix for stage in stages_of([[(0, 1, 2), (0, 2, 1)]])]
     [(0,), (0, 1), (0, 2), (0, 1, 2), (0, 2, 1)]
     """
@@ -79,9 +76,6 @@ def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
 
 def prototypes_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
     """The prototypes of every slice of every shard.
-
-    Args:
-        orders: for each shard, its orders.
 
     >>> [stage.prefix for stage in prototypes_of([[(2, 0, 1)]])]
     [(0,), (1,), (2,)]

@@ -29,9 +29,6 @@ class Artifact:
 class Artifacts:
     """A run's artifacts: the blobs `shard-000/KEY.safetensors` and `shard-000/KEY.json`. Methods name them by shard and
     key.
-
-    Args:
-        blobs: where they are.
     """
 
     def __init__(self, blobs: Blobs) -> None:

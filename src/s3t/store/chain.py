@@ -17,8 +17,6 @@ def read_chain(
     The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
 
     Args:
-        store: where they are.
-        stage: the deepest.
         keys: of every live stage.
         slice_digests: of the stage's slices as they are today, in its order.
 

@@ -6,14 +6,17 @@ Shapes: M members, N inputs, C labels (1 for a regression).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
+Weights: TypeAlias = NDArray[np.float64] | None
+"""Of the members, adding up to 1; None: all weigh alike."""
 
 
-def softmax(logits_NC: Scores) -> Scores:  # noqa: N803
+def softmax(logits_NC: Scores) -> Scores:
     """Probabilities over the last axis.
 
     >>> softmax(np.array([[0.0, 0.0]])).tolist()
@@ -54,14 +57,13 @@ def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArr
     return weights
 
 
-def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | None = None) -> Scores:  # noqa: N803
+def aggregate(logits_MNC: Scores, how: str, *, weights_M: Weights = None) -> Scores:
     """The ensemble's probability of every label, N x C.
 
     Args:
         logits_MNC: the members' logits, at least one member.
         how: `logits` (softmax of the mean), `probabilities` (mean of the softmax), or `vote` (the share of
             members that choose the label).
-        weights_M: of the members, adding up to 1; None: all weigh alike.
 
     Raises:
         ValueError: there is no member, or no such way.
@@ -77,18 +79,13 @@ def aggregate(logits_MNC: Scores, how: str, *, weights_M: NDArray[np.float64] | 
     raise ValueError(f"no aggregation is called {how!r}; use logits, probabilities or vote")
 
 
-def mean(scores_MNC: Scores, weights_M: NDArray[np.float64] | None) -> Scores:  # noqa: N803
+def mean(scores_MNC: Scores, weights_M: Weights) -> Scores:
     """The mean over the members, N x C; see `aggregate`."""
     average: Scores = scores_MNC.mean(axis=0) if weights_M is None else np.tensordot(weights_M, scores_MNC, axes=1)
     return average
 
 
-def choose(
-    probabilities_NC: Scores,  # noqa: N803
-    logits_MNC: Scores,  # noqa: N803
-    *,
-    weights_M: NDArray[np.float64] | None = None,  # noqa: N803
-) -> NDArray[np.int64]:
+def choose(probabilities_NC: Scores, logits_MNC: Scores, *, weights_M: Weights = None) -> NDArray[np.int64]:
     """The label of every input, N: the likeliest; a tied vote goes to the tied label with the highest mean probability.
 
     >>> votes, logits = np.array([[0.5, 0.5]]), np.array([[[1.0, 0.0]], [[0.0, 3.0]]])

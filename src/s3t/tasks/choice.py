@@ -5,11 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from s3t.tasks.classification import Classification
-from s3t.tasks.inputs import IMAGE, TEXT, WORDS
 from s3t.tasks.multi_label import MultiLabel
 from s3t.tasks.regression import Regression
-from s3t.tasks.task import Task
+from s3t.tasks.task import Inputs, Task
 from s3t.tasks.token_classification import TokenClassification
+
+TEXT = Inputs(kind="text", roles=("text", "text_pair"), section="text", has_tokens=True, window_batches=64)
+"""A text, or a pair of texts."""
+
+WORDS = Inputs(kind="words", roles=("text",), section="text", has_tokens=True, window_batches=64)
+"""A text that is cut into words, each of which is answered."""
+
+IMAGE = Inputs(kind="image", roles=("image",), section="image", has_tokens=False, window_batches=1)
+"""An image. All are of one size, and decoded ones are large: one batch at a time."""
 
 _SEQUENCE, _IMAGE = "AutoModelForSequenceClassification", "AutoModelForImageClassification"
 _WORDS = "AutoModelForTokenClassification"

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, aggregate, choose
+from s3t.tasks.aggregate import Scores, Weights, aggregate, choose
 from s3t.tasks.metrics import class_report, classification_metrics
-from s3t.tasks.task import Kind
+from s3t.tasks.task import Kind, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Classification:
+class Classification(Target):
     """One label a record: softmax and cross-entropy."""
 
     column: Kind | None = "category"
@@ -27,24 +27,14 @@ class Classification:
     has_labels: bool = True
     one_label: bool = True
     takes_prototypes: bool = True
-    has_threshold: bool = False
-    answer: str = "label"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> str | None:
         """The label that the cell means."""
         return label_of(cell)
 
-    def expected(self, rows: pa.Table) -> list[Any]:
-        """The labels."""
-        return list(rows["label"].to_pylist())
-
     def labels_in(self, label: Any) -> Iterable[str]:
         """The one label."""
         return (label,)
-
-    def outputs(self, labels: Sequence[str]) -> int:
-        """One a label."""
-        return len(labels)
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         """The label's index, int64."""
@@ -52,20 +42,14 @@ class Classification:
 
         return torch.tensor(_indices(self.expected(rows), labels), dtype=torch.int64)[:, None]
 
-    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """Cross-entropy."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(logits_UC.float(), targets_U)
 
     def answers(
-        self,
-        logits_MUC: Scores,  # noqa: N803
-        weights_M: NDArray[np.float64] | None,  # noqa: N803
-        labels: Sequence[str],
-        *,
-        aggregation: str,
-        threshold: float,
+        self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """The likeliest label."""
         probabilities = aggregate(logits_MUC, aggregation, weights_M=weights_M)

@@ -12,11 +12,8 @@ from numpy.typing import NDArray
 def classification_metrics(predicted: Sequence[int], expected: Sequence[int], *, labels: int) -> dict[str, float]:
     """Accuracy, F1, and the Matthews correlation coefficient (0 where either side has one label alone).
 
-    Args:
-        predicted: label indices.
-        expected: the right ones.
-        labels: how many there are. Of two, F1 is that of the second (MRPC, QQP, MultiRC: the positive one); of more,
-            the mean over all of them (CB). 0 for a label that neither side has.
+    F1 is that of the second of two labels (MRPC, QQP, MultiRC: the positive one), and of more the mean over all of them
+    (CB). It is 0 for a label that neither side has.
     """
     from sklearn.metrics import f1_score, matthews_corrcoef  # here: its import is slow
 
@@ -33,10 +30,7 @@ def class_report(
 ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64]]:
     """Each class's precision, recall, F1 and support, and the confusion matrix, C x C: rows by the right label.
 
-    Args:
-        predicted: label indices.
-        expected: the right ones.
-        labels: all there are. A class that neither side has has 0 of everything.
+    A class that neither side has has 0 of everything.
     """
     from sklearn.metrics import confusion_matrix, precision_recall_fscore_support
 
@@ -57,9 +51,7 @@ def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.floa
 def indicator_metrics(predicted: NDArray[np.int64], expected: NDArray[np.int64]) -> dict[str, float]:
     """Micro and macro F1, and the share of records that are right in every label.
 
-    Args:
-        predicted: N x C, 1 where a record is given the label.
-        expected: the same, where it has it. F1 of a label that neither side has is 0.
+    Both sides are N x C, 1 where a record has the label. F1 of a label that neither side has is 0.
     """
     from sklearn.metrics import f1_score
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, mean, sigmoid
+from s3t.tasks.aggregate import Scores, Weights, mean, sigmoid
 from s3t.tasks.metrics import indicator_metrics, indicator_report
-from s3t.tasks.task import Kind
+from s3t.tasks.task import Kind, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class MultiLabel:
+class MultiLabel(Target):
     """Any labels a record: a sigmoid and binary cross-entropy each. The threshold is declared, never fitted."""
 
     column: Kind | None = "categories"
     wanted: str = "a list of labels, nor text that columns.delimiter cuts into labels"
     has_labels: bool = True
-    one_label: bool = False
-    takes_prototypes: bool = False
     has_threshold: bool = True
     answer: str = "labels"
 
@@ -35,17 +33,9 @@ class MultiLabel:
         labels = None if cell is None else {label_of(value) for value in cell}
         return None if labels is None or None in labels else tuple(sorted(filter(None, labels)))
 
-    def expected(self, rows: pa.Table) -> list[Any]:
-        """The labels."""
-        return list(rows["label"].to_pylist())
-
     def labels_in(self, label: Any) -> Iterable[str]:
         """All of them."""
         return tuple(label)
-
-    def outputs(self, labels: Sequence[str]) -> int:
-        """One a label."""
-        return len(labels)
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         """1 for each label that the record has, else 0: float32."""
@@ -53,20 +43,14 @@ class MultiLabel:
 
         return torch.from_numpy(_indicators(self.expected(rows), labels).astype(np.float32))[:, None]
 
-    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """Binary cross-entropy, the mean over labels."""
         from torch.nn.functional import binary_cross_entropy_with_logits
 
         return binary_cross_entropy_with_logits(logits_UC.float(), targets_U)
 
     def answers(
-        self,
-        logits_MUC: Scores,  # noqa: N803
-        weights_M: NDArray[np.float64] | None,  # noqa: N803
-        labels: Sequence[str],
-        *,
-        aggregation: str,
-        threshold: float,
+        self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """The labels whose probability reaches the threshold.
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, mean
+from s3t.tasks.aggregate import Scores, Weights, mean
 from s3t.tasks.metrics import regression_metrics
-from s3t.tasks.numbers import number_of
-from s3t.tasks.task import Kind
+from s3t.tasks.task import Kind, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -20,32 +21,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regression:
+class Regression(Target):
     """A number a record: squared error. Members always answer with their mean."""
 
     column: Kind | None = "number"
     wanted: str = "a finite number"
     has_labels: bool = False
-    one_label: bool = False
-    takes_prototypes: bool = False
-    has_threshold: bool = False
-    answer: str = "label"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> float | None:
         """The number."""
         return number_of(cell)
 
-    def expected(self, rows: pa.Table) -> list[Any]:
-        """The labels."""
-        return list(rows["label"].to_pylist())
-
     def labels_in(self, label: Any) -> Iterable[str]:
         """None."""
         return ()
-
-    def outputs(self, labels: Sequence[str]) -> int:
-        """One."""
-        return 1
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:
         """The number, float32."""
@@ -53,20 +42,14 @@ class Regression:
 
         return torch.tensor(self.expected(rows), dtype=torch.float32)[:, None]
 
-    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """Mean squared error."""
         from torch.nn.functional import mse_loss
 
         return mse_loss(logits_UC.float().squeeze(-1), targets_U)
 
     def answers(
-        self,
-        logits_MUC: Scores,  # noqa: N803
-        weights_M: NDArray[np.float64] | None,  # noqa: N803
-        labels: Sequence[str],
-        *,
-        aggregation: str,
-        threshold: float,
+        self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """The mean of the members."""
         return mean(logits_MUC, weights_M)[:, 0].tolist(), None
@@ -84,3 +67,18 @@ class Regression:
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
         """Empty report: there are no labels."""
         return (), None
+
+
+def number_of(value: Any) -> float | None:
+    """A regression label as a finite number, or None.
+
+    >>> number_of("2.5"), number_of(3), number_of("x"), number_of(float("inf")), number_of(10**400)
+    (2.5, 3.0, None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        return None
+    try:
+        number = float(value)
+    except (ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

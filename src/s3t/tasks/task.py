@@ -7,13 +7,14 @@ Shapes: M members; N records; U answers, one a record where `Inputs` says no oth
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores
+from s3t.tasks.aggregate import Scores, Weights
 
 if TYPE_CHECKING:
     import numpy as np
@@ -47,10 +48,7 @@ class Inputs:
     def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
         """Problems of the recipe's `columns`: roles that are missing or that do not apply.
 
-        Args:
-            columns: the roles that are given.
-            others: the roles of all inputs there are.
-            task: its name, for messages.
+        `others` are the roles of all inputs there are.
         """
         first = self.roles[0]
         problems = [] if first in columns else [f"task {task} needs columns.{first}, the column of the {first}"]
@@ -58,44 +56,26 @@ class Inputs:
         return problems + [f"columns.{role} does not apply to task {task}" for role in stray]
 
 
-class Target(Protocol):
+@dataclass(frozen=True, kw_only=True)
+class Target(ABC):
     """Target of a task: reads labels, trains on them, turns logits into answers, and measures answers."""
 
-    @property
-    def column(self) -> Kind | None:
-        """Kind of the label column; None if the target is made of the inputs alone, and no label is read."""
-        ...
+    column: Kind | None
+    """Kind of the label column; None if the target is made of the inputs alone, and no label is read."""
+    wanted: str
+    """Noun for a cell of the label column, for messages: "a label"."""
+    has_labels: bool
+    """True if answers come from a set of labels, which the recipe declares."""
+    one_label: bool = False
+    """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
+    takes_prototypes: bool = False
+    """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
+    has_threshold: bool = False
+    """True if answers depend on the declared threshold."""
+    answer: str = "label"
+    """The name of an answer in documents and tables."""
 
-    @property
-    def wanted(self) -> str:
-        """Noun for a cell of the label column, for messages: "a label"."""
-        ...
-
-    @property
-    def has_labels(self) -> bool:
-        """True if answers come from a set of labels, which the recipe declares."""
-        ...
-
-    @property
-    def one_label(self) -> bool:
-        """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
-        ...
-
-    @property
-    def takes_prototypes(self) -> bool:
-        """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
-        ...
-
-    @property
-    def has_threshold(self) -> bool:
-        """True if answers depend on the declared threshold."""
-        ...
-
-    @property
-    def answer(self) -> str:
-        """The name of an answer in documents and tables."""
-        ...
-
+    @abstractmethod
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
         """The label as records keep it; None where the cell holds none.
 
@@ -103,20 +83,20 @@ class Target(Protocol):
             cell: of the label's column; a list where it holds several labels.
             label_of: the label that a value means, by the recipe.
         """
-        ...
 
     def expected(self, rows: pa.Table) -> list[Any]:
         """The right answer to each record."""
-        ...
+        return list(rows["label"].to_pylist())
 
+    @abstractmethod
     def labels_in(self, label: Any) -> Iterable[str]:
         """The labels of the set that a record's label is made of."""
-        ...
 
     def outputs(self, labels: Sequence[str]) -> int:
-        """C, for a label set: L in a classification, 1 in a regression."""
-        ...
+        """C, for a label set: L; without labels 1."""
+        return len(labels) if self.has_labels else 1
 
+    @abstractmethod
     def targets(
         self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]
     ) -> Sequence[Tensor] | Tensor:
@@ -126,49 +106,40 @@ class Target(Protocol):
         Batches pass their rows to `loss`, as U or U x C.
 
         Args:
-            rows: the records, as ingested.
             records: the same, encoded; perhaps as they are asked for.
             labels: in the recipe's order (with `labels: infer`, sorted).
         """
-        ...
 
-    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+    @abstractmethod
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """The mean loss of a batch, in float32 whatever the logits are."""
-        ...
 
+    @abstractmethod
     def answers(
-        self,
-        logits_MUC: Scores,  # noqa: N803
-        weights_M: NDArray[np.float64] | None,  # noqa: N803
-        labels: Sequence[str],
-        *,
-        aggregation: str,
-        threshold: float,
+        self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """Each answer, and the probability of each label, U x L; None where there are no probabilities.
 
         Args:
             logits_MUC: of the members, at least one.
-            weights_M: of the members, adding up to 1; None: all weigh alike.
             labels: in the recipe's order (with `labels: infer`, sorted).
             aggregation: how members answer together (see `aggregate`).
             threshold: the least probability at which a label is given, where a record may have several.
         """
-        ...
 
+    @abstractmethod
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Measures of the answers, by name."""
-        ...
 
+    @abstractmethod
     def score(self, metrics: Mapping[str, Any]) -> float:
         """The measure that chooses among stages and recipes; higher is better, so an error is negative."""
-        ...
 
+    @abstractmethod
     def report(
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
         """Precision, recall, F1 and support of each label, and the confusion matrix, where there is one."""
-        ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.tasks.aggregate import Scores, aggregate, choose
+from s3t.tasks.aggregate import Scores, Weights, aggregate, choose
 from s3t.tasks.entities import entity_metrics, entity_report, name_entities
-from s3t.tasks.task import Kind
+from s3t.tasks.task import Kind, Target
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,15 +23,12 @@ WORDS = "words"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenClassification:
+class TokenClassification(Target):
     """A tag a word: softmax and cross-entropy over the words that the model sees."""
 
     column: Kind | None = "categories"
     wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"
     has_labels: bool = True
-    one_label: bool = False
-    takes_prototypes: bool = False
-    has_threshold: bool = False
     answer: str = "tags"
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> tuple[str | None, ...] | None:
@@ -39,17 +36,9 @@ class TokenClassification:
         tags = None if cell is None else tuple(label_of(value) for value in cell)
         return None if tags is None or None in tags else tags
 
-    def expected(self, rows: pa.Table) -> list[Any]:
-        """The labels."""
-        return list(rows["label"].to_pylist())
-
     def labels_in(self, label: Any) -> Iterable[str]:
         """The tags of the words that have one."""
         return [tag for tag in label if tag is not None]
-
-    def outputs(self, labels: Sequence[str]) -> int:
-        """One a tag."""
-        return len(labels)
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Sequence[Tensor]:
         """The index of the tag of each word that the model answers, int64."""
@@ -61,20 +50,14 @@ class TokenClassification:
             for tags, record in zip(self.expected(rows), records, strict=True)
         ]
 
-    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:  # noqa: N803
+    def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """Cross-entropy, the mean over words; 0 for a batch in which no word has a sub-word."""
         from torch.nn.functional import cross_entropy
 
         return cross_entropy(logits_UC.float(), targets_U, reduction="sum") / max(1, len(targets_U))
 
     def answers(
-        self,
-        logits_MUC: Scores,  # noqa: N803
-        weights_M: NDArray[np.float64] | None,  # noqa: N803
-        labels: Sequence[str],
-        *,
-        aggregation: str,
-        threshold: float,
+        self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """The likeliest tag of each word; None for words that the model does not see, whose logits are no numbers."""
         seen = np.asarray(~np.isnan(logits_MUC).any(axis=(0, 2)))
