@@ -27,3 +27,8 @@ def test_one_that_was_pickled_is_of_the_same_kind_and_says_the_same(kind):
     assert type(again) is kind
     assert (str(again), again.args, vars(again)) == (str(error), error.args, vars(error))
     assert again.__notes__ == ["in worker process 1"]
+
+
+def test_one_problem_needs_no_list():
+    assert str(errors.InputError("data.csv", "is empty")) == str(errors.InputError("data.csv", ["is empty"]))
+    assert errors.InputError("data.csv", "is empty").problems == ("is empty",)

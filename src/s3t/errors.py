@@ -163,8 +163,10 @@ class StorageError(S3TError):
 class ClosedError(S3TError):
     """A run that was closed: its session has ended, so no deletion waits for what it would still use."""
 
-    def __init__(self) -> None:
-        super().__init__("the run was closed; open it again (`s3t.Run.open`), which finishes what was begun")
+    def __init__(
+        self, message: str = "the run was closed; open it again (`s3t.Run.open`), which finishes what was begun"
+    ) -> None:
+        super().__init__(message)
 
 
 class ForkedError(S3TError):
