@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -36,9 +35,9 @@ def command(
 
         def render() -> None:
             verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} wrong"
-            print_line(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
+            typer.echo(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
             for mismatch in report.mismatches:
-                print_line(", ".join(f"{name} {value}" for name, value in mismatch.items()))
+                typer.echo(", ".join(f"{name} {value}" for name, value in mismatch.items()))
 
         show(report.to_json(), as_json, render)
         if not report.ok:

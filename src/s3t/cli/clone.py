@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 
@@ -36,7 +36,7 @@ def command(
             status = opened.status()
 
         def render() -> None:
-            print_line(f"{clone} is a run of its own now; delete records from both")
+            typer.echo(f"{clone} is a run of its own now; delete records from both")
             print_status(status, clone)
 
         show(status.to_json(), as_json, render)

@@ -9,7 +9,7 @@ import typer
 
 import s3t
 from s3t.cli.deletions import depths_changed, history, places_in_words, remedy
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
@@ -87,27 +87,27 @@ def command(
 
 def _print(report: DeletionReport, run: Path) -> None:
     if report.repeated:
-        print_line("key already used; nothing repeated. The original result:")
+        typer.echo("key already used; nothing repeated. The original result:")
     would, records = report.dry_run and not report.repeated, counted(report.deleted, "record")
-    print_line(f"{records} would be deleted" if would else f"{records} deleted")
+    typer.echo(f"{records} would be deleted" if would else f"{records} deleted")
     if report.already:
-        print_line(f"gone already: {', '.join(report.already)}")
+        typer.echo(f"gone already: {', '.join(report.already)}")
     if report.stages_lost:
         verb = "would have" if would else "has"
-        print_line(
+        typer.echo(
             f"{counted(report.stages_lost, 'stage')} {'would be ' if would else ''}lost, "
             f"which s3t repair {verb} to train again"
         )
     if changed := depths_changed(report.depths_before, report.status.depths):
-        print_line(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
+        typer.echo(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     _print_state(report, run)
     if (repair := report.repair) is not None:
-        print_line(
+        typer.echo(
             f"{counted(len(repair.stages), 'stage')} repaired in {repair.seconds:.1f} s, as deletion.repair says"
         )
     print_status(report.status if repair is None else repair.status, run, planned=report.dry_run)
     if report.unknown:
-        print_line(unknown_names(report))
+        typer.echo(unknown_names(report))
 
 
 def unknown_names(report: DeletionReport) -> str:
@@ -128,9 +128,9 @@ def _print_state(report: DeletionReport, run: Path) -> None:
     if report.dry_run and report.slices:
         within = report.erase_within
         when = f"within {duration(within)}" if within else "before the command returns"
-        print_line(f"it would be accepted and effective at once, and erased {when}")
+        typer.echo(f"it would be accepted and effective at once, and erased {when}")
     if report.entries:
-        print_line(f"{report.state}: {history(report.entries)}")
+        typer.echo(f"{report.state}: {history(report.entries)}")
         pending = [entry for entry in report.entries if entry.state == report.state and entry.erased_at is None]
         if pending:
-            print_line(remedy(pending[-1], report.erase_within, run))
+            typer.echo(remedy(pending[-1], report.erase_within, run))

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from s3t.cli.display import numbers, print_line
+import typer
+
+from s3t.cli.display import numbers
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -38,12 +40,12 @@ def print_unfinished(status: Status, run: Any) -> None:
     """Prints the deletions that are not erased yet, and their deadlines."""
     within = status.recipe.deletion.erase_within
     for entry in status.unfinished[:MOST_SHOWN]:
-        print_line(
+        typer.echo(
             f"not erased yet: generation {entry.generation}, {counted(entry.records, 'record')}, "
             f"{history([entry])}; {remedy(entry, within, run)}"
         )
     if len(status.unfinished) > MOST_SHOWN:
-        print_line(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
+        typer.echo(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
 
 
 def remedy(entry: LogEntry, within: float, run: Any) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -43,9 +42,9 @@ def command(
             opened.destroy_key()
 
         def render() -> None:
-            print_line("the run's secret is destroyed; the run goes on answering, and does nothing else")
-            print_line(OUTLIVES)
+            typer.echo("the run's secret is destroyed; the run goes on answering, and does nothing else")
+            typer.echo(OUTLIVES)
             if secret_of_environment() is not None:
-                print_line(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
+                typer.echo(f"{VARIABLE} still holds a secret: if it is this run's, remove it wherever it is kept")
 
         show({"destroyed": True}, as_json, render)

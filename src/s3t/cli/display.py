@@ -46,44 +46,44 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
             "0" if serving is None else str(serving["depth"]),
         )
     console.print(table)
-    print_line(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
+    typer.echo(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
         are = "is" if status.missing == 1 else "are"
         command = f"s3t {status.inventory.training_command} {run}"
-        print_line(f"{counted(status.missing, 'stage')} {are} missing; train with: {command}")
+        typer.echo(f"{counted(status.missing, 'stage')} {are} missing; train with: {command}")
     _print_forecast(status.forecast)
     for warning in (*status.warnings, *status.advice):
-        print_line(f"warning: {warning}")
+        typer.echo(f"warning: {warning}")
     for gap in status.gaps:
-        print_line(f"gap in exactness: {gap}")
+        typer.echo(f"gap in exactness: {gap}")
 
 
 def print_training(report: TrainReport, run: Path) -> None:
     """Prints the report of `train`, `repair` or `extend` in the same words, and the status afterwards."""
     there = counted(len(report.status.inventory.alive), "stage")
     if report.stages:
-        print_line(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s; {there} alive")
+        typer.echo(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s; {there} alive")
     elif report.status.missing == 0:
-        print_line(f"nothing to train: no stage is missing, {there} alive")
+        typer.echo(f"nothing to train: no stage is missing, {there} alive")
     if report.discarded:
-        print_line(f"{counted(report.discarded, 'stage')} discarded: a record was deleted during their training")
+        typer.echo(f"{counted(report.discarded, 'stage')} discarded: a record was deleted during their training")
     print_status(report.status, run)
 
 
 def _print_forecast(forecast: Forecast | None) -> None:
     """Expected numbers of deletions from now on, in two lines."""
     if forecast is None:
-        print_line("no forecast could be computed")
+        typer.echo("no forecast could be computed")
         return
     if forecast.living_shards == 0:
         return
     parts = [("the next shard dies", forecast.next_shard_dies), ("the last one", forecast.all_shards_die)]
-    print_line("expected without repair: " + ", ".join(f"{what} {_after(value)}" for what, value in parts))
+    typer.echo("expected without repair: " + ", ".join(f"{what} {_after(value)}" for what, value in parts))
     falls = sorted(forecast.depth_falls_below.items(), reverse=True)
     if falls:
         step = -(-len(falls) // MAX_DEPTHS)
         texts = [f"below {depth} slices {_after(value)}" for depth, value in falls[::step]]
-        print_line(f"the first shard falls {', '.join(texts)}")
+        typer.echo(f"the first shard falls {', '.join(texts)}")
 
 
 MAX_DEPTHS = 6
@@ -104,11 +104,6 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
         # Text: a label like [b] is not markup.
         table.add_row(*(Text(f"{value:.4f}" if isinstance(value, float) else str(value)) for value in row.values()))
     Console().print(table)
-
-
-def print_line(text: str) -> None:
-    """One line of plain text."""
-    typer.echo(text)
 
 
 @contextmanager

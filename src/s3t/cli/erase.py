@@ -8,7 +8,6 @@ import typer
 
 import s3t
 from s3t.cli.deletions import print_unfinished
-from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -38,7 +37,7 @@ def command(
 
         def render() -> None:
             if not status.unfinished:
-                print_line("every deletion is erased; nothing is left")
+                typer.echo("every deletion is erased; nothing is left")
             print_unfinished(status, run)
 
         show(status.to_json(), as_json, render)

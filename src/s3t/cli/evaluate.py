@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line, print_table
+from s3t.cli.display import print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -65,12 +65,12 @@ def command(
             measures = ", ".join(
                 f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in result.metrics.items()
             )
-            print_line(f"{measures} on {counted(result.n, 'record')} (generation {result.generation})")
+            typer.echo(f"{measures} on {counted(result.n, 'record')} (generation {result.generation})")
             if report:
                 print_table("each label", [*result.per_class, *result.means])
             print_table("each shard alone", list(result.per_shard))
             print_table("the ensemble cut to a depth", list(result.per_depth))
             if confusion is not None:
-                print_line(f"drawn: {confusion}")
+                typer.echo(f"drawn: {confusion}")
 
         show(result.to_json(report=report or confusion is not None), as_json, render)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line, print_training, working
+from s3t.cli.display import print_training, working
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
@@ -48,7 +48,7 @@ def command(
             with working("choosing orders"):
                 extension = opened.extension(budget=budget)
             if dry_run:
-                show(extension.to_json(), as_json, lambda: print_line(_told(extension)))
+                show(extension.to_json(), as_json, lambda: typer.echo(_told(extension)))
                 return
             if extension.buys_nothing and not anyway:
                 remedy = "give --anyway to train them all the same, or deepen shards with s3t repair"
@@ -57,7 +57,7 @@ def command(
             report = opened.extend(budget=budget, workers=number_of(workers), progress=ProgressBar())
 
         def render() -> None:
-            print_line(f"{counted(budget, 'order')} a shard now")
+            typer.echo(f"{counted(budget, 'order')} a shard now")
             print_training(report, run)
 
         show({"budget": budget, "gain": extension.gain.to_json(), **report.to_json()}, as_json, render)

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 
@@ -29,6 +28,6 @@ def command(
 
         def render() -> None:
             for record in ids:
-                print_line(record)
+                typer.echo(record)
 
         show({"ids": ids}, as_json, render)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -41,6 +41,6 @@ def command(
         def render() -> None:
             print_status(status, run)
             for notice in notices:
-                print_line(f"note: {notice}")
+                typer.echo(f"note: {notice}")
 
         show(status.to_json() | {"notices": list(notices)}, as_json, render)

@@ -8,7 +8,6 @@ import typer
 
 import s3t
 from s3t.cli.deletions import history, places_in_words
-from s3t.cli.display import print_line
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -46,7 +45,7 @@ def command(
 
         def render() -> None:
             for location in locations:
-                print_line(f"{location.kind} {location.name}: {_in_words(location)}")
+                typer.echo(f"{location.kind} {location.name}: {_in_words(location)}")
 
         show({"located": [location.to_json() for location in locations]}, as_json, render)
 

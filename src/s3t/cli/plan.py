@@ -10,7 +10,7 @@ import typer
 import yaml
 
 from s3t.cli.declarations import noted
-from s3t.cli.display import print_line, print_table, working
+from s3t.cli.display import print_table, working
 from s3t.cli.options import JsonOption, seed_problems
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
@@ -233,32 +233,32 @@ def _left_out(recipe: Recipe) -> list[str]:
 def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
     demand = result.demand
     unit = "deletions of a person's records" if persons else "deletions of a record"
-    print_line(
+    typer.echo(
         f"{demand.deletions} {unit} in {demand.months:g} months. Training anew after each would cost "
         f"{1 + demand.deletions} full trainings."
     )
     known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
     each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
-    print_line(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
+    typer.echo(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
     if recipe is not None and (names := _left_out(recipe)):
-        print_line(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
+        typer.echo(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
 
 
 def _print_proposal(result: Plan, lines: list[str], training_hours: float | None) -> None:
     demand, best = result.demand, result.proposal
     if best is None:
-        print_line(
+        typer.echo(
             f"no system stays within {demand.budget:g} full trainings; the cheapest costs {result.cheapest.cost:.1f}. "
             "Raise --budget, lower --share, or allow more shards"
         )
         return
-    print_line(
+    typer.echo(
         f"proposed: {best.shards} shards, {best.slices} slices, {best.budget} sequences a shard; repair a shard "
         f"with fewer than {best.depth} of its slices left. In the recipe, in place of its lines of these names:"
     )
     for line in lines:
-        print_line(f"  {line}")
-    print_line(_silence(best, demand, training_hours))
+        typer.echo(f"  {line}")
+    typer.echo(_silence(best, demand, training_hours))
 
 
 def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> str:
@@ -279,7 +279,7 @@ def _silence(best: Candidate, demand: Demand, training_hours: float | None) -> s
 def _print_table(result: Plan, stage_megabytes: float | None) -> None:
     rows = [_row(candidate, stage_megabytes) for candidate in _shown(result)]
     print_table("systems by cost; none is both cheaper and repaired less", rows)
-    print_line(
+    typer.echo(
         "m shards, L slices, B sequences a shard. A shard with fewer slices than `below` is repaired. Costs are in\n"
         "full trainings. Share: of all records, what a shard's model has learnt from in the mean."
     )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import s3t
-from s3t.cli.display import print_line, print_table
+from s3t.cli.display import print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
@@ -103,7 +103,7 @@ def command(
 
         def render() -> None:
             if output is not None:
-                print_line(f"{counted(len(result), 'answer')} of generation {result.generation} written to {output}")
+                typer.echo(f"{counted(len(result), 'answer')} of generation {result.generation} written to {output}")
             else:
                 print_table(f"generation {result.generation}", [_shown(row, top) for row in result.rows(top=top)])
 

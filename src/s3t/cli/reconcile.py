@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
 import s3t
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
@@ -23,8 +25,8 @@ def command(run: RunArgument, moved: MovedOption = False, as_json: JsonOption = 
         def render() -> None:
             mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
             if done.rows:
-                print_line(f"{counted(done.rows, 'row')} of the ledger mended")
-            print_line(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
+                typer.echo(f"{counted(done.rows, 'row')} of the ledger mended")
+            typer.echo(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
             print_status(done.status, run)
 
         show(done.to_json(), as_json, render)

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import typer
+
 from s3t.cli import declarations
-from s3t.cli.display import numbers, print_line, print_table, working
+from s3t.cli.display import numbers, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
@@ -94,7 +96,7 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
     def render() -> None:
         _print(what, document, each.tolist(), depths, setting)
         if plot is not None:
-            print_line(f"drawn: {plot}")
+            typer.echo(f"drawn: {plot}")
 
     show(rounded(document), as_json, render)
 
@@ -111,9 +113,9 @@ def _print(what: str, document: dict[str, Any], each: list[float], depths: Reten
         ],
     )
     if len(orders) > SHOWN_ORDERS:
-        print_line(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
-    print_line(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {setting.slices}")
-    print_line(f"the paper's score, summed over all: {document['score']:.6g} (t = {setting.deletions})")
+        typer.echo(f"and {len(orders) - SHOWN_ORDERS:,} more (--json gives all)")
+    typer.echo(f"mean Hamming distance of two orders: {document['mean_distance']:.4g} of {setting.slices}")
+    typer.echo(f"the paper's score, summed over all: {document['score']:.6g} (t = {setting.deletions})")
     limits = full_budget_depth(AFTER, slices=setting.slices, prior=setting.probabilities)
     rows = []
     for row, (number, depth) in enumerate(document["expected_depth"].items()):
@@ -122,8 +124,8 @@ def _print(what: str, document: dict[str, Any], each: list[float], depths: Reten
         share = f"{min(depth / limit, 1):.1%}" if limit > 0 else ""  # simulated: may be above by chance
         rows.append({"deletions": number, "expected depth": text, "all L! orders": limit, "share": share})
     print_table(f"depth of the shard, of {setting.slices}", rows)
-    print_line(f"expected depths: from {depths.trials:,} simulated histories, ± the half of a 95 % interval")
-    print_line("no budget keeps more than all L! orders do")
+    typer.echo(f"expected depths: from {depths.trials:,} simulated histories, ± the half of a 95 % interval")
+    typer.echo("no budget keeps more than all L! orders do")
 
 
 def _order(order: Order) -> str:

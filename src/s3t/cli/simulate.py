@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3t.cli import declarations
-from s3t.cli.display import print_line, print_table, working
+from s3t.cli.display import print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
@@ -184,11 +184,11 @@ def _print(simulated: Endurance, title: str, trials: int, over: int, plot: Path 
         row |= {f"{share:.0%}": _number(value) for share, value in lasting.quantiles.items()}
         rows.append(row)
     print_table(f"{title}: {counted(trials, 'system')}", rows)
-    print_line("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
+    typer.echo("deletion rate: until every shard is dead; first failure: until one is; ± is the 95 % interval")
     if simulated.bound is not None:
-        print_line(f"the paper's Lemma 1, for uniform deletions: {simulated.bound:,.1f}")
+        typer.echo(f"the paper's Lemma 1, for uniform deletions: {simulated.bound:,.1f}")
     if simulated.deletion_rate.mean is None:
-        print_line("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
+        typer.echo("never, or beyond all counting: some shard has a top slice that deletions hardly hit")
     depths = [{"deletions": f"{number:,}", "mean depth": depth} for number, depth in simulated.depth.items()]
     print_table("depth of a shard, without repair", depths)
     if simulated.repaired is not None:
@@ -196,9 +196,9 @@ def _print(simulated: Endurance, title: str, trials: int, over: int, plot: Path 
         names = {"repairs": "repairs of a shard", "cost": "their cost, in full trainings", "mean_depth": "mean depth"}
         repairs = [{f"over {over:,} deletions": text, **document[name]} for name, text in names.items()]
         print_table("with repairs", repairs)
-        print_line(f"the first training of all orders costs {simulated.repaired.training_cost:.4g} full trainings")
+        typer.echo(f"the first training of all orders costs {simulated.repaired.training_cost:.4g} full trainings")
     if plot is not None:
-        print_line(f"drawn: {plot}")
+        typer.echo(f"drawn: {plot}")
 
 
 def _number(value: float | None) -> str:

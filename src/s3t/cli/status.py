@@ -5,9 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import typer
+
 import s3t
 from s3t.cli.deletions import print_unfinished
-from s3t.cli.display import print_line, print_status
+from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -26,4 +28,4 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
 def _print(status: Status, run: Path) -> None:
     print_status(status, run)
     print_unfinished(status, run)
-    print_line(f"ledger: {status.ledger}")
+    typer.echo(f"ledger: {status.ledger}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.cli.display import print_line, print_table
+from s3t.cli.display import print_table
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
@@ -135,5 +135,5 @@ def _render(tuning: Tuning, out: Path | None) -> None:
     ]
     print_table("trials, the best first", rows[:SHOWN])
     for problem in sorted({trial.problem for trial in tuning.trials if trial.problem}):
-        print_line(f"not trained: {problem}")
-    print_line(f"best: trial {tuning.best.number}, {tuning.best.score:.4f}{'' if out is None else f', in {out}'}")
+        typer.echo(f"not trained: {problem}")
+    typer.echo(f"best: trial {tuning.best.number}, {tuning.best.score:.4f}{'' if out is None else f', in {out}'}")

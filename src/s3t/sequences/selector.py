@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import numbers
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 from s3t.errors import SettingError
 
@@ -99,15 +99,8 @@ class Setting:
         return (0.0, *(range(1, self.slices + 1) if self.values is None else self.values))
 
 
-class Selector(Protocol):
-    """Chooses the orders of a shard."""
-
-    def __call__(self, setting: Setting) -> tuple[Order, ...]:
-        """Exactly `setting.budget` distinct orders.
-
-        Raises:
-            SettingError: this selector has no such orders.
-        """
+Selector: TypeAlias = Callable[[Setting], tuple[Order, ...]]
+"""Chooses exactly `budget` distinct orders of a shard. Raises SettingError if it has no such orders."""
 
 
 def completed(orders: Sequence[Order], candidates: Sequence[Order], budget: int) -> tuple[Order, ...]:

@@ -66,13 +66,7 @@ class Tuning:
             "score": self.best.score,
             "recipe": dict(self.recipe),
             "trials": [
-                {
-                    "number": trial.number,
-                    "values": dict(trial.values),
-                    "score": trial.score,
-                    "seconds": round(trial.seconds, 1),
-                    "problem": trial.problem,
-                }
+                vars(trial) | {"values": dict(trial.values), "seconds": round(trial.seconds, 1)}
                 for trial in self.trials
             ],
         }
