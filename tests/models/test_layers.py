@@ -1,11 +1,15 @@
 """Layers by parsed index; modules of a block by full name."""
 
+from itertools import pairwise
+
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import AutoConfig, AutoModelForImageClassification, AutoModelForSequenceClassification
 
 from s3t.errors import RecipeError
-from s3t.models.layers import block_modules, feedforward_modules, find_layers
+from s3t.models.layers import block_layers, block_modules, feedforward_modules, find_layers
 from s3t.recipe import Adapter
 
 TEXT = {
@@ -74,3 +78,11 @@ def test_a_model_with_two_stacks_is_refused_rather_than_guessed():
     )
     with pytest.raises(RecipeError, match="2 lists of 2 layers"):
         find_layers(twice, 2)
+
+
+@given(slices=st.integers(1, 12), per_slice=st.integers(1, 4), spare=st.integers(0, 5))
+def test_blocks_are_disjoint_and_go_from_the_top_down_leaving_the_bottom(slices, per_slice, spare):
+    layers = slices * per_slice + spare
+    blocks = [block_layers(k, layers=layers, layers_per_slice=per_slice) for k in range(1, slices + 1)]
+    assert sorted(layer for block in blocks for layer in block) == list(range(spare, layers))
+    assert all(min(upper) > max(lower) for upper, lower in pairwise(blocks))

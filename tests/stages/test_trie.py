@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.stages import Stage, block_layers, prototypes_of, stages_of
+from s3t.stages import Stage, prototypes_of, stages_of
 
 ORDERS = st.integers(1, 5).flatmap(
     lambda slices: st.lists(
@@ -56,14 +56,6 @@ def test_a_chain_goes_from_the_first_stage_to_its_own(prefix):
 
 def test_a_stage_says_its_name_as_messages_do():
     assert str(Stage(1, (0, 2))) == "stage (0, 2) of shard 1"
-
-
-@given(slices=st.integers(1, 12), per_slice=st.integers(1, 4), spare=st.integers(0, 5))
-def test_blocks_are_disjoint_and_go_from_the_top_down_leaving_the_bottom(slices, per_slice, spare):
-    layers = slices * per_slice + spare
-    blocks = [block_layers(k, layers=layers, layers_per_slice=per_slice) for k in range(1, slices + 1)]
-    assert sorted(layer for block in blocks for layer in block) == list(range(spare, layers))
-    assert all(min(upper) > max(lower) for upper, lower in pairwise(blocks))
 
 
 def test_prototypes_are_stages_beside_the_others_that_stand_on_one_slice_each():

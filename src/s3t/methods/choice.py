@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from s3t.methods.full import full
 from s3t.methods.method import Method, Options
-from s3t.methods.protosisa import protosisa
+from s3t.methods.one_block import of_one_block
 from s3t.methods.s3t import s3t
-from s3t.methods.sisa import sisa
 
-METHODS: Mapping[str, Callable[[Options], Method]] = {"s3t": s3t, "sisa": sisa, "protosisa": protosisa, "full": full}
+METHODS: Mapping[str, Callable[[Options], Method]] = {
+    "s3t": s3t,
+    # Bourtoule et al. 2021: every stage trains the whole adapter on, or all parameters.
+    "sisa": of_one_block("sisa"),
+    # Yan et al. 2022: sisa, and beside it class means of the base model's features.
+    "protosisa": of_one_block("protosisa", has_prototypes=True),
+    # One stage, on the one slice of the one shard.
+    "full": of_one_block("full", one_slice=True),
+}
 """Constructors of methods, by name."""
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from s3t.methods.method import Options, Width
+from s3t.methods.method import Method, Options, Width
 from s3t.sequences import Order
 
 
@@ -28,11 +29,19 @@ class OneBlock:
         return (prefix,)
 
 
-def check_options(name: str, options: Options) -> None:
-    """Refuse options that mean nothing with one block.
+def of_one_block(name: str, *, one_slice: bool = False, has_prototypes: bool = False) -> Callable[[Options], Method]:
+    """Constructor of a method that trains one block in one order; it refuses options that mean nothing then."""
 
-    Raises:
-        ValueError: one is set.
-    """
-    if options.replay != 1.0 or options.direction != "top-down":
-        raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")
+    def method(options: Options) -> Method:
+        if options.replay != 1.0 or options.direction != "top-down":
+            raise ValueError(f"replay and direction belong to s3t; take them out or set another name than {name}")
+        return Method(
+            name=name,
+            options=options,
+            blocks=OneBlock(),
+            one_order=True,
+            one_slice=one_slice,
+            has_prototypes=has_prototypes,
+        )
+
+    return method

@@ -18,12 +18,11 @@ from torch import Tensor, nn
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
-from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.layers import block_layers, block_modules, feedforward_modules
 from s3t.models.model import Blocks, Mounting
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
-from s3t.stages import block_layers
 
 
 class MountedModel:

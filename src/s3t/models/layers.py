@@ -12,7 +12,6 @@ from torch import nn
 
 from s3t.errors import RecipeError
 from s3t.recipe import Adapter
-from s3t.stages import block_layers
 from s3t.wording import did_you_mean
 
 
@@ -44,6 +43,24 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
             f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers",
         )
     return LayerList(path=found[0], count=count)
+
+
+def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int, ...]:
+    """The layer indices of a block, from the top of the model down (paper, Section 3.2).
+
+    Args:
+        block: 1 for the top block.
+
+    Raises:
+        ValueError: the model has not enough layers.
+
+    >>> block_layers(1, layers=12, layers_per_slice=2), block_layers(6, layers=12, layers_per_slice=2)
+    ((10, 11), (0, 1))
+    """
+    first = layers - block * layers_per_slice
+    if block < 1 or first < 0:
+        raise ValueError(f"block {block} of {layers_per_slice} layers does not fit a model of {layers} layers")
+    return tuple(range(first, first + layers_per_slice))
 
 
 def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: int) -> tuple[str, ...]:

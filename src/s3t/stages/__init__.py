@@ -1,6 +1,5 @@
-"""Stages: which there are, what they are called, which layers and which seed they have. Pure."""
+"""Stages: which there are, what they are called, and which seed they have. Pure."""
 
-from s3t.stages.blocks import block_layers
 from s3t.stages.key import KeyInputs, stage_key, training_part
 from s3t.stages.seed import stage_seed
 from s3t.stages.trie import Kind, Stage, model_stages, prototypes_of, stages_of
@@ -9,7 +8,6 @@ __all__ = [
     "KeyInputs",
     "Kind",
     "Stage",
-    "block_layers",
     "model_stages",
     "prototypes_of",
     "stage_key",
