@@ -46,7 +46,7 @@ class Plain:
 
     Attributes:
         folder: of the base model and its tokenizer.
-        labels: the label set, in order.
+        labels: the label set, in order; of a regression, none.
         adapter: rank, alpha, target_modules, layers_per_slice.
         training: epochs, batch_size, learning_rate, warmup, seed.
         max_length: tokens a text.
@@ -92,9 +92,14 @@ def train_orders(
     return models
 
 
-def load(plain: Plain) -> tuple[PreTrainedModel, list[str]]:
-    """The base model with a fresh head, and the names of the head's parameters: all that the checkpoint lacks."""
-    config = AutoConfig.from_pretrained(plain.folder, num_labels=len(plain.labels))
+def load(plain: Plain, *, attention: str | None = None) -> tuple[PreTrainedModel, list[str]]:
+    """The base model with a fresh head, and the names of the head's parameters: all that the checkpoint lacks.
+
+    Args:
+        plain: how.
+        attention: the kernel's name; None: transformers' choice.
+    """
+    config = AutoConfig.from_pretrained(plain.folder, num_labels=len(plain.labels) or 1)
     if not plain.dropout:
         config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0.0
     transformers.logging.set_verbosity_error()
@@ -105,7 +110,9 @@ def load(plain: Plain) -> tuple[PreTrainedModel, list[str]]:
         if plain.images
         else transformers.AutoModelForSequenceClassification
     )
-    model, info = auto.from_pretrained(plain.folder, config=config, dtype=torch.float32, output_loading_info=True)
+    model, info = auto.from_pretrained(
+        plain.folder, config=config, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+    )
     return model, sorted(info["missing_keys"])
 
 
@@ -161,11 +168,18 @@ def train_stage(
         raise RuntimeError("the plain procedure is broken: Trainer did not make a step for every batch")
 
 
-def accuracy(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> float:
-    """The share of records that the model answers with their label."""
+def answers(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> list[Any]:
+    """The label of every record, or its number, as the model has it."""
     with tempfile.TemporaryDirectory() as folder:
-        found = _trainer(model, plain, folder).predict(records)
-    return float((found.predictions.argmax(-1) == found.label_ids).mean())
+        logits = _trainer(model, plain, folder).predict(records).predictions
+    return answers_of(logits, plain)
+
+
+def answers_of(logits: Any, plain: Plain) -> list[Any]:
+    """Labels, or numbers, of logits: records x outputs."""
+    if not plain.labels:
+        return [float(number) for number in logits[:, 0]]
+    return [plain.labels[number] for number in logits.argmax(-1)]
 
 
 def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> datasets.Dataset:
@@ -173,10 +187,11 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
 
     Args:
         plain: how.
-        features: texts, or the bytes of images.
+        features: texts, pairs of texts, or the bytes of images.
         labels: of the records.
     """
     index = {label: number for number, label in enumerate(plain.labels)}
+    targets = [index[label] for label in labels] if plain.labels else [float(label) for label in labels]
     columns: dict[str, Any]
     if plain.images:
         config = AutoConfig.from_pretrained(plain.folder)
@@ -188,7 +203,7 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
     else:
         tokenizer = AutoTokenizer.from_pretrained(plain.folder)
         columns = dict(tokenizer(list(features), truncation=True, max_length=plain.max_length))
-    found = datasets.Dataset.from_dict(columns | {"labels": [index[label] for label in labels]})
+    found = datasets.Dataset.from_dict(columns | {"labels": targets})
     return found.with_format("torch") if plain.images else found
 
 

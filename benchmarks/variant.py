@@ -32,7 +32,8 @@ class Job:
     """What is measured.
 
     Attributes:
-        variant: s3t; plain, the procedure of `benchmarks.plain`; or plain without dropout.
+        variant: s3t; plain, the procedure of `benchmarks.plain`; plain without dropout; or competent, that of
+            `benchmarks.competent`.
         recipe: as for `s3t.Run.create`, of one shard; its column of features is `text` or `image`.
         records: Parquet file of the records to train on.
         test: Parquet file of the records to evaluate on; None: none.
@@ -175,7 +176,8 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
     with s3t.Run.create(folder / "run", recipe=job.recipe, data=records, public_data=True) as run:
         created = time.perf_counter() - began
         training = run.recipe.training.model_dump(mode="json")
-        precision = training["precision"] if job.variant == "s3t" else "float32"
+        own = {"s3t": training["precision"], "competent": "bfloat16"}
+        precision = own.get(job.variant, "float32")
         torch.set_num_threads(training["threads"])
         peaks = [matmul_peak(precision)] if job.peak else []
         before, watch = resident_peak(), Stopwatch()
@@ -198,28 +200,29 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
         }
 
 
-Answers = Callable[[Any], list[float]]
-"""The test accuracy of every order's whole model."""
+Scores = Callable[[Any], list[float]]
+"""The score of every order's whole model on a table of test records: the task's own, as accuracy."""
 
 
-def _s3t(run: Any, watch: Stopwatch) -> Answers:
+def _s3t(run: Any, watch: Stopwatch) -> Scores:
     run.train(progress=watch)
 
-    def accuracies(test: Any) -> list[float]:
-        truth = test[run.recipe.columns.label].tolist()
-        return [
-            statistics.fmean(one == other for one, other in zip(found.predicted, truth, strict=True))
-            for found in (run.predict(test, prefixes={0: order}) for order in _orders(run))
-        ]
+    def scores(test: Any) -> list[float]:
+        return [_score(run, run.predict(test, prefixes={0: order}).predicted, test) for order in _orders(run)]
 
-    return accuracies
+    return scores
 
 
-def _plain(run: Any, watch: Stopwatch, variant: str) -> Answers:
+def _score(run: Any, answers: Sequence[Any], test: Any) -> float:
+    target = run.recipe.task.target
+    return float(target.score(target.metrics(answers, test[run.recipe.columns.label].tolist(), run.labels)))
+
+
+def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
     """The plain procedure on the run's own slices and orders."""
     import pyarrow.parquet
 
-    from benchmarks import plain
+    from benchmarks import competent, plain
     from s3t.models.source import model_folder
 
     recipe = run.recipe
@@ -232,17 +235,26 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Answers:
         images=not recipe.task.inputs.has_tokens,
         dropout=variant != "plain without dropout",
     )
-    feature, slices = recipe.task.inputs.roles[0], []
+    columns, slices = {role: names[0] for role, names in recipe.columns.named().items()}, []
+    roles = [role for role in recipe.task.inputs.roles if role in columns]
+
+    def features(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
+        return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+
     for path in sorted(run.path.glob("slices/shard-000/*.parquet")):
         rows = pyarrow.parquet.read_table(path)
-        slices.append(plain.encoded(setting, rows[feature].to_pylist(), rows["label"].to_pylist()))
-    models = plain.train_orders(setting, slices, _orders(run), on_stage=watch.note, on_step=watch.advance)
+        slices.append(
+            plain.encoded(setting, features([rows[role].to_pylist() for role in roles]), rows["label"].to_pylist())
+        )
+    procedure = competent if variant == "competent" else plain
+    models = procedure.train_orders(setting, slices, _orders(run), on_stage=watch.note, on_step=watch.advance)
 
-    def accuracies(test: Any) -> list[float]:
-        records = plain.encoded(setting, test[feature].tolist(), test[recipe.columns.label].tolist())
-        return [plain.accuracy(model, records, setting) for model in models]
+    def scores(test: Any) -> list[float]:
+        inputs = features([test[columns[role]].tolist() for role in roles])
+        records = plain.encoded(setting, inputs, test[recipe.columns.label].tolist())
+        return [_score(run, procedure.answers(model, records, setting), test) for model in models]
 
-    return accuracies
+    return scores
 
 
 def _orders(run: Any) -> Sequence[tuple[int, ...]]:
