@@ -65,19 +65,11 @@ class MountedModel:
             module.eval()  # a new adapter starts in training mode, and its dropout would stay on in prediction
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give a block its trained values.
-
-        Raises:
-            IntegrityError: the names or shapes are not just those of the block.
-        """
+        """Give a block its trained values."""
         copy_exactly(dict(self._block_parameters(block)), tensors, what=f"block {block}")
 
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:
-        """Give the head its trained values.
-
-        Raises:
-            IntegrityError: the names or shapes are not just those of the head.
-        """
+        """Give the head its trained values."""
         copy_exactly(self.base.head_parameters(), tensors, what="the head")
 
     def thaw(self) -> list[nn.Parameter]:
@@ -142,11 +134,7 @@ class BlockModel:
 
     @contextmanager
     def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
-        """The model with some blocks on, and the head of the stage that trained the last of them.
-
-        With no blocks: the bare model, its head as it is. On leaving, every wrapped module is the base's own
-        again, the head is the one from loading (no trained head stays behind), and nothing is trainable.
-        """
+        """As `Model.mounted`. On leaving, every wrapped module is the base's own again."""
         model = self.base.model
         modules = dict(model.named_modules())
         with self._mounting.begun():
@@ -170,7 +158,7 @@ class BlockModel:
                     model.get_parameter(name).data.copy_(value)
 
     def border(self, block: int) -> int:
-        """Index of a block's lowest layer, at whose input its trunk ends. For block 0, the number of layers."""
+        """As `Model.border`."""
         if block == 0:
             return self.passes.top
         layers_per_slice = self.adapter.layers_per_slice

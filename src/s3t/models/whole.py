@@ -36,11 +36,7 @@ class MountedWhole:
         self._added = True
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
-        """Put a stage's parameters on the model.
-
-        Raises:
-            IntegrityError: the names or shapes are not just the model's.
-        """
+        """Put a stage's parameters on the model."""
         copy_exactly(self._body(), tensors, what=f"block {block}")
 
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:

@@ -2,14 +2,14 @@
 
 from s3t.planning.bound import paper_bound
 from s3t.planning.deletions import Deletions
-from s3t.planning.endurance import Endurance, Lasting, bytes_needed, endurance
+from s3t.planning.endurance import Endurance, bytes_needed, endurance
 from s3t.planning.forecast import Forecast, forecast
 from s3t.planning.gain import Gain, gain
 from s3t.planning.plan import ASSUMED_LAYERS, Candidate, Demand, Plan, plan
-from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, training_cost
+from s3t.planning.repairs import Policy, simulate_repairs, training_cost
 from s3t.planning.retention import Retention, full_budget_depth, retention
 from s3t.planning.rounding import rounded
-from s3t.planning.simulation import Simulation, simulate
+from s3t.planning.simulation import simulate
 
 __all__ = [
     "ASSUMED_LAYERS",
@@ -19,12 +19,9 @@ __all__ = [
     "Endurance",
     "Forecast",
     "Gain",
-    "Lasting",
     "Plan",
     "Policy",
-    "RepairedSimulation",
     "Retention",
-    "Simulation",
     "bytes_needed",
     "endurance",
     "forecast",

@@ -5,14 +5,9 @@ from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.parts import (
     Adapter,
     BelowDepth,
-    Columns,
-    Deletion,
     Image,
-    Partition,
     Prediction,
     RepairPolicy,
-    Sequences,
-    Text,
     Training,
 )
 from s3t.recipe.schema import Recipe
@@ -20,16 +15,11 @@ from s3t.recipe.schema import Recipe
 __all__ = [
     "Adapter",
     "BelowDepth",
-    "Columns",
-    "Deletion",
     "Group",
     "Image",
-    "Partition",
     "Prediction",
     "Recipe",
     "RepairPolicy",
-    "Sequences",
-    "Text",
     "Training",
     "load_recipe",
     "recipe_from",

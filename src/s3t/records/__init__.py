@@ -2,7 +2,7 @@
 
 from s3t.records.ingest import Records, ingest, ingest_inputs, record_ids
 from s3t.records.inputs import Inputs
-from s3t.records.reading import Data, Table, read_data
+from s3t.records.reading import Data, read_data
 from s3t.records.requests import read_requests, requested, requested_names
 from s3t.records.slices import Slices, count_copies, slice_digest, split_into_slices, version_name, without_records
 
@@ -11,7 +11,6 @@ __all__ = [
     "Inputs",
     "Records",
     "Slices",
-    "Table",
     "count_copies",
     "ingest",
     "ingest_inputs",

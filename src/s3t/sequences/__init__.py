@@ -16,7 +16,7 @@ from s3t.sequences.cyclic import cyclic, cyclic_adjacent
 from s3t.sequences.full import full
 from s3t.sequences.random_orders import random_orders
 from s3t.sequences.score import mean_distance, scores
-from s3t.sequences.selector import Order, Selector, Setting
+from s3t.sequences.selector import Order, Setting
 from s3t.sequences.sorted_cyclic import sorted_cyclic
 from s3t.sequences.survival import expected_worth, survival
 
@@ -25,7 +25,6 @@ __all__ = [
     "KNOW_NO_PRIOR",
     "SELECTORS",
     "Order",
-    "Selector",
     "Setting",
     "bms",
     "conditional",

@@ -1,6 +1,6 @@
 """Choosing a recipe's numbers on public data, by Optuna; private records are refused."""
 
-from s3t.tuning.space import Choice, read_space
-from s3t.tuning.study import Trial, Tuning, tune
+from s3t.tuning.space import read_space
+from s3t.tuning.study import Tuning, tune
 
-__all__ = ["Choice", "Trial", "Tuning", "read_space", "tune"]
+__all__ = ["Tuning", "read_space", "tune"]
