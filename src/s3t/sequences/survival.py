@@ -49,7 +49,7 @@ def survival(setting: Setting) -> tuple[Order, ...]:
         return searched
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
     judge = _judging(setting)
-    return max([searched, *rivals], key=lambda orders: _worth(orders, setting, judge))  # the first of equals
+    return max([searched, *rivals], key=lambda orders: expected_worth(orders, setting, judge))  # the first of equals
 
 
 def survival_problem(setting: Setting) -> str | None:
@@ -64,22 +64,19 @@ def survival_problem(setting: Setting) -> str | None:
     return None
 
 
-def expected_worth(orders: tuple[Order, ...], setting: Setting) -> float:
+def expected_worth(orders: tuple[Order, ...], setting: Setting, hits: Hits | None = None) -> float:
     """The objective of `survival`: the mean over the horizon of the expected F(depth of the best surviving prefix).
 
     Exact for L <= 12 and for horizons of 1 and 2. Else the mean over 65,536 sampled deletion histories, the same for
     all orders (standard error below 0.002 L).
     """
-    return _worth(orders, setting, _judging(setting))
+    hits = hits or _judging(setting)
+    best = np.zeros(len(hits.counts), dtype=np.int64)
+    for order in orders:
+        np.maximum(best, hits.depths(order), out=best)
+    return float((hits.weights * np.asarray(setting.worth)[best]).cumsum()[-1])  # added up in one order everywhere
 
 
 def _judging(setting: Setting) -> Hits:
     # Another seed than the search's: orders are not judged on the sample that they were fitted to.
     return hits_over(setting.horizon, setting.probabilities, samples=_FINAL_SAMPLES, seed=1_000_003 + 2 * setting.seed)
-
-
-def _worth(orders: tuple[Order, ...], setting: Setting, hits: Hits) -> float:
-    best = np.zeros(len(hits.counts), dtype=np.int64)
-    for order in orders:
-        np.maximum(best, hits.depths(order), out=best)
-    return float((hits.weights * np.asarray(setting.worth)[best]).cumsum()[-1])  # added up in one order everywhere
