@@ -35,11 +35,6 @@ class MountedModel:
         self._targets: dict[int, tuple[str, ...]] = {}
         self._own = 0
 
-    @property
-    def depth(self) -> int:
-        """Blocks that are on."""
-        return len(self._targets)
-
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
 
