@@ -340,6 +340,25 @@ def test_what_a_deletion_did_is_on_the_disk_when_it_returns(run, state):
     assert lost_by_a_power_cut(calls) == []
 
 
+def test_a_blob_is_on_the_disk_under_its_name_before_the_ledger_names_it(run, monkeypatch):
+    """Else a power cut leaves a ledger whose slices or stages are not there."""
+    undone, supersede = [], Transaction.supersede
+
+    def look(transaction, place, **digests):
+        undone.append([name for name in lost_by_a_power_cut(calls) if "slice-" in name])
+        return supersede(transaction, place, **digests)
+
+    monkeypatch.setattr(Transaction, "supersede", look)
+    with disk_calls() as calls:
+        run.delete(records=records_of(run)[:1])
+    assert undone == [[]]
+    with disk_calls() as calls:
+        blobs = LocalBlobs(run.path / "artifacts", tmp=run.path / "tmp")
+        blobs.put("shard-009/new", b"trained")
+    assert [call.path.name for call in calls if call.what == "rename"] == ["new"]
+    assert lost_by_a_power_cut(calls) == []
+
+
 def test_after_a_failed_fsync_a_process_does_nothing_more(run):
     """The second may succeed although what the first had to write is lost."""
     sync = os.fsync
