@@ -18,6 +18,7 @@ from experiments.tasks import task
 AS_MANY = "full, as many passes"
 """Full training that sees as many records as slice-wise training, rounded up to an epoch."""
 SYSTEMS = {"slice-wise": None, "full": "full", AS_MANY: "full"}
+"""Methods, by what is compared; None: s3t."""
 
 
 class Config(SeededSettings):
@@ -29,6 +30,8 @@ class Config(SeededSettings):
     """Of LoRA."""
     tasks: dict[str, SlicedTaskSettings]
     """By name."""
+    systems: tuple[str, ...] = Field(default=tuple(SYSTEMS), exclude_if=lambda systems: systems == tuple(SYSTEMS))
+    """Some of `SYSTEMS`, slice-wise and full training among them."""
 
 
 def points(config: Config) -> list[Row]:
@@ -37,7 +40,7 @@ def points(config: Config) -> list[Row]:
         {"task": name, "system": system, "train_seed": seed}
         for name in config.tasks
         for seed in config.seeds
-        for system in SYSTEMS
+        for system in config.systems
     ]
 
 
@@ -76,9 +79,11 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
     """
     guesses = {row["task"]: row["guess"] for row in rows}
     found: dict[str, Any] = {}
-    apart: dict[str, dict[str, list[float]]] = {system: {} for system in SYSTEMS if SYSTEMS[system]}
+    apart: dict[str, dict[str, list[float]]] = {system: {} for system in config.systems if SYSTEMS[system]}
     for name in config.tasks:
-        own = {system: [row for row in rows if (row["task"], row["system"]) == (name, system)] for system in SYSTEMS}
+        own = {
+            system: [row for row in rows if (row["task"], row["system"]) == (name, system)] for system in config.systems
+        }
         scores = {system: [row["score"] or 0.0 for row in each] for system, each in own.items()}
         depths = [row["per_depth"] for row in own["slice-wise"]]
         for system, by_task in apart.items():

@@ -19,7 +19,8 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         "full": (LOOKS["full"].colour, 0.75, "full, as many epochs"),
         AS_MANY: (LOOKS["full"].colour, 0.4, AS_MANY),
     }
-    for number, (system, (colour, alpha, label)) in enumerate(looks.items()):
+    shown = {system: look for system, look in looks.items() if system in next(iter(tasks.values()))}
+    for number, (system, (colour, alpha, label)) in enumerate(shown.items()):
         places = [place + 0.27 * (number - 1) for place in range(len(tasks))]
         heights = [100 * found[system] for found in tasks.values()]
         axes.bar(places, heights, width=0.25, color=colour, alpha=alpha, label=label)
