@@ -286,12 +286,12 @@ def _print_table(result: Plan, stage_megabytes: float | None) -> None:
 
 
 def _shown(result: Plan) -> list[Candidate]:
-    """At most a dozen of the frontier around the budget, and the proposal among them."""
-    frontier = result.others
-    within = [candidate for candidate in frontier if candidate.cost <= result.demand.budget][-6:]
-    beyond = [candidate for candidate in frontier if candidate.cost > result.demand.budget][:5]
-    candidates = [*within, *beyond, *([result.proposal] if result.proposal else [])]
-    return sorted(candidates, key=lambda candidate: candidate.cost)
+    """At most a dozen of the frontier around the budget; and the proposal, which may be on it with other orders."""
+    proposed = [result.proposal] if result.proposal else []
+    others = [found for found in result.frontier if found.shape not in [best.shape for best in proposed]]
+    within = [candidate for candidate in others if candidate.cost <= result.demand.budget][-6:]
+    beyond = [candidate for candidate in others if candidate.cost > result.demand.budget][:5]
+    return sorted([*within, *beyond, *proposed], key=lambda candidate: candidate.cost)
 
 
 def _row(candidate: Candidate, stage_megabytes: float | None) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,21 +68,15 @@ def gain(
     Args:
         priors: for each shard, the probabilities of its slices; None: uniform.
     """
-    declared = priors or [None] * len(old)
-    rows = [
-        (tuple(before), tuple(after), None if prior is None else tuple(prior))
-        for before, after, prior in zip(old, new, declared, strict=True)
-    ]
-    known = {row: _depths(row, deletions) for row in set(rows)}  # most shards have the same orders
-    before, after = np.mean([known[row] for row in rows], axis=0)
+
+    @cache  # most shards have the same orders
+    def depths(orders: tuple[Order, ...], prior: tuple[float, ...] | None) -> Floats:
+        # All on the same simulated histories, so that a gain is no chance.
+        return retention(orders, deletions, prior=prior, trials=_TRIALS).expected_depth
+
+    declared = [None if prior is None else tuple(prior) for prior in priors or [None] * len(old)]
+    before, after = (
+        np.mean([depths(tuple(orders), prior) for orders, prior in zip(shards, declared, strict=True)], axis=0)
+        for shards in (old, new)
+    )
     return Gain(deletions=tuple(deletions), before=tuple(before.tolist()), after=tuple(after.tolist()))
-
-
-def _depths(
-    row: tuple[tuple[Order, ...], tuple[Order, ...], tuple[float, ...] | None], deletions: Sequence[int]
-) -> Floats:
-    """Expected depths with the old orders and with the new: 2 x R."""
-    old, new, prior = row
-    # Both on the same simulated histories, so that a gain is no chance.
-    retentions = [retention(orders, deletions, prior=prior, trials=_TRIALS) for orders in (old, new)]
-    return np.array([each.expected_depth for each in retentions])

@@ -182,12 +182,6 @@ class Plan:
     frontier: tuple[Candidate, ...]
     """Systems than which none is both cheaper and repaired less, by cost."""
 
-    @property
-    def others(self) -> tuple[Candidate, ...]:
-        """The frontier without the system that is proposed, which may be on it with other orders."""
-        best = self.proposal
-        return tuple(found for found in self.frontier if best is None or found.shape != best.shape)
-
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t plan --json`."""
         return {
