@@ -79,5 +79,5 @@ def run(arguments: Sequence[str]) -> NoReturn:
 def _report_thread(failed: threading.ExceptHookArgs) -> None:
     """Tell of an exception that has ended a thread of ours."""
     if failed.exc_value is not None:
-        for line in Bug.of(failed.exc_value, command="in a thread").lines():
+        for line in Bug(failed.exc_value, command="in a thread").lines():
             typer.echo(line, err=True)

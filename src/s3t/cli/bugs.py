@@ -11,8 +11,7 @@ import platform
 import re
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from s3t.version import __version__
 
@@ -22,35 +21,21 @@ _OUR_PART = re.compile(r"(?:.*/(?:site-packages|python\d[\d.]*)/|.*/(?=s3t/)|.*/
 """Path of a module within its package, without the place of installation."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Bug:
-    """A report for the maintainers of s3t. Only `whole` may hold text of records."""
+    """A report for the maintainers of s3t. With `S3T_DEBUG` its lines have Python's traceback, with text of records."""
 
-    kind: str
-    """The exception's type."""
-    command: str
-    """The name of the command, without its arguments."""
-    trace: tuple[str, ...]
-    """Types of the exception and of its causes, each followed by its frames, the outermost first."""
-    whole: str
-    """Python's own traceback, which may hold text of records."""
-
-    @classmethod
-    def of(cls, error: BaseException, *, command: str) -> Self:
-        """The bug behind an exception."""
-        return cls(
-            kind=type(error).__name__,
-            command=command,
-            trace=tuple(_trace(error)),
-            whole="".join(traceback.format_exception(error)),
-        )
+    def __init__(self, error: BaseException, *, command: str) -> None:
+        self.kind = type(error).__name__
+        self._command = command  # its name, without arguments
+        self._trace = list(_trace(error))
+        self._whole = "".join(traceback.format_exception(error))
 
     @property
     def sentence(self) -> str:
         """A message with the place of the bug and the remedy."""
         if self.kind == "MemoryError":
             return "no memory was left; give the process more, or less to do, then run the same command again"
-        where = f" at {self.trace[-1].strip()}" if self.trace[-1].startswith(" ") else ""
+        where = f" at {self._trace[-1].strip()}" if self._trace[-1].startswith(" ") else ""
         return (
             f"this is a bug of s3t ({self.kind}{where}); what is stored is as after a crash, and the next command goes "
             f"on from there. Report it with the lines of `bug`, which hold no text of a record; {VARIABLE}=1 shows "
@@ -63,8 +48,8 @@ class Bug:
             "version": __version__,
             "python": platform.python_version(),
             "platform": platform.platform(),
-            "command": self.command,
-            "trace": list(self.trace),
+            "command": self._command,
+            "trace": self._trace,
         }
 
     def lines(self) -> list[str]:
@@ -72,7 +57,7 @@ class Bug:
         document = self.to_json()
         trace = document.pop("trace")
         bug_lines = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]
-        return [*bug_lines, *(self.whole.splitlines() if os.environ.get(VARIABLE) else ())]
+        return [*bug_lines, *(self._whole.splitlines() if os.environ.get(VARIABLE) else ())]
 
 
 def _trace(error: BaseException) -> Iterator[str]:

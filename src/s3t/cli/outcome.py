@@ -67,7 +67,7 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
         yield
     except Exception as error:
         command = next((argument for argument in arguments if argument in commands), "none")
-        bug = Bug.of(error, command=command)
+        bug = Bug(error, command=command)
         for line in (f"s3t: {bug.sentence}", *bug.lines()):
             typer.echo(line, err=True)
         if "--json" in arguments:
