@@ -19,27 +19,9 @@ class ProgressBar:
 
     def __init__(self) -> None:
         console = Console(stderr=True)
-        self._display = _Bar(console) if console.is_terminal or console.is_jupyter else ProgressLines()
-
-    def start(self, what: str, total: int) -> None:
-        """Show the bar, unless there is nothing to do."""
-        self._display.start(what, total)
-
-    def note(self, what: str) -> None:
-        """Say what is being done."""
-        self._display.note(what)
-
-    def advance(self, count: int) -> None:
-        """Move the bar."""
-        self._display.advance(count)
-
-    def hear(self, event: Event) -> None:
-        """Say how the training of stages goes."""
-        self._display.hear(event)
-
-    def finish(self) -> None:
-        """Leave the bar where it is."""
-        self._display.finish()
+        display = _Bar(console) if console.is_terminal or console.is_jupyter else ProgressLines()
+        self.start, self.note, self.advance = display.start, display.note, display.advance
+        self.hear, self.finish = display.hear, display.finish
 
 
 class _Bar:
