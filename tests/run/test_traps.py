@@ -80,7 +80,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
 
     def by_substring(self):
         own = thaw(self)
-        layer = f"layer.{12 - self.depth}"
+        layer = f"layer.{12 - len(self._targets)}"
         more = [value for name, value in self.base.model.named_parameters() if layer in name and "lora" in name]
         for value in more:
             value.requires_grad_(True)
