@@ -145,12 +145,12 @@ def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     roles(trained).deleter._patience = 0.3
     holding, done = threading.Event(), threading.Event()
 
-    def hold():
+    def erase_slowly():
         with hold(roles(trained).ledger.lock(trained.path / "lock")):
             holding.set()
             done.wait(60)
 
-    holder = threading.Thread(target=hold)
+    holder = threading.Thread(target=erase_slowly)
     holder.start()
     holding.wait(60)
     try:
