@@ -11,6 +11,7 @@ from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
 from s3t.ledger import schema
 from s3t.ledger.ledger import Ledger
+from s3t.ledger.locks import hold
 from s3t.partition import Place
 from s3t.store import Artifacts
 from testing import tiny
