@@ -68,6 +68,8 @@ def train_orders(
     slices: Sequence[datasets.Dataset],
     orders: Sequence[Sequence[int]],
     *,
+    attention: str | None = None,
+    train: Callable[..., None] | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
     on_step: Told = lambda records: None,
 ) -> list[PreTrainedModel]:
@@ -77,17 +79,19 @@ def train_orders(
         plain: how.
         slices: records, see `encoded`.
         orders: permutations of the slices.
+        attention: the kernel's name; None: transformers' choice.
+        train: trains a stage, with the parameters of `train_stage`; None: that.
         on_stage: told each stage when it begins.
         on_step: told the number of records of each step.
     """
     models = []
     for order in orders:
-        model, head = load(plain)
+        model, head = load(plain, attention=attention)
         for depth in range(1, len(order) + 1):
             on_stage(f"stage {tuple(order[:depth])}")
             own = add_block(model, depth, plain.adapter, head=head)
             records = datasets.concatenate_datasets([slices[index] for index in order[:depth]])
-            train_stage(model, own, records, plain, on_step=on_step)
+            (train or train_stage)(model, own, records, plain, on_step=on_step)
         models.append(model)
     return models
 
@@ -207,6 +211,14 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
     return found.with_format("torch") if plain.images else found
 
 
+def collator(plain: Plain) -> Callable[[Any], Mapping[str, Any]]:
+    """Makes a batch of records: pads texts to the longest, stacks pixels."""
+    collate: Callable[[Any], Mapping[str, Any]] = (
+        default_data_collator if plain.images else DataCollatorWithPadding(AutoTokenizer.from_pretrained(plain.folder))
+    )
+    return collate
+
+
 def _trainer(model: PreTrainedModel, plain: Plain, folder: str, **options: Any) -> Trainer:
     training = plain.training
     arguments = TrainingArguments(
@@ -226,11 +238,7 @@ def _trainer(model: PreTrainedModel, plain: Plain, folder: str, **options: Any) 
         report_to="none",
         disable_tqdm=True,
     )
-    if plain.images:
-        collator = default_data_collator
-    else:
-        collator = DataCollatorWithPadding(AutoTokenizer.from_pretrained(plain.folder))
-    trainer = Trainer(model, arguments, data_collator=collator, **options)
+    trainer = Trainer(model, arguments, data_collator=collator(plain), **options)
     trainer.remove_callback(PrinterCallback)  # it prints the time on stdout, which is the JSON document's
     return trainer
 

@@ -247,7 +247,15 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
             plain.encoded(setting, features([rows[role].to_pylist() for role in roles]), rows["label"].to_pylist())
         )
     procedure = competent if variant == "competent" else plain
-    models = procedure.train_orders(setting, slices, _orders(run), on_stage=watch.note, on_step=watch.advance)
+    models = plain.train_orders(
+        setting,
+        slices,
+        _orders(run),
+        attention="eager" if procedure is competent else None,
+        train=procedure.train_stage,
+        on_stage=watch.note,
+        on_step=watch.advance,
+    )
 
     def scores(test: Any) -> list[float]:
         inputs = features([test[columns[role]].tolist() for role in roles])

@@ -1,37 +1,27 @@
 """The competent user's loop trains what s3t trains, on the same records."""
 
-import pytest
 import torch
 
 from benchmarks import competent, plain
 from testing import tiny
-
-ADAPTER = {"rank": 2, "alpha": 4, "target_modules": ["query", "dense"], "layers_per_slice": 1}
-TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "warmup": 0.06, "seed": 0}
+from tests.benchmarks.small import ADAPTER, TRAINING, slices_of
 
 
-@pytest.fixture
-def setting(text_model):
-    return plain.Plain(folder=text_model, labels=["a", "b", "c"], adapter=ADAPTER, training=TRAINING, max_length=20)
-
-
-def slices_of(setting, count=24):
-    table = tiny.text_table(count)
-    parts = [table.iloc[number::3] for number in range(3)]
-    return [plain.encoded(setting, part.text.tolist(), part.label.tolist()) for part in parts]
+def train_orders(setting, slices, orders, **hearing):
+    return plain.train_orders(setting, slices, orders, attention="eager", train=competent.train_stage, **hearing)
 
 
 def test_steps_tell_every_record_of_every_epoch(setting):
     told, stages = [], []
-    competent.train_orders(setting, slices_of(setting, 30), [(2, 0, 1)], on_stage=stages.append, on_step=told.append)
+    train_orders(setting, slices_of(setting, 30), [(2, 0, 1)], on_stage=stages.append, on_step=told.append)
     assert sum(told) == 2 * (10 + 20 + 30)
     assert stages == ["stage (2,)", "stage (2, 0)", "stage (2, 0, 1)"]
 
 
 def test_a_stage_leaves_the_blocks_above_and_the_base_as_they_were(setting):
     slices = slices_of(setting)
-    (short,) = competent.train_orders(setting, slices, [(0,)])
-    (long,) = competent.train_orders(setting, slices, [(0, 1)])
+    (short,) = train_orders(setting, slices, [(0,)])
+    (long,) = train_orders(setting, slices, [(0, 1)])
     before = dict(short.named_parameters())
     changed = {
         name

@@ -1,6 +1,5 @@
 """The plain procedure trains what s3t trains, on the same records."""
 
-import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
@@ -9,20 +8,7 @@ from benchmarks import plain
 from benchmarks.flops import step_flops
 from s3t.models.tensors import deserialize
 from testing import tiny
-
-ADAPTER = {"rank": 2, "alpha": 4, "target_modules": ["query", "dense"], "layers_per_slice": 1}
-TRAINING = {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "warmup": 0.06, "seed": 0}
-
-
-@pytest.fixture
-def setting(text_model):
-    return plain.Plain(folder=text_model, labels=["a", "b", "c"], adapter=ADAPTER, training=TRAINING, max_length=20)
-
-
-def slices_of(setting, count=24):
-    table = tiny.text_table(count)
-    parts = [table.iloc[number::3] for number in range(3)]
-    return [plain.encoded(setting, part.text.tolist(), part.label.tolist()) for part in parts]
+from tests.benchmarks.small import ADAPTER, TRAINING, slices_of
 
 
 def test_every_stage_trains_the_parameters_that_s3t_stores(setting, tmp_path):
