@@ -115,9 +115,14 @@ def load(plain: Plain, *, attention: str | None = None) -> tuple[PreTrainedModel
         else transformers.AutoModelForSequenceClassification
     )
     model, info = auto.from_pretrained(
-        plain.folder, config=config, dtype=torch.float32, attn_implementation=attention, output_loading_info=True
+        plain.folder,
+        config=config,
+        dtype=torch.float32,
+        attn_implementation=attention,
+        ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
+        output_loading_info=True,
     )
-    return model, sorted(info["missing_keys"])
+    return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
 
 
 def add_block(

@@ -119,3 +119,11 @@ def test_operations_of_a_step_are_those_that_a_pencil_finds(text_model):
     found = step_flops(bare, {"input_ids": (records, tokens)}, depth=1, adapter=ADAPTER)
     assert found.trunk == 2 * layer
     assert found.whole == 2 * layer + block + 2 * pooler + 3 * classifier
+
+
+def test_a_head_for_other_labels_is_drawn_anew(image_model):
+    """The checkpoint has one for seven labels."""
+    setting = plain.Plain(folder=image_model, labels=["a", "b"], adapter=ADAPTER, training=TRAINING, images=True)
+    model, head = plain.load(setting)
+    assert head == ["classifier.bias", "classifier.weight"]
+    assert len(model.classifier.weight) == 2
