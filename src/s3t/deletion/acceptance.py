@@ -107,7 +107,7 @@ class _Group:
         before, earlier = self.inventory, None if batch.key is None else self.requests[batch.key]
         if earlier is not None and earlier.content != batch.content:
             return InputError(
-                "the idempotency key", ["was used for a request with other names; use a new key for a new request"]
+                "the idempotency key", "was used for a request with other names; use a new key for a new request"
             )
         if earlier is not None and batch.end <= earlier.names:
             nothing = Impact(losses={}, tainted=())

@@ -141,11 +141,11 @@ def read_description(layout: Layout) -> Description:
     except FileNotFoundError:
         pass  # told below
     except (OSError, ValueError) as error:  # a name that no folder can have
-        raise RunFolderError(where, [f"is not a run: {reason_of(error)}; check the path"]) from error
+        raise RunFolderError(where, f"is not a run: {reason_of(error)}; check the path") from error
     try:
         content: Any = json.loads(layout.description.read_bytes())
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise RunFolderError(where, ["is not a run (it has no run.json); make one with `s3t init`"]) from error
+        raise RunFolderError(where, "is not a run (it has no run.json); make one with `s3t init`") from error
     except (OSError, ValueError, RecursionError) as error:
         raise IntegrityError(f"{layout.description} cannot be read ({error}); {_remedy(error)}") from error
     version = content.get("format") if isinstance(content, dict) else None
@@ -155,10 +155,8 @@ def read_description(layout: Layout) -> Description:
         written = content.get("version", "an unknown version") if isinstance(content, dict) else "an unknown version"
         raise RunFolderError(
             where,
-            [
-                f"was written by s3t {written} in format {version}; this version reads format {RUN_FORMAT}: "
-                "install that version, or make a new run"
-            ],
+            f"was written by s3t {written} in format {version}; this version reads format {RUN_FORMAT}: "
+            "install that version, or make a new run",
         )
     try:
         return Description.model_validate(content)

@@ -36,10 +36,10 @@ def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
         address = PostgresAddress.of(given or url, run=run)
         import psycopg  # noqa: F401
     except ValueError as error:
-        raise RunFolderError(VARIABLE if given else str(layout.root), [f"its ledger {error}"]) from None
+        raise RunFolderError(VARIABLE if given else str(layout.root), f"its ledger {error}") from None
     except ImportError as error:
         raise RunFolderError(
             str(layout.root),
-            [f"its ledger is in PostgreSQL ({error}); install the driver with: {how_to_install('postgres')}"],
+            f"its ledger is in PostgreSQL ({error}); install the driver with: {how_to_install('postgres')}",
         ) from error
     return address

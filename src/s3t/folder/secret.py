@@ -43,10 +43,10 @@ def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) ->
     harm = "whoever has run.json finds it by trying, and can then test names against the hashes of what was deleted"
     make = 'python -c "import secrets; print(secrets.token_hex(32))"'
     if salt is None:
-        raise InputError(VARIABLE, [f"{weakness}: {harm}; set it to what this prints: {make}"])
+        raise InputError(VARIABLE, f"{weakness}: {harm}; set it to what this prints: {make}")
     raise RecipeError(
         recipe_name,
-        [f"partition.salt: {weakness}: {harm}; leave it out, and init draws one, or take what {make} prints"],
+        f"partition.salt: {weakness}: {harm}; leave it out, and init draws one, or take what {make} prints",
     )
 
 

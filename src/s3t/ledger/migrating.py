@@ -34,16 +34,12 @@ def check_revision(connection: Connection, address: Address) -> None:
     """
     present = revision(connection)
     if present is None:
-        raise RunFolderError(
-            str(address), ["is no ledger of s3t (it has none of its tables); restore it from a backup"]
-        )
+        raise RunFolderError(str(address), "is no ledger of s3t (it has none of its tables); restore it from a backup")
     if present != HEAD:
         raise RunFolderError(
             str(address),
-            [
-                f"the ledger has revision {present}, which a newer s3t wrote; this version reads revision {HEAD}: "
-                "install the newer version"
-            ],
+            f"the ledger has revision {present}, which a newer s3t wrote; this version reads revision {HEAD}: "
+            "install the newer version",
         )
 
 

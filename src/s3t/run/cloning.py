@@ -72,7 +72,7 @@ def adopt(parts: Parts) -> None:
     """
     layout = parts.layout
     if moved_error(layout, run=parts.description.run) is None:
-        raise InputError("the folder", [f"{layout.root} is the run itself, not a copy; name a folder to copy it to"])
+        raise InputError("the folder", f"{layout.root} is the run itself, not a copy; name a folder to copy it to")
     parts.check_trainable()
     with after_refusal(NOTHING_CHANGED), hold(parts.lock), storage_errors("making the copy a run of its own"):
         description = read_description(layout).model_copy(update={"run": secrets.token_hex(8)})

@@ -107,7 +107,7 @@ def check_free(path: Path) -> None:
     except ValueError as error:
         problem = f"cannot be made: {reason_of(error)}; choose another name"
     if problem is not None:
-        raise RunFolderError(str(path), [problem])
+        raise RunFolderError(str(path), problem)
 
 
 def _checked(
@@ -163,7 +163,7 @@ def _checked_url(url: str | None) -> str | None:
     try:
         return None if url is None else without_password(url)
     except ValueError as error:
-        raise InputError(VARIABLE, [str(error)]) from None
+        raise InputError(VARIABLE, str(error)) from None
 
 
 def _write(

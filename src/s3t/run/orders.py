@@ -90,22 +90,22 @@ class Orders:
 
     def _check(self, budget: int, description: Description, *, method: Method) -> None:
         if method.one_order:
-            raise InputError("the budget", [f"method {method} has one order a shard, and no more can be added"])
+            raise InputError("the budget", f"method {method} has one order a shard, and no more can be added")
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
-            raise InputError("the budget", [f"{budget!r} is not a whole number"])
+            raise InputError("the budget", f"{budget!r} is not a whole number")
         if budget < present:
             raise InputError(
                 "the budget",
-                [f"{budget} is below the present budget of {present}, and orders are only added: give a bigger one"],
+                f"{budget} is below the present budget of {present}, and orders are only added: give a bigger one",
             )
         if budget > _all_orders(slices):
             number = f"{slices}! = {_all_orders(slices)}, the number of orders of {slices} slices"
-            raise InputError("the budget", [f"{budget} exceeds {number}; lower the budget"])
+            raise InputError("the budget", f"{budget} exceeds {number}; lower the budget")
         numbers = len(description.orders) * slices * budget
         if budget > present and numbers > MOST_NUMBERS:
             raise InputError(
-                "the budget", [f"so many orders are more than {MOST_NUMBERS:,} numbers in all; lower the budget"]
+                "the budget", f"so many orders are more than {MOST_NUMBERS:,} numbers in all; lower the budget"
             )
 
     def _read(self) -> Description:

@@ -24,7 +24,7 @@ def check_workers(workers: WorkerCount) -> None:
     whole = isinstance(workers, int) and not isinstance(workers, bool)
     if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
         shown = repr(workers)[:40]
-        raise InputError("workers", [f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto"])
+        raise InputError("workers", f"{shown} is neither a whole number from 1 to {MOST_WORKERS:,} nor auto")
 
 
 def placements(workers: WorkerCount, missing: Collection[Stage], training: Training) -> list[Placement]:
