@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,7 +185,7 @@ def _prior_in(path: Path) -> list[Any]:
         raise DataError(str(path), f"is longer than {MOST_BYTES // 10**6} MB; it cannot be a prior")
     try:
         rows = TypeAdapter(list[float] | list[list[float]])
-        return rows.validate_json(content.removeprefix(b"\xef\xbb\xbf"), strict=True)
+        return rows.validate_json(content.removeprefix(BOM_UTF8), strict=True)
     except ValidationError:
         problem = "expected a JSON list of numbers, or of rows that are lists of numbers"
         raise DataError(str(path), problem) from None

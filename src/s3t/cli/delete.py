@@ -13,6 +13,7 @@ from s3t.cli.display import print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import FAILED, failures_reported, show
+from s3t.errors import listed
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted, duration
 
@@ -112,8 +113,6 @@ def _print(report: DeletionReport, run: Path) -> None:
 
 def unknown_names(report: DeletionReport) -> str:
     """A warning of names that took nothing: a typing error, or a record's id where a subject's is meant."""
-    from s3t.errors import listed
-
     names, nothing = counted(len(report.unknown), "name"), "nothing would be" if report.dry_run else "NOTHING WAS"
     why = "The run has never held a record or subject of that id"
     if report.unreadable:

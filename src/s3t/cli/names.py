@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from s3t.errors import InputError
+
 STDIN = "-"
 """Stands for names on stdin, one a line. Arguments are visible in `ps` and in the shell's history."""
 
@@ -29,7 +31,6 @@ def names_in(
     Raises:
         InputError: nothing is named, both are to be read from stdin, or the file cannot be read.
     """
-    from s3t.errors import InputError
     from s3t.records import read_requests
 
     if not record and not subject and file is None:
@@ -43,8 +44,6 @@ def names_in(
 
 def _with_stdin(names: list[str]) -> list[str]:
     """The names, with those of stdin, one a line, in the place of `-`."""
-    from s3t.errors import InputError
-
     if STDIN not in names:
         return names
     try:

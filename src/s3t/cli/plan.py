@@ -195,9 +195,9 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
 
 
 def _recipe_lines(result: Plan, recipe: Recipe | None) -> list[str]:
-    """What was planned as lines of a recipe, a field each, to be put in the place of its lines of the same names.
+    """Recipe lines of the proposal, one a field; each replaces the recipe's field of the same name.
 
-    Other settings of the given recipe's adapter and deletions are kept.
+    Settings of the given recipe's `adapter` and `deletion` that the plan does not decide are kept.
     """
     best = result.proposal
     if best is None:
@@ -221,13 +221,13 @@ def _declared(part: Any) -> dict[str, Any]:
 
 
 def _left_out(recipe: Recipe) -> list[str]:
-    """Fields of a recipe that the lines have no room for, for a plan takes all slices to be alike."""
-    columns = {
+    """Given fields that the recipe lines leave out: a plan assumes that all slices are alike."""
+    fields = {
         "partition.group": recipe.partition.group is not None,
         "partition.salt": recipe.partition.salt is not None,
         "sequences.prior": recipe.sequences.prior is not None,
     }
-    return [name for name, is_given in columns.items() if is_given]
+    return [name for name, is_given in fields.items() if is_given]
 
 
 def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:

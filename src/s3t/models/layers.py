@@ -101,7 +101,7 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
 
 
 def feedforward_modules(targets: Sequence[str], adapter: Adapter) -> list[str]:
-    """Those of the adapted modules that IA3 scales at their input."""
+    """The target modules whose input IA3 scales, instead of their output."""
     return [name for name in targets if _matching(name, adapter.feedforward_modules)]
 
 

@@ -80,7 +80,7 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
     restores the batch, with arbitrary states at its padding.
 
     Args:
-        boolean: what kind of mask a layer takes that is given none; else one that is added.
+        boolean: mask of a layer that is given none: True for a boolean mask, False for one added to attention scores.
 
     Raises:
         TypeError: when called, a layer takes no attention_mask.

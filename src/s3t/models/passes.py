@@ -68,8 +68,8 @@ class Passes:
                 the pass starts at the inputs.
 
         Raises:
-            TypeError: the layers take no packing mask.
-            ValueError: nor may they.
+            TypeError: with `packing`, a layer takes no attention mask.
+            ValueError: with `packing`, a layer takes other tensors, which may tell it of positions.
         """
         with self._starting(border, states), self._packed(0 if states is None else border, packing):
             logits: Tensor = run_model(self._model, batch).logits

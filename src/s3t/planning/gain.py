@@ -71,7 +71,7 @@ def gain(
 
     @cache  # most shards have the same orders
     def depths(orders: tuple[Order, ...], prior: tuple[float, ...] | None) -> Floats:
-        # All on the same simulated histories, so that a gain is no chance.
+        # All on the same simulated histories, so that no gain is due to chance.
         return retention(orders, deletions, prior=prior, trials=_TRIALS).expected_depth
 
     declared = [None if prior is None else tuple(prior) for prior in priors or [None] * len(old)]

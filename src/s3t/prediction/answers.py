@@ -61,9 +61,9 @@ class Answers:
 
         Args:
             logits_MNC: of the members.
-            shards: of every member, its shard.
-            parts: of every member, what it weighs beside the others of its shard; None: they weigh alike.
-            counts: of every input, how many answers it has; they are one tuple then. None: one each.
+            shards: shard of every member.
+            parts: weight of every member within its shard; None: equal weights.
+            counts: number of answers to each input, which become one tuple; None: one answer each.
         """
         answers, probabilities = self.target.answers(
             logits_MNC, _weights(shards, parts), self.labels, aggregation=self.aggregation, threshold=self.threshold

@@ -51,6 +51,7 @@ class Group(BaseModel):
 
     def prior(self) -> tuple[float, ...]:
         """Probability of each slice of a shard to be hit by a deletion.
+
         A slice of group g weighs `deletion[g]`, and the weights are divided by their sum. So slices count as equally
         large: how many records a group has is not declared, and must not be counted.
 

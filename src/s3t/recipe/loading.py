@@ -47,7 +47,7 @@ def load_recipe(path: str | Path) -> Recipe:
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
     """The content of a YAML file.
 
-    One that is ours, which s3t wrote, may be as long as it is.
+    A file that s3t wrote (`ours`) may have any length.
 
     Raises:
         ValueError: it cannot be read, is no regular file, is not YAML, is too long, or gives a key twice. Of the file

@@ -230,7 +230,7 @@ class Adapter(Part):
 
 
 class Text(Part):
-    """Tokenization of text."""
+    """Tokenisation of text."""
 
     max_length: int = Field(default=128, ge=1, le=1_000_000)
     """Tokens a record, special ones included; longer texts are cut."""

@@ -40,7 +40,6 @@ PARQUET_SUFFIXES = (".parquet", ".pq")
 _DECODED_BYTES = 2**20
 _SHOWN = 20
 """Lines and rows that are named one by one."""
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,7 +250,7 @@ def _read_json_lines(
     rows: list[dict[str, Any]] = []
     problems: list[str] = []
     for number, line in enumerate(file, start=1):
-        content = line.removeprefix(_BYTE_ORDER_MARK) if number == 1 else line
+        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if not content.strip():
             continue
         row, problem = json_object(content)

@@ -100,7 +100,7 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
 
     Args:
         parts: of the run.
-        copies_are_gone: of the records, on other hosts.
+        copies_are_gone: copies of the records on other hosts have been removed.
 
     Raises:
         MovedError: the folder is a copy, or was moved.

@@ -1,6 +1,6 @@
 """Training data of stages: slices, read, checked and encoded, with their trunk states. Imports torch.
 
-It lies in memory, so that it is made once for all stages of a shard, for as long as it is what the ledger knows.
+It stays in memory for all stages of a shard, until a slice loses a record.
 """
 
 from __future__ import annotations
@@ -29,16 +29,12 @@ EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
 
 
 class Material:
-    """One run's.
+    """Training data of one run.
 
     Args:
-        slices: the run's.
-        tmp: where what has no room in memory goes, in files without a name.
-        recipe: the run's.
+        tmp: folder for trunk states that exceed their memory, in files without a name.
         labels: in the head's order.
-        secret: the run's.
         model: the bare base model.
-        encoder: the model's.
     """
 
     def __init__(

@@ -117,7 +117,8 @@ class Trainer:
         """Train and commit one stage; False if a deletion came between, None if there is nothing to do here now."""
         self.parts.upkeep.erase_all()
         snapshot, overdue = self.parts.latest.snapshot(), self.parts.upkeep.overdue
-        alive, seen = self.parts.latest.inventory(snapshot).alive, snapshot.seen(stage)
+        inventory = self.parts.latest.inventory(snapshot)
+        alive, seen = inventory.alive, snapshot.seen(stage)
         if overdue is not None and any(state.pending for state in seen.values()):
             raise overdue
         if stage in alive or any(state.pending for state in seen.values()):
@@ -132,13 +133,13 @@ class Trainer:
         ):
             if not claimed or stage in self.parts.latest.inventory(self.parts.ledger.snapshot()).alive:
                 return None  # the second: another stored it, and let go of its claim, since we looked
-            report = self._report(stage, snapshot, progress, work)
+            report = self._report(stage, inventory, progress, work)
             return self._train_claimed(stage, snapshot, report)
         return False
 
-    def _report(self, stage: Stage, snapshot: Snapshot, progress: Progress, work: Work) -> StageReport:
+    def _report(self, stage: Stage, inventory: Inventory, progress: Progress, work: Work) -> StageReport:
         epochs = self.parts.recipe.training.epochs if stage.kind == "model" else 0
-        records = training_steps(self.parts.latest.inventory(snapshot), [stage], self.parts.recipe) // max(1, epochs)
+        records = training_steps(inventory, [stage], self.parts.recipe) // max(1, epochs)
         return StageReport(stage, records=records, epochs=epochs, progress=progress, work=work)
 
     def _train_claimed(self, stage: Stage, snapshot: Snapshot, report: StageReport) -> bool | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Scores = NDArray[np.float64]
 Weights: TypeAlias = NDArray[np.float64] | None
-"""Of the members, adding up to 1; None: all weigh alike."""
+"""Weights of the members, which add up to 1; None: equal weights."""
 
 
 def softmax(logits_NC: Scores) -> Scores:
@@ -38,12 +38,12 @@ def sigmoid(logits: Scores) -> Scores:
 
 
 def shares(shards: Sequence[int], parts: Sequence[float] | None = None) -> NDArray[np.float64]:
-    """The weight of every member: shards weigh alike; M numbers that add up to 1.
+    """The weight of every member, M numbers that add up to 1. All shards have the same weight.
 
     Args:
-        shards: of every member, its shard.
-        parts: of every member, what it weighs beside the others of its shard; None, and where they add up to nothing:
-            alike.
+        shards: shard of every member.
+        parts: weight of every member within its shard, up to a common factor. None, or only zeros in a shard: equal
+            weights there.
 
     >>> shares([0, 0, 1]).tolist(), shares([0, 0, 1], [0.75, 0.25, 0.0]).tolist()
     ([0.25, 0.25, 0.5], [0.375, 0.125, 0.5])
