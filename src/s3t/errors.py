@@ -67,8 +67,7 @@ class InputError(S3TError):
         self.problems = (problems,) if isinstance(problems, str) else tuple(problems)
         count = len(self.problems)
         noun = "problem" if count == 1 else "problems"
-        lines = "".join(f"\n  - {problem}" for problem in self.problems)
-        super().__init__(f"{count} {noun} in {where}:{lines}")
+        super().__init__(f"{count} {noun} in {where}:{itemised(self.problems)}")
 
 
 class RecipeError(InputError):
@@ -118,6 +117,15 @@ def listed(names: Sequence[str], *, most: int = 10) -> str:
     """
     more = [f"and {len(names) - most} more"] if len(names) > most else []
     return ", ".join([*names[:most], *more])
+
+
+def itemised(problems: Iterable[str]) -> str:
+    """Lines for the end of a message, one for each problem.
+
+    >>> itemised(["a", "b"])
+    '\\n  - a\\n  - b'
+    """
+    return "".join(f"\n  - {problem}" for problem in problems)
 
 
 class NoLiveShardError(S3TError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from s3t.ledger import Contents
+from s3t.ledger.filling import record_rows
 from s3t.partition import Place, Secret
 
 
@@ -19,20 +20,14 @@ def record_problems(
     place: Place, rows: Mapping[tuple[str, str | None], int], contents: Contents, secret: Secret
 ) -> Iterator[str]:
     """Differences between a slice's rows and the ledger's records of that slice."""
-    in_file = {
-        secret.token("ledger", "record", record): (
-            copies,
-            None if subject is None else secret.token("ledger", "subject", subject),
-        )
-        for (record, subject), copies in rows.items()
-    }
+    in_file = {row.token: row for row in record_rows(place, rows, secret)}
     present, erasing = contents.records.get(place, {}), contents.erasing.get(place, frozenset())
     if unknown := in_file.keys() - present.keys() - erasing:
         yield f"its file holds {len(unknown)} records that the ledger does not know; run `s3t reconcile RUN`"
     if absent := present.keys() - in_file.keys():
         yield f"the ledger knows {len(absent)} records that its file does not hold"
     both = present.keys() & in_file.keys()
-    if other := [token for token in both if in_file[token] != (present[token].copies, present[token].subject)]:
+    if other := [token for token in both if in_file[token] != present[token]]:
         yield f"the ledger has {len(other)} records with another subject or number of rows than its file"
 
 

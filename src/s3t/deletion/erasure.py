@@ -20,7 +20,7 @@ from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
-from s3t.errors import FsyncError, IntegrityError, StorageError
+from s3t.errors import FsyncError, IntegrityError, StorageError, itemised
 from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
@@ -271,11 +271,10 @@ class Eraser:
                 except IntegrityError as error:
                     problems.append(str(error))
         if problems:
-            lines = "".join(f"\n  - {problem}" for problem in problems)
             raise IntegrityError(
                 f"{self.run} has files of slices that may hold deleted records (which are out of use). Run "
                 f"`s3t reconcile {self.run}`, which mends them from older ones and says of any other what is "
-                f"wrong:{lines}"
+                f"wrong:{itemised(problems)}"
             )
 
     def _remove_copies(self) -> None:

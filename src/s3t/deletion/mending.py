@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from pathlib import Path
 
-from s3t.errors import IntegrityError
+from s3t.errors import IntegrityError, itemised
 from s3t.ledger import Ledger, RecordRow, Transaction
 from s3t.ledger.damage import contents_of, mend_rows, rebuild_indexes, structure_problems
-from s3t.partition import Place, Secret
+from s3t.ledger.filling import record_rows
+from s3t.partition import Secret
 from s3t.records import Slices, count_copies
 
 
@@ -58,7 +59,8 @@ def _lost_records(
         present = contents.records.get(place, {})
         if sum(row.copies for row in present.values()) == state.records:
             continue
-        in_file = _records_of(slices, place, state.digest, secret)
+        rows = record_rows(place, count_copies(slices.read(place, state.digest)), secret)
+        in_file = {row.token: row for row in rows}
         accounted = present.keys() | contents.erasing.get(place, frozenset()) | contents.deleted | witnessed
         missing = [row for token, row in in_file.items() if token not in accounted]
         if sum(row.copies for row in (*present.values(), *missing)) != state.records:
@@ -69,23 +71,8 @@ def _lost_records(
     return lost
 
 
-def _records_of(slices: Slices, place: Place, digest: str, secret: Secret) -> Mapping[bytes, RecordRow]:
-    """The records of a slice's current version."""
-    rows = (
-        RecordRow(
-            token=secret.token("ledger", "record", record),
-            subject=None if subject is None else secret.token("ledger", "subject", subject),
-            place=place,
-            copies=copies,
-        )
-        for (record, subject), copies in count_copies(slices.read(place, digest)).items()
-    )
-    return {row.token: row for row in rows}
-
-
 def _damaged(run: Path, problems: list[str]) -> str:
-    lines = "".join(f"\n  - {problem}" for problem in problems)
     return (
         f"the ledger of {run} is damaged, and neither its checks nor the slices tell what it held; nothing was "
-        f"changed. Put the ledger back from a backup, then run `s3t reconcile {run}` again:{lines}"
+        f"changed. Put the ledger back from a backup, then run `s3t reconcile {run}` again:{itemised(problems)}"
     )

@@ -29,7 +29,7 @@ from s3t.deletion.mending import mend_ledger
 from s3t.deletion.plan import tainted_by
 from s3t.deletion.witness import Line, Witness
 from s3t.disk import storage_errors
-from s3t.errors import IntegrityError, RestoredError
+from s3t.errors import IntegrityError, RestoredError, itemised
 from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
 from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Place, Secret
@@ -210,8 +210,10 @@ class Reconciler:
     def _carry_out(self, versions: Mapping[Place, _Version]) -> tuple[Place, ...]:
         """Change folder and witness to the ledger's state; returns the slices that were changed."""
         has_key = self.secret.salt is not None
-        mended = tuple(place for place, version in versions.items() if self._mend(place, version))
-        mended = mended if has_key else self._remove_unknown()
+        if has_key:
+            mended = tuple(place for place, version in versions.items() if self._mend(place, version))
+        else:
+            mended = self._remove_unknown()
         with storage_errors("looking at the artifacts"):  # stages trained after the backup have none
             lost = lost_stages(self.eraser.store, self.ledger.snapshot().stages)
         with self.ledger.writing() as transaction:
@@ -242,7 +244,7 @@ class Reconciler:
             if (problem := remembered.problem(newest[place], self.secret)) is not None:
                 problems[place] = f"{self.eraser.slices.where(place, newest[place].digest)} {problem}"
         if problems:
-            run, lines = self.eraser.run, "".join(f"\n  - {problem}" for _, problem in sorted(problems.items()))
+            run, lines = self.eraser.run, itemised(problem for _, problem in sorted(problems.items()))
             raise IntegrityError(
                 f"{run} holds files of slices that no deletion explains; nothing was changed. Put the right ones back "
                 f"from a backup, then run `s3t reconcile {run}` again:{lines}"
@@ -364,6 +366,6 @@ class Reconciler:
         return tuple(sorted({place for place, _ in versions}))
 
     def _holds_at_most(self, place: Place, digest: str, records: int | None) -> bool:
-        """True if a version can be read and holds no more than a number of records."""
+        """True if a version can be read and holds at most a number of records; False if that number is None."""
         rows = self.eraser.slices.count_rows(place, digest)
-        return None not in (rows, records) and rows <= records  # type: ignore[operator]
+        return rows is not None and records is not None and rows <= records

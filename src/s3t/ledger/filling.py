@@ -12,7 +12,7 @@ from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState
 from s3t.ledger.statements import chunks, now
-from s3t.partition import Place
+from s3t.partition import Place, Secret
 
 
 def write_first_rows(
@@ -48,6 +48,25 @@ def record_values(record: RecordRow) -> dict[str, Any]:
         "slice": record.place.slice,
         "copies": record.copies,
     }
+
+
+def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secret: Secret) -> list[RecordRow]:
+    """A slice's records, by tokens.
+
+    Args:
+        place: the slice.
+        copies: number of rows of each (record, subject).
+        secret: the run's.
+    """
+    return [
+        RecordRow(
+            token=secret.token("ledger", "record", record),
+            subject=None if subject is None else secret.token("ledger", "subject", subject),
+            place=place,
+            copies=count,
+        )
+        for (record, subject), count in copies.items()
+    ]
 
 
 def record_of(row: Any) -> RecordRow:

@@ -19,8 +19,9 @@ from s3t.folder.layout import Description, Layout, write_layout
 from s3t.folder.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.folder.secret import secret_of_new_run
 from s3t.folder.unfinished import Unfinished
-from s3t.ledger import Address, Copy, Ledger, RecordRow, SliceState
+from s3t.ledger import Address, Copy, Ledger, SliceState
 from s3t.ledger.address import without_password
+from s3t.ledger.filling import record_rows
 from s3t.partition import Place, Secret
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, count_copies, ingest, split_into_slices
@@ -197,22 +198,10 @@ def _new_ledger(
             place: SliceState(records=rows.num_rows, digest=digests[place], pending=False)
             for place, rows in contents.items()
         },
-        records=[row for place, rows in contents.items() for row in _record_rows(place, rows, secret)],
+        records=[row for place, rows in contents.items() for row in record_rows(place, count_copies(rows), secret)],
         copies=copies,
         key=secret.key("row"),
     )
-
-
-def _record_rows(place: Place, rows: pa.Table, secret: Secret) -> list[RecordRow]:
-    return [
-        RecordRow(
-            token=secret.token("ledger", "record", record),
-            subject=None if subject is None else secret.token("ledger", "subject", subject),
-            place=place,
-            copies=copies,
-        )
-        for (record, subject), copies in count_copies(rows).items()
-    ]
 
 
 def _unused(recipe: Recipe) -> list[str]:
