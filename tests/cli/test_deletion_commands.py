@@ -14,7 +14,6 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app
 from s3t.deletion import deleter
-from s3t.deletion.deleter import Deleter
 from s3t.ledger.presence import Uses
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
@@ -169,7 +168,7 @@ def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatc
 
 
 def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(run, monkeypatch):
-    monkeypatch.setitem(Deleter.__init__.__kwdefaults__, "patience", 0.05)
+    monkeypatch.setattr(deleter, "PATIENCE_SECONDS", 0.05)
     with s3t.Run.open(run) as other:
         before = roles(other).ledger.snapshot()
         with roles(other).presence.working(before, Uses(slices=before.slices)):

@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import StorageError
-from s3t.ledger import PostgresAddress
+from s3t.ledger import PostgresAddress, locks
 from s3t.ledger.locks import hold, try_hold
 from tests.ledger import another_process
 from tests.ledger.world import make_ledger, open_ledger
@@ -53,12 +53,13 @@ def test_nobody_else_has_it_until_the_outermost_gives_it_back(lock, other, path)
     assert taken_for_a_moment(strangers)
 
 
-def test_who_needs_it_waits_only_so_long(lock, other, path):
+def test_who_needs_it_waits_only_so_long(lock, other, path, monkeypatch):
     """Its holder may be stopped, or hang."""
+    monkeypatch.setattr(locks, "NEEDED_SECONDS", 0.3)
     strangers = other.lock(path)
     with hold(lock):
         started = time.monotonic()
-        with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), hold(strangers, wait=0.3):
+        with pytest.raises(StorageError, match="has held the run's lock for 0 seconds"), hold(strangers):
             raise AssertionError
         with try_hold(strangers, wait=0.3) as mine:
             assert not mine

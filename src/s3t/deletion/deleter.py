@@ -88,15 +88,13 @@ class Deleter:
         lookup: Lookup,
         eraser: Eraser,
         presence: Presence,
-        *,
-        patience: float = PATIENCE_SECONDS,
     ) -> None:
         self._ledger = ledger
         self._acceptor = acceptor
         self._lookup = lookup
         self._eraser = eraser
         self._presence = presence
-        self._patience = patience
+        self._patience = PATIENCE_SECONDS
         self._accept = Grouped(self._accept_group, limit=_GROUP)
 
     def delete(self, request: Request, *, dry_run: bool = False, progress: Progress | None = None) -> Outcome:

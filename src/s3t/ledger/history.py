@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from dataclasses import fields
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -27,7 +28,7 @@ class History:
             if generations is None
             else self._rows.read_in(table, table.c.generation, generations)
         )
-        names = list(LogEntry.__dataclass_fields__)
+        names = [field.name for field in fields(LogEntry)]
         entries = (LogEntry(**{name: row._mapping[name] for name in names}) for row in rows)
         return sorted(entries, key=lambda entry: entry.generation)
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
@@ -39,9 +39,9 @@ _TRIES, _AGAIN_SECONDS = 20, 0.05
 class Ledger:
     """A run's ledger. Safe to share among threads; several processes may have it open, on PostgreSQL several hosts."""
 
-    def __init__(self, address: Address, engine: Engine, *, key: bytes | None = None) -> None:
+    def __init__(self, address: Address, *, key: bytes | None = None) -> None:
         self._address = address
-        self._engine = engine
+        self._engine = engine_at(address)
         self._key = key  # key of the rows' checks
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
@@ -53,7 +53,7 @@ class Ledger:
         if isinstance(address, Path):
             note_open(self)
             # Connections close with a ledger that is garbage-collected; a reference cycle would keep them open.
-            weakref.finalize(self, engine.dispose).atexit = False
+            weakref.finalize(self, self._engine.dispose).atexit = False
 
     @classmethod
     def create(
@@ -94,7 +94,7 @@ class Ledger:
         if isinstance(address, Path):
             with storage_errors("making the ledger"):
                 address.touch(mode=0o600)  # SQLite gives its log the same mode
-        ledger, created = cls(address, engine_at(address), key=key), False
+        ledger, created = cls(address, key=key), False
         try:
             with ledger._transaction(writing=True, alone=True) as connection:
                 create_tables(connection, address)
@@ -141,7 +141,7 @@ class Ledger:
                 f"{address}: the run's ledger is missing; put it back from a backup, and what opens the run "
                 "next says what was deleted since"
             )
-        return cls(address, engine_at(address), key=key)
+        return cls(address, key=key)
 
     def close(self) -> None:
         """Write SQLite's log back and release connections. May be called twice; later uses raise ClosedError.
@@ -187,7 +187,7 @@ class Ledger:
         Raises:
             StorageError: the database refused.
         """
-        ledger = cls(address, engine_at(address))
+        ledger = cls(address)
         try:
             ledger.drop()
         finally:

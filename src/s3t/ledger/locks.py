@@ -16,8 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from s3t.disk import storage_errors
 from s3t.errors import StorageError
 
-_ERASERS = 0x533355  # beside the schema's own number; differs from the writers' lock
-
+_LOCK = 0x533355  # first number of PostgreSQL's advisory lock; the second is the schema's
 
 NEEDED_SECONDS = 600.0
 """Time after which the lock's holder counts as stuck: longer than new versions of slices of gigabytes take."""
@@ -83,17 +82,17 @@ def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
 
 
 @contextmanager
-def hold(lock: RunLock, *, wait: float = NEEDED_SECONDS) -> Iterator[bool]:
+def hold(lock: RunLock) -> Iterator[bool]:
     """The lock while within.
 
     Raises:
-        StorageError: it could not be taken within so many seconds.
+        StorageError: it could not be taken within NEEDED_SECONDS.
     """
-    with try_hold(lock, wait=wait) as taken:
+    with try_hold(lock, wait=NEEDED_SECONDS) as taken:
         if not taken:
             raise StorageError(
-                f"another process has held the run's lock for {wait:.0f} seconds: it erases, or adds orders, or it is "
-                "stuck",
+                f"another process has held the run's lock for {NEEDED_SECONDS:.0f} seconds: it erases, or adds "
+                "orders, or it is stuck",
                 remedy="see what it does (`s3t status` shows what is not erased yet), end it if it hangs",
             )
         yield True
@@ -124,7 +123,7 @@ class DatabaseProcessLock:
 
     def __init__(self, engine: Engine, *, schema: str) -> None:
         self._engine = engine
-        self._key = f"({_ERASERS}, hashtext('{schema}'))"
+        self._key = f"({_LOCK}, hashtext('{schema}'))"
         self._connection: Connection | None = None
 
     def take(self, *, wait: float) -> bool:
