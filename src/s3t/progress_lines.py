@@ -54,9 +54,8 @@ class ProgressLines:
                 self._say(f"{event.stage}: {described_epoch(event)}{self._left()}")
             case StageEnd():
                 self._stored += 1
-                of = counted(
-                    max(self._stages, self._stored), "stage"
-                )  # what a deletion takes meanwhile is trained again
+                # A stage that a deletion takes meanwhile is trained and counted again.
+                of = counted(max(self._stages, self._stored), "stage")
                 self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
 
     def finish(self) -> None:

@@ -19,7 +19,7 @@ class Blobs(Protocol):
         """Remove blobs, durably; one that is not there is no error."""
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Bytes of those of some blobs that are there."""
+        """Size of each of the named blobs that is there, in bytes."""
 
     def names(self) -> set[str]:
         """Every blob that is there. For openings and audits: answers and deletions never list a store."""
@@ -28,4 +28,4 @@ class Blobs(Protocol):
         """Names of unfinished puts: of running processes, or left by killed ones."""
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
-        """Remove parts, but for those of blobs with some names."""
+        """Remove parts, except those of the blobs named by `sparing`."""

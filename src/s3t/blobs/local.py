@@ -52,7 +52,7 @@ class LocalBlobs:
         remove_durably([self.path(name) for name in sorted(names)])
 
     def sizes(self, names: Collection[str]) -> dict[str, int]:
-        """Bytes of those files that are there."""
+        """Size of each of the named files that is there, in bytes."""
         sizes = {}
         for name in names:
             with suppress(FileNotFoundError):
@@ -69,7 +69,7 @@ class LocalBlobs:
         return {part.name for part in self._tmp.iterdir()} if self._tmp.is_dir() else set()
 
     def erase_parts(self, parts: Collection[str], *, sparing: Set[str]) -> None:
-        """Remove temporary files. The caller sees to it that no other than the spared ones is being written."""
+        """Remove temporary files. The caller makes sure that only spared ones are being written."""
         spared = {PurePosixPath(name).name for name in sparing}
         for part in parts:
             if part.rpartition(".")[0] not in spared:

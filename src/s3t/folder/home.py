@@ -79,7 +79,6 @@ def moved_error(layout: Layout, *, run: str) -> MovedError | None:
     Args:
         layout: of the folder.
         run: the run's id.
-
     """
     try:
         noted = read_home(layout)

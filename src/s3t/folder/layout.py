@@ -88,7 +88,7 @@ class Description(BaseModel):
     version: str
     """Version of s3t that made the run."""
     run: str
-    """A random name of this run: a copy of its folder has the same."""
+    """Random id of the run; a copy of its folder has the same."""
     ledger: str | None
     """The URL of its ledger's database, without a password; None for SQLite in the run folder."""
     labels: tuple[str, ...]
@@ -102,7 +102,7 @@ class Description(BaseModel):
     secret_check: str
     """A keyed hash of nothing: another secret gives another, and is refused."""
     recipe_check: str = ""
-    """Keyed hash of the recipe (`check_files`); noted when the files are written, as is the other."""
+    """Keyed hash of the recipe (`recipe_check`); set when the files are written, as is `check`."""
     check: str = ""
     """Keyed hash of all other fields."""
     gaps: tuple[str, ...]
@@ -139,7 +139,7 @@ def read_description(layout: Layout) -> Description:
     try:
         layout.root.lstat()
     except FileNotFoundError:
-        pass  # told below
+        pass  # reported below, as a folder without run.json
     except (OSError, ValueError) as error:  # a name that no folder can have
         raise RunFolderError(where, f"is not a run: {reason_of(error)}; check the path") from error
     try:
@@ -193,7 +193,7 @@ def _check_orders(description: Description, recipe: Recipe) -> None:
 
 
 def check_files(layout: Layout, secret: Secret) -> None:
-    """Look whether run.json and recipe.yaml are as they were written. What changes no bit of them, may change.
+    """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
     Args:
         layout: of the run.
@@ -217,7 +217,7 @@ def check_files(layout: Layout, secret: Secret) -> None:
 
 
 def recipe_check(recipe: dict[str, Any], secret: Secret) -> str:
-    """Keyed hash of what of a run's recipe cannot change."""
+    """Keyed hash of the recipe fields that cannot change once the run is made."""
     training = {name: value for name, value in recipe["training"].items() if not name.startswith("cache_")}
     return _check_of(recipe | {"training": training}, secret)
 

@@ -18,12 +18,12 @@ from s3t.ledger import Ledger
 from s3t.processes import is_running, this_machine, was_before
 
 _FORGOTTEN_SECONDS = 86_400.0
-"""A folder of another machine that nothing was written into for so long is taken for one that was left."""
+"""Time without a write after which another machine's folder counts as abandoned, in seconds."""
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """The folders beside a run in which it is, or was to be, made."""
+    """Folders beside a run in which `init` makes it."""
 
     run: Path
     """The run's folder."""
@@ -33,11 +33,11 @@ class Unfinished:
         return f".{self.run.name}.init-"
 
     def new_folder(self) -> Path:
-        """Where a run is made, before it gets its name."""
+        """Path of a folder to make the run in, before it gets its name."""
         return self.run.with_name(self._prefix + temporary_name(os.getpid()))
 
     def remove(self) -> None:
-        """Remove what inits of the run left, if they are not still at it.
+        """Remove the folders of inits that have ended.
 
         Raises:
             OSError: the disk refused.
@@ -68,5 +68,5 @@ def _remove(left: Path) -> None:
     with suppress(S3TError):  # there is no ledger before there is a description
         description = read_description(Layout(left))
         Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
-    with suppress(FileNotFoundError):  # another process may be at it, too
+    with suppress(FileNotFoundError):  # another process may remove it, too
         shutil.rmtree(left)

@@ -40,7 +40,7 @@ def read_chain(
 
 
 def lost_stages(store: Artifacts, keys: Mapping[Stage, str]) -> dict[Stage, str]:
-    """Those of the live stages whose artifact is not there any more, with all that stand on one, and their keys."""
+    """Live stages, and their keys, that have lost their own artifact or that of a stage before them."""
     present = store.present((stage.shard, key) for stage, key in keys.items())
     whole = {stage for stage, key in keys.items() if (stage.shard, key) in present}
     return {stage: key for stage, key in keys.items() if not whole.issuperset(stage.chain)}
