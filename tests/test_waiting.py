@@ -40,8 +40,8 @@ def test_a_number_of_turns_to_spin_is_a_decision_too():
     assert told_by_openmp(code, GOMP_SPINCOUNT="1000").stdout == "False\n"
 
 
-def test_it_is_said_when_it_is_too_late(text_model, tmp_path, monkeypatch, caplog):
-    """Torch is loaded in this process."""
+def test_training_on_several_threads_warns_that_torch_was_loaded_before_s3t(text_model, tmp_path, monkeypatch, caplog):
+    """As it is in this process."""
     for name in SETTINGS:
         monkeypatch.delenv(name, raising=False)
     assert not let_threads_sleep()
@@ -49,4 +49,5 @@ def test_it_is_said_when_it_is_too_late(text_model, tmp_path, monkeypatch, caplo
         recipe = tiny.recipe(text_model, training={"threads": threads, "epochs": 0})
         with s3t.Run.create(tmp_path / str(threads), recipe=recipe, data=tiny.text_table()) as run:
             run.train()
-    assert [record.message.split(",")[0] for record in caplog.records] == ["torch was loaded before s3t"]
+        told = [record.message.split(",")[0] for record in caplog.records]
+        assert told == ["torch was loaded before s3t"] * (threads > 1)

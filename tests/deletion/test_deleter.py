@@ -24,6 +24,7 @@ from s3t.progress import Silent
 from s3t.records import Slices
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
+from testing.accepted import accept
 from testing.roles import roles
 from tests.run.worlds import SMALL, records_by_slice, trained_run
 
@@ -338,10 +339,9 @@ def test_a_repair_that_fails_leaves_the_deletion_done_and_is_said(text_model, tm
 
 def test_reading_erases_nothing_and_the_status_erases_what_is_due(trained):
     """What another process accepted before it was killed."""
-    request = Request.of(roles(trained).secret, records=["r3"], subjects=[], key=None)
     with s3t.Run.open(trained.path) as run:
         trained.close()  # its thread erases
-        roles(run).deleter._acceptor.accept(list(request.batches(10)))
+        accept(run, ["r3"])
         before = tiny.all_files(run.path / "slices") | tiny.all_files(run.path / "artifacts")
         assert not run.locate(records=["r3"])[0].present
         assert run.log()[-1].state == "accepted"
@@ -379,8 +379,7 @@ def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(tr
     def and_another_comes(self, **options):
         finish(self, **options)
         if options.get("everything") and not noted:  # and not the thread that keeps the time
-            request = Request.of(roles(trained).secret, records=["r3"], subjects=[], key=None)
-            noted.extend(roles(trained).deleter._acceptor.accept(list(request.batches(10))))
+            noted.extend(accept(trained, ["r3"]))
 
     monkeypatch.setattr(Eraser, "finish", and_another_comes)
     trained.destroy_key()

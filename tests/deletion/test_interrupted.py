@@ -35,7 +35,7 @@ def test_a_place_that_could_not_be_gone_through_is_no_erasure_and_is_tried_again
     with roles(trained).ledger.writing() as transaction:
         row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
         transaction.rows.insert(schema.copies, [row])
-    monkeypatch.setattr(roles(trained).upkeep, "erase_due", lambda: None)  # who erases is not waited for by who opens
+    monkeypatch.setattr(roles(trained).upkeep, "erase_due", lambda: None)  # else it may erase as another opens
     with monkeypatch.context() as patched:
         patched.setattr(erasure, "remove_copies", fails)
         with pytest.raises(s3t.StorageError, match="out of use already"):

@@ -14,7 +14,6 @@ import pytest
 import s3t
 from s3t.blobs import LocalBlobs
 from s3t.deletion import witness as witness_module
-from s3t.deletion.request import Request
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.partition import Place
@@ -22,6 +21,7 @@ from s3t.records import Slices
 from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
 from testing import tiny
+from testing.accepted import accept
 from testing.roles import roles
 from testing.trained import commit
 from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
@@ -77,8 +77,7 @@ def a_trained(transaction, session):
 def killed_after_acceptance(run, *names):
     """A process that accepts a deletion, and is gone."""
     with s3t.Run.open(run.path) as other:
-        request = Request.of(roles(other).secret, records=names, subjects=(), key=None)
-        (accepted,) = roles(other).deleter._acceptor.accept(list(request.batches(10)))
+        (accepted,) = accept(other, names)
     return accepted.generation
 
 
@@ -174,11 +173,7 @@ def test_a_record_that_two_requests_of_one_transaction_name_is_taken_once(run):
     """And a stage that the first one takes is not taken again by the second."""
     store_a_stage(run)
     one, other = records_of(run)[:2]
-    asked = [
-        Request.of(roles(run).secret, records=names, subjects=(), key=None) for names in ([one], [one, other], [one])
-    ]
-    batches = [batch for request in asked for batch in request.batches(10)]
-    results = roles(run).deleter._acceptor.accept(batches)
+    results = accept(run, [one], [one, other], [one])
     assert [result.generation for result in results] == [1, 2, None]
     assert [len(result.rows) for result in results] == [1, 1, 0]
     assert [len(result.plan.tainted) for result in results] == [1, 0, 0]

@@ -42,7 +42,7 @@ def patient(text_model, tmp_path):
 @pytest.mark.parametrize("step", ["ledger", "copies"])
 def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step, monkeypatch):
     """The first one, which left the slice for later, went through every place."""
-    monkeypatch.setattr(roles(patient).upkeep, "erase_due", lambda: None)  # who erases is not waited for by who opens
+    monkeypatch.setattr(roles(patient).upkeep, "erase_due", lambda: None)  # else it may erase as another opens
     if step == "copies":
         with roles(patient).ledger.writing() as transaction:
             row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}

@@ -3,10 +3,10 @@
 import pytest
 
 import s3t
-from s3t.deletion.request import Request
 from s3t.ledger import Snapshot, Transaction
 from s3t.ledger.presence import Work
 from testing import tiny
+from testing.accepted import accept
 from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
 from tests.run.race import Notes, Process, Seen, racers
@@ -126,7 +126,6 @@ def test_the_onlooker_sees_tainted_stages_that_stay_in_use(watched, recipe, tabl
     notes.ask(run)
     assert look().tainted_asked == []
     monkeypatch.setattr(Transaction, "_take_out_stages", lambda self, numbered: None)
-    request = Request.of(roles(run).secret, records=[first_record(recipe, table)], subjects=[], key=None)
-    roles(run).deleter._acceptor.accept(list(request.batches(10)))  # and nothing is erased yet
+    accept(run, [first_record(recipe, table)])
     notes.ask(run)
     assert look().tainted_asked

@@ -9,7 +9,6 @@ import torch
 from sqlalchemy import event
 
 import s3t
-from s3t.deletion.request import Request
 from s3t.disk import temporary_name
 from s3t.ledger import Session, schema
 from s3t.models.base import load_base
@@ -18,6 +17,7 @@ from s3t.run import answerer
 from s3t.run.upkeep import Upkeep
 from s3t.store import Artifacts
 from testing import tiny
+from testing.accepted import accept
 from testing.roles import roles
 from tests.run.meanwhile import Meanwhile
 from tests.run.worlds import records_by_slice, trained_run
@@ -30,13 +30,12 @@ def test_no_stage_is_trained_from_a_slice_that_still_holds_an_accepted_record(te
     recipe, table = tiny.recipe(text_model), tiny.text_table()
     record = records_by_slice(recipe, table)[0, 0][0]  # the first stage trains on it
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
-    request = Request.of(roles(run).secret, records=[record], subjects=[], key=None)
     erase_all, waited = Upkeep.erase_all, []
 
     def erase_late(self):
         now = roles(run).ledger.snapshot()
         if now.generation == 0:
-            roles(run).deleter._acceptor.accept(list(request.batches(10)))
+            accept(run, [record])
         if now.stages:
             erase_all(self)
         waited.append(now.slices[Place(0, 0)].pending)

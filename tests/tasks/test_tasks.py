@@ -61,10 +61,9 @@ def test_answers_are_labels_with_a_probability_for_each_label(task, aggregation)
         assert ((probabilities >= 0) & (probabilities <= 1)).all()
 
 
-@each_task
+@pytest.mark.parametrize("task", [task for task in TASKS.values() if task.target.takes_prototypes], ids=str)
 def test_a_task_with_prototypes_has_an_output_and_a_target_for_each_label(task):
-    if task.target.takes_prototypes:
-        labels, rows, records = sample(task)
-        assert task.target.one_label
-        assert task.target.outputs(labels) == len(labels)
-        assert task.target.targets(rows, records, labels).dtype == torch.int64
+    labels, rows, records = sample(task)
+    assert task.target.one_label
+    assert task.target.outputs(labels) == len(labels)
+    assert task.target.targets(rows, records, labels).dtype == torch.int64

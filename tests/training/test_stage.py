@@ -1,4 +1,4 @@
-"""What a stage's training is told about rates, seen in what it leaves."""
+"""A stage trains its block and its head at the declared learning rates."""
 
 import pytest
 import torch
