@@ -31,6 +31,13 @@ WORDS = [f"w{number}" for number in range(40)]
 SIDE = 4
 TAGS = ["O", "B-a", "I-a", "B-b"]
 
+MODEL_SIZES: dict[str, Any] = {
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "initializer_range": 0.3,
+}
+"""Sizes of both models; layers are given to each."""
 PLAIN = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
 """Training settings without anything that makes it fast."""
 
@@ -52,12 +59,9 @@ def make_text_model(folder: Path, *, layers: int = 3) -> Path:
         torch.manual_seed(0)
         config = BertConfig(
             vocab_size=len(vocabulary),
-            hidden_size=8,
             num_hidden_layers=layers,
-            num_attention_heads=2,
-            intermediate_size=16,
             max_position_embeddings=24,
-            initializer_range=0.3,
+            **MODEL_SIZES,
         )
         BertModel(config, add_pooling_layer=False).save_pretrained(folder)
     return folder
@@ -71,12 +75,9 @@ def make_image_model(folder: Path, *, layers: int = 3, side: int = SIDE) -> Path
             image_size=side,
             patch_size=2,
             num_channels=1,
-            hidden_size=8,
             num_hidden_layers=layers,
-            num_attention_heads=2,
-            intermediate_size=16,
             num_labels=7,
-            initializer_range=0.3,
+            **MODEL_SIZES,
         )
         ViTForImageClassification(config).save_pretrained(folder)
     return folder
