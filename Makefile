@@ -1,6 +1,6 @@
-# make demo    the main job, self-contained (about a minute after installation)
+# make demo    the main job, self-contained (about two minutes after installation)
 # make test    lint, types, tests
-# make test-integration   tests that start servers and many processes; CI runs both
+# make test-integration   tests that start servers or many processes, or train longer; CI runs both
 # make test-slow   thousands of faults; every listed mistake; real data in S3T_DATA (default ../shared/data)
 # make bench   the committed benchmarks
 # make experiments   the paper's figures and results again (hours; goes on where it was stopped)
