@@ -230,13 +230,13 @@ def test_docs_list_every_command_and_its_help_tells_every_option():
     import typer
     from typer.testing import CliRunner
 
-    from s3t.cli.app import app
+    from s3t.cli.app import app_of
 
     table = (ROOT / "docs" / "cli.md").read_text().partition("\n## ")[0]
-    commands = typer.main.get_command(app).commands
+    commands = typer.main.get_command(app_of()).commands
     assert sorted(re.findall(r"`s3t ([a-z-]+)`", table)) == sorted(commands)
     for name, command in commands.items():
-        told = "".join(CliRunner().invoke(app, [name, "--help"]).stdout.split())
+        told = "".join(CliRunner().invoke(app_of(), [name, "--help"]).stdout.split())
         for parameter in command.params:
             assert "".join(parameter.help.split()) in told, f"{name} {parameter.name}"
             for option in parameter.opts:

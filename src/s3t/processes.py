@@ -8,8 +8,6 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-import psutil
-
 _CLOCK_SECONDS = 30.0
 """Tolerated change of a clock, or difference of two machines' clocks: beyond, a process counts as another."""
 
@@ -48,6 +46,8 @@ def is_running(process: int, *, seen_at: float | None = None) -> bool:
         process: its number.
         seen_at: when it was seen, in seconds since the epoch: one that began later has only the same number.
     """
+    import psutil
+
     try:
         running = psutil.Process(process)
         if running.status() == psutil.STATUS_ZOMBIE:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.table import Column
 from rich.text import Text
 
 from s3t.progress_lines import ProgressLines, described_end
 from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class ProgressBar:
@@ -30,13 +33,17 @@ class _Bar:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress: Progress | None = None
-        self._task = TaskID(0)
+        self._task: TaskID
         self._what = ""
         self._stages = self._stored = 0
 
     def start(self, what: str, total: int) -> None:
         if total == 0:
             return
+        # Imported where a bar is drawn: a short command draws none.
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+        from rich.table import Column
+
         self._progress = Progress(
             # A long text is cut, so that the numbers behind it are not.
             TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, ratio=1)),

@@ -15,6 +15,15 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
+def numbers(values: Iterable[int]) -> str:
+    """A sequence of numbers, such as a prefix.
+
+    >>> numbers((0, 1, 2))
+    '0 1 2'
+    """
+    return " ".join(map(str, values))
+
+
 def duration(seconds: float) -> str:
     """A duration, in its two largest units.
 

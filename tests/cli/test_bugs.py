@@ -56,7 +56,7 @@ def test_the_whole_traceback_is_shown_to_who_asks_for_it(bug, monkeypatch):
 
 
 def test_a_bug_before_the_command_is_told_the_same_way(monkeypatch):
-    monkeypatch.setattr(app, "app", fail)
+    monkeypatch.setattr(app, "app_of", fail)
     ended = program("status", PRIVATE, "--json")
     assert (ended.status, json.loads(ended.stdout)["error"]["kind"]) == (1, "ValueError")
     assert PRIVATE not in ended.stdout + ended.stderr

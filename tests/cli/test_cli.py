@@ -14,7 +14,7 @@ import yaml
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from testing import tiny
 from tests.cli.typed import document, invoke
 
@@ -357,7 +357,7 @@ def test_progress_goes_to_stderr(made, tmp_path):
 
 
 def parameters():
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(app_of())
     assert set(group.commands) == COMMANDS
     yield from ((group.name, parameter) for parameter in group.params)
     for name, command in group.commands.items():
@@ -365,7 +365,7 @@ def parameters():
 
 
 def test_every_command_and_every_option_has_help():
-    group = typer.main.get_command(app)
+    group = typer.main.get_command(app_of())
     assert all(len(command.help.split()) > 3 for command in (group, *group.commands.values()))
     found = list(parameters())
     assert len(found) > 20
@@ -445,8 +445,8 @@ def test_labels_and_ids_that_look_like_markup_are_printed_as_they_are(tmp_path, 
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         run.train()
     runner = CliRunner()
-    asked = runner.invoke(app, ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "records.csv")])
+    asked = runner.invoke(app_of(), ["predict", str(tmp_path / "run"), "--input", str(tmp_path / "records.csv")])
     assert asked.exit_code == 0, asked.output
     assert any(label in asked.stdout for label in labels.values())
-    ids = runner.invoke(app, ["ids", str(tmp_path / "records.csv"), "--recipe", str(tmp_path / "recipe.yaml")])
+    ids = runner.invoke(app_of(), ["ids", str(tmp_path / "records.csv"), "--recipe", str(tmp_path / "recipe.yaml")])
     assert ids.stdout.splitlines() == list(table.id)

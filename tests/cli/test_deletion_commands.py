@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from s3t.deletion import deleter
 from s3t.ledger.presence import Uses
 from s3t.run.lazy_workshop import LazyWorkshop
@@ -371,7 +371,7 @@ def test_the_program_forbids_core_dumps_before_anything_else():
 
 
 def piped(content, *arguments):
-    return CliRunner().invoke(app, [*map(str, arguments), "--json"], input=content)
+    return CliRunner().invoke(app_of(), [*map(str, arguments), "--json"], input=content)
 
 
 def test_names_are_read_from_stdin_one_a_line_and_so_are_in_no_list_of_processes(run):

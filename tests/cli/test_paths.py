@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import typer
 
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from testing import tiny
 from tests.cli.typed import program
 
@@ -54,7 +54,7 @@ RIGHT = {("init", "run"): ("half a pair",), ("tune", "study"): ("half a pair", "
 
 
 def paths():
-    for name, command in typer.main.get_command(app).commands.items():
+    for name, command in typer.main.get_command(app_of()).commands.items():
         for parameter in command.params:
             if "Path" in str(parameter.type_descriptor.annotation) and (name, parameter.name) not in OPTIONAL:
                 yield name, parameter

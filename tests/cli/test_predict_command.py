@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from s3t.tasks import TASKS
 from testing import tiny
 from tests.cli.typed import document, invoke, problems
@@ -39,7 +39,7 @@ def quick(tmp_path_factory, text_model):
 
 def lines(*arguments, stdin=None):
     """The objects that the command printed."""
-    result = CliRunner().invoke(app, ["predict", *map(str, arguments), "--jsonl"], input=stdin)
+    result = CliRunner().invoke(app_of(), ["predict", *map(str, arguments), "--jsonl"], input=stdin)
     assert result.exit_code == 0, result.stderr
     return [json.loads(line) for line in result.stdout.splitlines()]
 
@@ -74,7 +74,7 @@ def test_standard_input_is_json_lines_unless_it_is_said_to_be_csv(quick):
     assert [row.pop("row") for row in from_json] == [1, 2]
     assert [row.pop("row") for row in from_csv] == [2, 3]
     assert from_json == from_csv == whole
-    table = CliRunner().invoke(app, ["predict", str(quick), "--input", "-"], input=jsonl(texts)).stdout
+    table = CliRunner().invoke(app_of(), ["predict", str(quick), "--input", "-"], input=jsonl(texts)).stdout
     assert "generation 0" in table
 
 

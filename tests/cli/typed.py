@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from s3t.cli.app import app, run
+from s3t.cli.app import app_of, run
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "cli.md").read_text()
 KEYED_BY_DATA = {
@@ -27,7 +27,7 @@ KEYED_BY_DATA = {
 
 
 def invoke(*arguments):
-    return CliRunner().invoke(app, [*map(str, arguments)])
+    return CliRunner().invoke(app_of(), [*map(str, arguments)])
 
 
 def document(*arguments, status=0, quiet=False):

@@ -17,7 +17,7 @@ import yaml
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from testing import tiny
 
 PAGE = 4096
@@ -174,7 +174,7 @@ def test_the_command_line_fails_on_a_full_disk_with_status_1_and_the_remedy(disk
 
     def init(*_):
         run, recipe, data = disk.folder / "run", *map(str, inputs)
-        results.append(CliRunner().invoke(app, ["init", str(run), "--data", data, "--recipe", recipe, "--json"]))
+        results.append(CliRunner().invoke(app_of(), ["init", str(run), "--data", data, "--recipe", recipe, "--json"]))
 
     monkeypatch.setitem(METHODS, "create", init)
     disk.attempt("create", 0)

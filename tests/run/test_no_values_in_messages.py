@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from s3t.recipe import recipe_from
 from s3t.records import ingest, ingest_inputs, read_requests
 from s3t.records.public import public_records
@@ -257,9 +257,9 @@ def test_the_command_line_is_as_silent(tmp_path, text_model, caplog):
     broken.write_text(data.read_text() + f"r99,{CANARY}, and more,a\n")
     asked.write_text(f"record\n{CANARY}, Ann\n")
     init = ["init", str(run), "--recipe", str(tmp_path / "recipe.yaml"), "--data"]
-    results = [CliRunner().invoke(app, [*init, str(broken), *more]) for more in ([], ["--json"])]
-    assert CliRunner().invoke(app, [*init, str(data)]).exit_code == 0
-    results.append(CliRunner().invoke(app, ["delete", str(run), "--file", str(asked)]))
+    results = [CliRunner().invoke(app_of(), [*init, str(broken), *more]) for more in ([], ["--json"])]
+    assert CliRunner().invoke(app_of(), [*init, str(data)]).exit_code == 0
+    results.append(CliRunner().invoke(app_of(), ["delete", str(run), "--file", str(asked)]))
     for result in results:
         assert result.exit_code == 2
         assert "row" in result.stderr

@@ -16,7 +16,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from testing import tiny
 
 
@@ -39,7 +39,7 @@ def standing_trained(tmp_path_factory, text_model):
 
 def cli(*arguments):
     """Exit status, the one JSON document on stdout, and stderr."""
-    result = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    result = CliRunner().invoke(app_of(), [*map(str, arguments), "--json"])
     return result.exit_code, json.loads(result.stdout), result.stderr
 
 

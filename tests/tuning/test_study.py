@@ -7,7 +7,7 @@ import yaml
 from typer.testing import CliRunner
 
 import s3t
-from s3t.cli.app import app
+from s3t.cli.app import app_of
 from s3t.errors import DataError, InputError
 from s3t.recipe import recipe_from
 from s3t.tuning import read_space, tune
@@ -143,10 +143,10 @@ def test_the_command_writes_the_best_recipe(world):
     space.write_text(yaml.safe_dump(GRID))
     options = ["--space", space, "--data", world.data, "--validation", world.validation, "--private", world.private]
     options += ["--study", world.folder / "study", "--out", out, "--sampler", "grid"]
-    done = CliRunner().invoke(app, ["tune", str(recipe), *map(str, options)])
+    done = CliRunner().invoke(app_of(), ["tune", str(recipe), *map(str, options)])
     assert done.exit_code == 0, done.output
     assert "best: trial" in done.output
-    again = CliRunner().invoke(app, ["tune", str(recipe), *map(str, options), "--json"])
+    again = CliRunner().invoke(app_of(), ["tune", str(recipe), *map(str, options), "--json"])
     document = json.loads(again.stdout)
     assert len(document["trials"]) == 4
     assert yaml.safe_load(out.read_text()) == document["recipe"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated, NoReturn
@@ -20,25 +20,34 @@ EPILOG = (
     "Results go to stdout, progress and messages to stderr."
 )
 
-app = typer.Typer(
-    name="s3t",
-    help="Exact machine unlearning of fine-tuned transformers.\n\n"
+_HELP = (
+    "Exact machine unlearning of fine-tuned transformers.\n\n"
     "Train on records that belong to people, delete any of them exactly and at once, and go on serving.\n\n"
     "A first run:  s3t init RUN --data records.csv --recipe recipe.yaml, then  s3t train RUN,  "
-    "s3t predict RUN --input new.csv,  s3t delete RUN --record 42,  s3t repair RUN,  s3t audit RUN --replay 2.",
-    epilog=EPILOG,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
+    "s3t predict RUN --input new.csv,  s3t delete RUN --record 42,  s3t repair RUN,  s3t audit RUN --replay 2."
 )
 
 _NAMES = """
     plan sequences simulate tune init train predict evaluate delete locate log status repair extend audit clone erase
     reconcile destroy-key ids
 """
-_COMMANDS = tuple(_NAMES.split())
-for _name in _COMMANDS:
-    app.command(name=_name, epilog=EPILOG)(import_module(f"s3t.cli.{_name.replace('-', '_')}").command)
+COMMANDS = tuple(_NAMES.split())
+
+
+def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
+    """The program with these commands. Their modules are imported here, and no other command's."""
+    app = typer.Typer(
+        name="s3t",
+        help=_HELP,
+        epilog=EPILOG,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_options)
+    for name in names:
+        app.command(name=name, epilog=EPILOG)(import_module(f"s3t.cli.{name.replace('-', '_')}").command)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,7 +56,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and stop.")
@@ -71,8 +79,9 @@ def main() -> None:
 
 def run(arguments: Sequence[str]) -> NoReturn:
     """Run one command; whatever happens, exits with the status that the documentation gives to it."""
-    with bugs_reported(arguments, _COMMANDS):
-        app(arguments)
+    named = [name for name in arguments[:1] if name in COMMANDS]
+    with bugs_reported(arguments, COMMANDS):
+        app_of(named or COMMANDS)(arguments)
     raise SystemExit(0)
 
 

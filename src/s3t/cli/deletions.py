@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from s3t.cli.display import numbers
-from s3t.wording import counted
+from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
     from s3t.ledger import LogEntry

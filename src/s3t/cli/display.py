@@ -1,4 +1,4 @@
-"""Tables on stdout."""
+"""Tables on stdout. rich is imported by what prints one, for documents (--json) are printed without it."""
 
 from __future__ import annotations
 
@@ -8,21 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
-from rich.filesize import decimal
-from rich.table import Table
-from rich.text import Text
 
-from s3t.wording import counted
+from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
     from s3t.planning import Forecast
     from s3t.run.results import Status, TrainReport
-
-
-def numbers(values: Any) -> str:
-    """A sequence of numbers, such as a prefix: 0 1 2."""
-    return " ".join(str(value) for value in values)
 
 
 def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
@@ -30,7 +21,10 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
 
     A `planned` status is a forecast, not the present one.
     """
-    console = Console()
+    from rich.console import Console
+    from rich.filesize import decimal
+    from rich.table import Table
+
     document = status.to_json()
     title = "would be: " if planned else ""
     table = Table(title=f"{title}generation {status.generation}, {counted(status.records, 'record')}")
@@ -45,7 +39,7 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
             "none" if serving is None else numbers(serving["order"][: serving["depth"]]),
             "0" if serving is None else str(serving["depth"]),
         )
-    console.print(table)
+    Console().print(table)
     typer.echo(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
         are = "is" if status.missing == 1 else "are"
@@ -95,6 +89,10 @@ def _after(value: float | None) -> str:
 
 def print_table(title: str, rows: list[dict[str, Any]]) -> None:
     """Rows with the same keys as a table; numbers with four decimals."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     if not rows:
         return
     table = Table(title=title)
@@ -109,5 +107,7 @@ def print_table(title: str, rows: list[dict[str, Any]]) -> None:
 @contextmanager
 def working(what: str) -> Iterator[None]:
     """Show a status line on stderr while the work lasts, on a terminal."""
+    from rich.console import Console
+
     with Console(stderr=True).status(what):
         yield

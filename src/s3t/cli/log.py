@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-
 import s3t
 from s3t.cli.deletions import moment
 from s3t.cli.options import JsonOption, RunArgument
@@ -26,6 +23,9 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             entries = opened.log()
 
         def render() -> None:
+            from rich.console import Console
+            from rich.table import Table
+
             creation, *deletions = entries
             title = (
                 f"{counted(len(deletions), 'deletion')} since {moment(creation.received_at)} UTC, when the run was made"

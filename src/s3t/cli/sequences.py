@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from s3t.cli import declarations
-from s3t.cli.display import numbers, print_table, working
+from s3t.cli.display import print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
-from s3t.wording import counted
+from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
     from s3t.planning import Retention
