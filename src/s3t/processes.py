@@ -14,7 +14,7 @@ _CLOCK_SECONDS = 30.0
 
 @cache
 def this_machine() -> str:
-    """Processes that say the same can see each other by number: HOST_BOOT_NAMESPACE.
+    """Name of this machine, HOST_BOOT_NAMESPACE: processes with the same name see each other by process number.
 
     A host's name is not enough: containers may share one and number their processes apart, and so does a machine that
     was started anew.

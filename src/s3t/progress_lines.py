@@ -9,7 +9,7 @@ from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingS
 from s3t.wording import counted, duration
 
 QUIET_SECONDS = 10.0
-"""Between two lines within a stage, or within work that has none."""
+"""Least time between two lines within a stage, or within work without stages, in seconds."""
 MAX_LOSSES = 8
 
 
@@ -33,7 +33,7 @@ class ProgressLines:
         """Do nothing: lines come from events of stages and from counts."""
 
     def advance(self, count: int) -> None:
-        """Count, and say how far it is if nothing has been said for a while."""
+        """Count steps, and print a line if none was printed for `QUIET_SECONDS`."""
         self._count += count
         if self._first is None:  # the model is in memory now
             self._first = time.monotonic(), self._count
@@ -41,7 +41,7 @@ class ProgressLines:
             self._say(f"{self._what}: {self._count / self._total:.0%}{self._left()}")
 
     def hear(self, event: Event) -> None:
-        """Say what has happened."""
+        """Count an event of training, and print a line where one is due."""
         match event:
             case TrainingStart():
                 self._stages = event.stages
@@ -59,7 +59,7 @@ class ProgressLines:
                 self._say(f"{described_end(event)}; {self._stored} of {of}{self._left()}")
 
     def finish(self) -> None:
-        """Say what was done, of anything but training, which has said it."""
+        """Print a line about finished work, except training, which has printed its own."""
         if self._count and not self._stages:
             took = duration(time.monotonic() - self._began)
             self._say(f"{self._what}: {took}")
@@ -72,7 +72,7 @@ class ProgressLines:
         print(line, file=sys.stderr, flush=True)
 
     def _left(self) -> str:
-        """The time that is left, if what is left takes as long as what was done."""
+        """The expected time left, at the speed so far."""
         since, before = self._first or (0.0, 0)
         if not before < self._count < self._total:
             return ""
@@ -81,12 +81,12 @@ class ProgressLines:
 
 
 def described_epoch(event: EpochEnd) -> str:
-    """Such as: epoch 2 of 4, loss 0.5312."""
+    """The end of an epoch in words: epoch 2 of 4, loss 0.5312."""
     return f"epoch {event.epoch} of {event.epochs}, loss {event.loss:.4g}"
 
 
 def described_end(event: StageEnd) -> str:
-    """Such as: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
+    """The end of a stage in words: stage (0, 1) of shard 0: loss 1.103, 0.9312 in 6 steps, 3.1 s."""
     losses = [f"{loss:.4g}" for loss in event.losses]
     if len(losses) > MAX_LOSSES:
         losses = [*losses[: MAX_LOSSES // 2], "...", *losses[-MAX_LOSSES // 2 :]]

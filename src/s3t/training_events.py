@@ -20,7 +20,7 @@ class TrainingStart:
     """Training begins."""
 
     stages: int
-    """Missing now, and to be trained."""
+    """Number of missing stages, which will be trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,10 +72,10 @@ class StageListener(Protocol):
     """Receives steps and losses of one stage's training. Nothing that is trained or stored depends on it."""
 
     def advance(self, count: int) -> None:
-        """A step is done, with so many records. May raise, to stop the training."""
+        """Count the records of a finished step. May raise, to stop the training."""
 
     def end_epoch(self, loss: float) -> None:
-        """An epoch is over; the mean of its loss over the answers."""
+        """Receive the mean loss of a finished epoch."""
 
 
 class Unheard:
@@ -98,7 +98,7 @@ class Observer(Protocol):
     """A `Progress` that also receives every event of training."""
 
     def hear(self, event: Event) -> None:
-        """Something has happened."""
+        """Receive an event."""
 
 
 def tell(progress: Progress, event: Event) -> None:

@@ -30,7 +30,7 @@ class StageTrainer(Protocol):
     """Trains stages, with the base model."""
 
     def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> tuple[str, bytes, Manifest]:
-        """Key, tensor file and manifest."""
+        """Train a stage; returns key, tensor file and manifest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +89,7 @@ class Auditor:
         return sorted(chooser.sample(stages, min(count, len(stages))))
 
     def replay(self, stage: Stage, snapshot: Snapshot, listener: StageListener) -> Iterable[Mismatch]:
-        """Train a stage again; what differs from what is stored."""
+        """Train a stage again; returns how it differs from the stored artifact."""
         try:
             stored = self.store.get(stage.shard, snapshot.stages[stage])
             key, content, manifest = self.trainer.train(stage, snapshot, listener)

@@ -13,7 +13,7 @@ from s3t.errors import IntegrityError
 
 
 class LocalBlobs:
-    """One file a blob, written in another folder of the same file system and renamed when it is whole.
+    """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole.
 
     Args:
         folder: of the blobs.

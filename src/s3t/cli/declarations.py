@@ -84,7 +84,7 @@ def settings_of(
     plot: Path | None,
     problems: Sequence[str] = (),
 ) -> tuple[Setting, ...]:
-    """One setting a shard, from what was typed.
+    """Settings of the shards' orders, one a shard, from the command's options.
 
     Raises:
         InputError: with the given problems and all others, that pictures cannot be drawn included.
@@ -193,7 +193,7 @@ def _prior_in(path: Path) -> list[Any]:
 
 @contextmanager
 def noted(problems: list[str]) -> Iterator[None]:
-    """Take the problems of wrong input along, instead of stopping at it."""
+    """Append the problems of an InputError raised within to a list, instead of raising it."""
     try:
         yield
     except SettingError as error:

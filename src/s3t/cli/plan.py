@@ -178,7 +178,7 @@ def _problems_of_numbers(
 
 
 def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) -> tuple[Recipe | None, Any, Any]:
-    """The recipe, the model's layers and those of a slice: what was typed, else what the recipe says, else None."""
+    """(Recipe, layers of the model, layers of a slice), each from the options, else from the recipe, else None."""
     if path is None:
         return None, layers, layers_per_slice
     from s3t.models.source import layer_count, model_folder
@@ -286,7 +286,7 @@ def _print_table(result: Plan, stage_megabytes: float | None) -> None:
 
 
 def _shown(result: Plan) -> list[Candidate]:
-    """At most a dozen of the frontier around the budget; and the proposal, which may be on it with other orders."""
+    """Rows of the printed table: up to a dozen systems of the frontier around the budget, and the proposal."""
     proposed = [result.proposal] if result.proposal else []
     others = [found for found in result.frontier if found.shape not in [best.shape for best in proposed]]
     within = [candidate for candidate in others if candidate.cost <= result.demand.budget][-6:]

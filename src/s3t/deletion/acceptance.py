@@ -37,7 +37,7 @@ class Accepted:
 
 
 class Inventories(Protocol):
-    """Says what is alive in a run."""
+    """Source of a run's inventories of live stages."""
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages at a state of the ledger."""

@@ -33,7 +33,7 @@ class Memory(Protocol):
     """The slices that a process holds in memory."""
 
     def forget(self, places: Collection[Place]) -> None:
-        """Drop what is there of some slices."""
+        """Drop the records of some slices from memory."""
         ...
 
 

@@ -37,7 +37,7 @@ class FileMatches:
         return tuple(place for place, tokens in self.unreadable.items() if token in tokens)
 
     def of(self, batch: Batch) -> frozenset[bytes]:
-        """The records of a batch."""
+        """Tokens of the records in the files for a batch's names."""
         asked = self.records.keys() & (batch.records | batch.subjects)
         return frozenset[bytes]().union(*(self.records[token] for token in asked))
 
@@ -57,7 +57,7 @@ class Lookup:
     """True if records may have a subject, which then decides their slice."""
 
     def search(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> FileMatches:
-        """Every subject, and the records that the ledger does not know, as far as the files hold them.
+        """Matches for all requested subjects, and for the requested records that the ledger does not know.
 
         Args:
             records: requested ids, by token.

@@ -226,7 +226,7 @@ class Reconciler:
         return mended
 
     def _explained(self, witnessed: Set[bytes]) -> dict[Place, _Version]:
-        """Every slice's newest version.
+        """The newest whole version of every slice.
 
         Raises:
             IntegrityError: no deletion explains some of them.

@@ -60,7 +60,7 @@ class Request:
 
     @property
     def names(self) -> dict[bytes, str]:
-        """All names by token."""
+        """Names of records and subjects by token."""
         return self.records | self.subjects
 
     def batches(self, size: int) -> Iterator[Batch]:

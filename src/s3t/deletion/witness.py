@@ -88,7 +88,7 @@ class Witness:
 
     @property
     def path(self) -> Path:
-        """Its file."""
+        """The witness's file."""
         return self._path
 
     def lines(self) -> list[Line]:

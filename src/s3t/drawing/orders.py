@@ -38,7 +38,7 @@ class Node:
 
 
 def trie(leaves: Sequence[Order]) -> list[Node]:
-    """All prefixes of the leaves, each once: shallow ones first, then from the first leaf to the last.
+    """Nodes of the prefixes of all leaves, each once: shallow ones first, then in the leaves' order.
 
     Leaves are distinct orders of one length, sorted.
 

@@ -81,7 +81,7 @@ def run_in_pool(
 
 
 class _Worker:
-    """One process, and the end of the pipe at which it is heard."""
+    """A worker process, and the parent's end of its pipe."""
 
     def __init__(self, name: str, module: str, arguments: Sequence[str], placement: Placement) -> None:
         self.name = name

@@ -28,7 +28,7 @@ GRACE_SECONDS = 5.0
 
 
 def serve(work: Callable[[Sequence[str], Progress], EngineReport]) -> None:
-    """Do `work`, with the parent's arguments, and tell the parent what came of it: a report or an error.
+    """Do `work` with the parent's arguments, and send the parent its report or its error.
 
     Told to stop (SIGTERM), it ends as on an error: what is half written is taken away on the way out.
     """

@@ -1,4 +1,4 @@
-"""The folder that a run lives in, noted in it: so that a copy of the folder is not taken for the run.
+"""A run folder's home: a note in the folder of its own path, by which a copy is told from the run.
 
 A copy has the run's id, and with it the run's memory of deletions, or its database: a deletion in a copy would take
 the run itself out of service. So before anything is changed the folder is compared with the note `home`. It is the
@@ -74,7 +74,7 @@ def read_home(layout: Layout) -> Home | None:
 
 
 def moved_error(layout: Layout, *, run: str) -> MovedError | None:
-    """Why the folder is not the run's home; None if it is, or if no home is noted.
+    """The error if the folder is not the run's home; None if it is, or if no home is noted.
 
     Args:
         layout: of the folder.

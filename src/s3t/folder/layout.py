@@ -1,4 +1,4 @@
-"""Where things lie in a run folder, and the two small files that describe it."""
+"""Paths in a run folder, and the two small files that describe the run."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Layout:
 
     @property
     def home(self) -> Path:
-        """Which folder is the run's, to tell it from copies (home.py)."""
+        """Note of the run's own folder, which tells it from copies (home.py)."""
         return self.root / "home"
 
     @property
@@ -60,7 +60,7 @@ class Layout:
 
     @property
     def public(self) -> Path:
-        """The public records that stages are tried on, if the recipe declares some."""
+        """The public records that score stages, if the recipe declares some."""
         return self.root / "public.parquet"
 
     @property
@@ -75,7 +75,7 @@ class Layout:
 
     @property
     def lock(self) -> Path:
-        """Held while a deletion goes on, or orders are added."""
+        """Lock file, locked while a deletion goes on or orders are added."""
         return self.root / "lock"
 
 
@@ -106,7 +106,7 @@ class Description(BaseModel):
     check: str = ""
     """Keyed hash of all other fields."""
     gaps: tuple[str, ...]
-    """Where exactness does not hold, in words."""
+    """Sentences about where exactness does not hold."""
     warnings: tuple[str, ...]
     """Warnings of init about the recipe."""
 

@@ -1,4 +1,4 @@
-"""Which database holds a run's ledger."""
+"""The database of a run's ledger: its URL and address."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def ledger_url(recipe: Recipe) -> str | None:
 
 
 def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
-    """Where a run's ledger is.
+    """The address of a run's ledger.
 
     Args:
         layout: of the run's folder.

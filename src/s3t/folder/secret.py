@@ -1,4 +1,4 @@
-"""Where a run's secret is: a file of its own, readable by its owner alone, or the environment.
+"""Storage of a run's secret: a file of its own, readable by its owner alone, or the environment.
 
 It lies apart from what may be shared. Destroyed, it leaves tokens, digests and keys that nobody can test a guess
 against.

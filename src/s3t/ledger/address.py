@@ -14,7 +14,7 @@ DRIVER = "postgresql+psycopg"
 
 @dataclass(frozen=True, kw_only=True)
 class PostgresAddress:
-    """One run's schema. Several runs may share a database."""
+    """The address of one run's schema in PostgreSQL. Several runs may share a database."""
 
     url: URL = field(repr=False)
     schema: str

@@ -131,7 +131,7 @@ class Ledger:
 
     @property
     def kind(self) -> str:
-        """Its database in words: SQLite, or PostgreSQL and its host."""
+        """The kind of database in words: SQLite, or PostgreSQL and its host."""
         return kind_of(self._address)
 
     @classmethod
@@ -163,7 +163,7 @@ class Ledger:
         note_closed(self)
 
     def again(self) -> Ledger:
-        """Another handle on it, also if this one is closed.
+        """A new handle on the same ledger, also if this one is closed.
 
         Raises:
             IntegrityError: its file is missing.

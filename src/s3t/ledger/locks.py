@@ -27,11 +27,11 @@ class ProcessLock(Protocol):
     """A lock between processes."""
 
     def take(self, *, wait: float) -> bool:
-        """Take it; False if another process has it after so many seconds."""
+        """Take the lock; False if another process still has it after `wait` seconds."""
         ...
 
     def give(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         ...
 
 
@@ -47,7 +47,7 @@ class RunLock:
         self._depth = 0
 
     def acquire(self, *, wait: float) -> bool:
-        """Take it; False if another thread or process has it after so many seconds."""
+        """Take the lock; False if another thread or process still has it after `wait` seconds."""
         until = time.monotonic() + wait
         if not self._threads.acquire(timeout=min(wait, threading.TIMEOUT_MAX)):
             return False
@@ -61,7 +61,7 @@ class RunLock:
         return taken
 
     def release(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         self._depth -= 1
         try:
             if self._depth == 0:
@@ -72,7 +72,7 @@ class RunLock:
 
 @contextmanager
 def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
-    """The lock while within; yields False if it could not be taken within so many seconds."""
+    """Hold the lock while within; yields False if it could not be taken within `wait` seconds."""
     taken = lock.acquire(wait=wait)
     try:
         yield taken
@@ -83,7 +83,7 @@ def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
 
 @contextmanager
 def hold(lock: RunLock) -> Iterator[bool]:
-    """The lock while within.
+    """Hold the lock while within.
 
     Raises:
         StorageError: it could not be taken within NEEDED_SECONDS.
@@ -105,7 +105,7 @@ class FileProcessLock:
         self._file = FileLock(path, mode=0o600, thread_local=False)
 
     def take(self, *, wait: float) -> bool:
-        """Take it; False if another process has it after so many seconds."""
+        """Take the lock; False if another process still has it after `wait` seconds."""
         with storage_errors("locking the run"):
             try:
                 self._file.acquire(timeout=wait, poll_interval=_POLL_SECONDS)
@@ -114,7 +114,7 @@ class FileProcessLock:
         return True
 
     def give(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         self._file.release()
 
 
@@ -127,7 +127,7 @@ class DatabaseProcessLock:
         self._connection: Connection | None = None
 
     def take(self, *, wait: float) -> bool:
-        """Take it; False if another process has it after so many seconds."""
+        """Take the lock; False if another process still has it after `wait` seconds."""
         until = time.monotonic() + wait
         with _database_errors():
             connection = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
@@ -146,7 +146,7 @@ class DatabaseProcessLock:
         return True
 
     def give(self) -> None:
-        """Give it back."""
+        """Give the lock back."""
         connection, self._connection = self._connection, None
         if connection is None:
             return

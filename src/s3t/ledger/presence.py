@@ -95,7 +95,7 @@ class Work:
 
 
 class Presence:
-    """One open run's session. Safe to share among threads.
+    """The session of one open run. Safe to share among threads.
 
     Args:
         ledger: the run's; closed if the session is garbage-collected without `close`.

@@ -58,7 +58,7 @@ class Rows:
             return list(self.connection.execute(select(table)))
 
     def unchecked_columns(self, *columns: Column[Any]) -> list[tuple[Any, ...]]:
-        """Some columns of every row, damaged ones included; raises as `unchecked`."""
+        """Values of some columns in every row, damaged ones included; raises as `unchecked`."""
         with _odd_values(columns[0].table):
             return [tuple(row) for row in self.connection.execute(select(*columns))]
 

@@ -23,7 +23,7 @@ LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One open run that predicts or trains."""
+    """An open run that predicts or trains."""
 
     name: str = field(default_factory=lambda: secrets.token_hex(16))
     host: str = field(default_factory=this_machine)

@@ -164,7 +164,7 @@ class RequestRow:
 
 @dataclass(frozen=True, kw_only=True)
 class LogEntry:
-    """One generation in the log."""
+    """Entry of one generation in the log."""
 
     generation: int
     records: int

@@ -1,4 +1,4 @@
-"""The methods there are."""
+"""The dictionary of methods."""
 
 from __future__ import annotations
 

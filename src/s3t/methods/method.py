@@ -82,7 +82,7 @@ class Method:
     """True if every slice has class means, beside the stages that train a model."""
 
     def __str__(self) -> str:
-        """Its name."""
+        """The method's name."""
         return self.name
 
     def described(self) -> str:

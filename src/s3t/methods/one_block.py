@@ -1,4 +1,4 @@
-"""One block, the whole adapter or the model itself, which every stage takes over from the stage before."""
+"""Methods with one block, the whole adapter or the model itself: every stage goes on with the block of the last."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from s3t.sequences import Order
 
 @dataclass(frozen=True, kw_only=True)
 class OneBlock:
-    """One block for all stages: a model is its last stage alone."""
+    """A single block for all stages: the last stage alone is the model."""
 
     width: Width = "layers"
     top_down: bool = True
 
     def count(self, slices: int) -> int:
-        """One."""
+        """Number of blocks: 1."""
         return 1
 
     def trained(self, depth: int, slices: int) -> int:
-        """The only one."""
+        """The block that every stage trains: 1."""
         return 1
 
     def links(self, prefix: Order) -> tuple[Order, ...]:
-        """The last stage."""
+        """The prefix itself: its stage is the whole model."""
         return (prefix,)
 
 

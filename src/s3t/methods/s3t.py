@@ -21,15 +21,15 @@ class BlockAStage:
     width: Width = "layers_per_slice"
 
     def count(self, slices: int) -> int:
-        """One a slice."""
+        """Number of blocks: one a slice."""
         return slices
 
     def trained(self, depth: int, slices: int) -> int:
-        """One after another."""
+        """The block of a depth: the next one at each stage."""
         return depth if self.top_down else slices + 1 - depth
 
     def links(self, prefix: Order) -> tuple[Order, ...]:
-        """All stages from the first on."""
+        """All prefixes of the prefix, the shortest first."""
         return tuple(prefix[:depth] for depth in range(1, len(prefix) + 1))
 
 

@@ -96,7 +96,7 @@ class Demand:
 
     @property
     def deletions(self) -> int:
-        """All that are expected over the months."""
+        """Expected deletions over all months."""
         return math.ceil(self.deletions_per_month * self.months)
 
     @property
@@ -161,7 +161,7 @@ class Candidate:
         return self.depth == 1
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields, with cost, data_share, and what a repair is."""
+        """The candidate's fields, its `cost` and `data_share`, and the cost and silence of a repair."""
         return dict(vars(self)) | {
             "cost": self.cost,
             "data_share": self.data_share,

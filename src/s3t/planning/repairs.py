@@ -28,7 +28,7 @@ class Policy:
     below: int = 1
     """A shard is repaired as soon as fewer slices than this are left: 1, when it is dead; 0, never."""
     every: int | None = None
-    """All shards are repaired after every so many deletions in the system; None: not."""
+    """Number of deletions in the system after which all shards are repaired, again and again; None: never."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -135,7 +135,7 @@ class _System:
         return np.asarray(self._left.max(axis=2))
 
     def hit(self, shards: Ints, slices: Ints, *, below: int) -> None:
-        """One deletion in every system, and the repair that it calls for."""
+        """Delete once in every system, and repair where the policy asks for it."""
         self._hit[self._rows, shards, slices] = True
         depth = np.minimum(self._left[self._rows, shards], self._positions[shards, :, slices])
         self._left[self._rows, shards] = depth

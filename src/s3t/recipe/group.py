@@ -65,7 +65,7 @@ class Group(BaseModel):
         return tuple(weight / total for weight in scaled)
 
     def problems(self, slices: int) -> list[str]:
-        """All that is wrong with it in shards of so many slices, each with its field and the remedy."""
+        """Problems of the group in shards of `slices` slices, each with its field and the remedy."""
         return [*self._name_problems(), *self._slice_problems(slices), *self._deletion_problems()]
 
     def _name_problems(self) -> list[str]:

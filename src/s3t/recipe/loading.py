@@ -97,7 +97,7 @@ class _GivenTwiceError(Exception):
 
 
 class _OnceOnly(yaml.SafeLoader):
-    """YAML, in which a key that is given twice is a mistake; plain YAML takes the last.
+    """YAML loader that refuses a key given twice; plain YAML takes the last.
 
     Nor are there aliases (`*name`) that make of a short file more than a long one could hold, or that hold themselves.
     """
@@ -179,7 +179,7 @@ def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[st
 
 
 def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
-    """Take a field out of nested mappings, or put its stand-in there; whether it was there."""
+    """Take a field out of nested mappings, or put its stand-in there; True if it was there."""
     inner: Any = content
     for part in field[:-1]:
         inner = inner.get(part) if isinstance(inner, dict) else None

@@ -1,4 +1,4 @@
-"""One byte string for one row: what digests and content ids are taken of. No two rows share one."""
+"""Canonical bytes of rows, from which digests and content ids are computed. No two rows share them."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class RowGroups:
                 )
 
     def check_one_each(self, owner_is: str, owners: Sequence[str | None]) -> None:
-        """All rows of an owner lie in one slice, so they must have one group; None owns nothing."""
+        """Check that all rows of an owner have one group, since they lie in one slice; None owns nothing."""
         first: dict[str, int] = {}
         for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):
             if owner is None or name not in self._group.slices:

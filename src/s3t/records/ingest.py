@@ -298,7 +298,7 @@ def _group_cells(table: Table, labels: list[Any] | None, recipe: Recipe, problem
 
 
 def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe, problems: Problems) -> tuple[str, ...]:
-    """The label set: a run's, which is fixed; or what the recipe declares; or what the data have."""
+    """The label set: the run's, which is fixed; else the recipe's; else the labels in the data."""
     target = recipe.task.target
     if not target.has_labels:
         return ()

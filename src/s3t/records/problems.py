@@ -26,5 +26,5 @@ class Problems:
         return self._positions.named([row])
 
     def sentences(self) -> list[str]:
-        """All problems, those of the whole table first."""
+        """Sentences of all problems, those of the whole table first."""
         return self._whole + [f"{self._positions.named(rows)}: {problem}" for problem, rows in self._rows.items()]

@@ -87,7 +87,7 @@ def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
 
 
 def _from_memory(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
-    """The table, or what is wrong with it; neither if it is no data."""
+    """(Table, problems) of an object in memory: one of both, or neither if it is no data."""
     if isinstance(data, pa.Table):
         return data, []
     # Looked up, not imported: who passes a frame has imported pandas already.
@@ -116,7 +116,7 @@ def _class_name(feature: datasets.ClassLabel, code: int | None) -> str | None:
 
 
 def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
-    """Column by column, so that those that are not used may hold whatever they do."""
+    """The table of a pandas frame, column by column: unused columns may hold anything."""
     names, arrays, problems = [], [], []
     for place, given in enumerate(frame.columns):
         name = str(given)
@@ -136,7 +136,7 @@ def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Ta
 
 
 def _undecodable(rows: pa.Table, columns: Mapping[str, Kind], positions: Positions) -> list[str]:
-    """Text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
+    """Problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
     problems = Problems(positions)
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
@@ -161,7 +161,7 @@ def _readable(value: Any) -> bool:
 
 
 def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
-    """The table, or what is wrong with it."""
+    """(Table, problems) of a file: one of both."""
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
         return None, [f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"]

@@ -1,4 +1,4 @@
-"""Requests: whose records are meant, as text that the run can look up."""
+"""Requests: the names of records and subjects, as text that the run can look up."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def format_of(source: Path | BinaryIO, given: str | None) -> Format:
 
 
 def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[Rows, Positions]]:
-    """At most `size` rows at a time, each window read when it is asked for, and where its rows are.
+    """Yields (table of at most `size` rows, positions of the rows), each read when it is asked for.
 
     The source is a file, or a pipe of CSV or JSON lines; text is in UTF-8.
 

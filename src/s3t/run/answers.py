@@ -49,10 +49,10 @@ class Predictions:
     ids: tuple[str, ...] | None
     """The inputs' ids where the input has the id column."""
     places: Sequence[int]
-    """Where each input is in what was given: its line of a CSV or JSON lines file, else its row, counted from 0."""
+    """Position of each input in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
 
     def __repr__(self) -> str:
-        """One line of counts, without inputs."""
+        """Counts in one line, without inputs."""
         inputs = f"{counted(len(self.predicted), 'input')}, {counted(len(self.members), 'member')}"
         if self.classes:
             counts = Counter(
@@ -67,12 +67,14 @@ class Predictions:
         return f"Predictions(generation {self.generation}, {inputs}{': ' * bool(values)}{values})"
 
     def __len__(self) -> int:
-        """Inputs."""
+        """Number of inputs."""
         return len(self.predicted)
 
     def rows(self, *, top: int | None = None) -> list[dict[str, Any]]:
-        """One mapping an input: its id, else its row; label (or labels, or tags), probabilities by label (of each word,
-        where words have tags; None for words that are cut), generation.
+        """Answers as mappings, one for each input.
+
+        Each has the input's id, else its row; label (or labels, or tags); generation; and probabilities by label (of
+        each word, where words have tags; None for words that are cut).
 
         Args:
             top: so many of the likeliest labels, the likeliest first; None: all, in the order of `classes`.
@@ -149,7 +151,7 @@ class Evaluation:
     another."""
 
     def __repr__(self) -> str:
-        """One line."""
+        """The metrics in one line."""
         shown = ", ".join(
             f"{name} {'undefined' if value is None else f'{value:.4f}'}" for name, value in self.metrics.items()
         )

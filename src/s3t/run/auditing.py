@@ -68,7 +68,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
 
 
 def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
-    """The ledger now, and what of run and store is not as it says."""
+    """(Snapshot, mismatches of ledger, slices, witness and store)."""
     now, problems = _looked(parts, auditor)
     problems += auditor.check_store(parts.store.keys(), named=_named(now))
     problems += auditor.check_versions(parts.slices.versions(), named=_current(now))
@@ -86,7 +86,7 @@ def _compared(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]
 
 
 def _looked(parts: Parts, auditor: Auditor) -> tuple[Snapshot, list[Mismatch]]:
-    """The ledger now, and what is wrong with it and with the files."""
+    """(Snapshot, problems of the ledger and the slices' files)."""
     parts.ledger.snapshot(anew=True)  # an audit believes no note that nothing has changed
     # A deletion is in the ledger first: what was noted before the ledger is read is in it, and what is in it is noted
     # by the time that it is read again.
@@ -109,7 +109,7 @@ def _public_problems(parts: Parts) -> list[Mismatch]:
 
 
 def _named(snapshot: Snapshot) -> set[tuple[int, str]]:
-    """(shard, key) of what lives."""
+    """(shard, key) of the live stages' artifacts."""
     return {(stage.shard, key) for stage, key in snapshot.stages.items()}
 
 

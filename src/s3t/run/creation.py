@@ -153,7 +153,7 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
 
 
 def _folder(recipe: Recipe) -> Path:
-    """The base model's."""
+    """The base model's folder."""
     from s3t.models.source import model_folder
 
     return model_folder(recipe.base_model, revision=recipe.revision)
@@ -175,7 +175,7 @@ def _write(
     contents: Mapping[Place, pa.Table],
     public: pa.Table | None,
 ) -> dict[Place, str]:
-    """Everything but the ledger; the slices' digests."""
+    """Write all of the run folder but the ledger; returns the slices' digests."""
     write_layout(layout, recipe, description, secret)
     if public is not None:
         write_public(layout.public, public, tmp=layout.tmp)

@@ -35,7 +35,7 @@ class DeletionArguments:
     strict: bool
     """Refuse unless every name is known."""
     dry_run: bool
-    """Do nothing."""
+    """Only forecast; delete nothing."""
 
 
 def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
@@ -96,7 +96,7 @@ def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[T
 
 
 def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
-    """Erase everything that is accepted; the status then.
+    """Erase everything that is accepted; returns the status after it.
 
     Args:
         parts: of the run.

@@ -18,9 +18,9 @@ class Extension:
     budget: int
     """B, orders a shard."""
     stages: int
-    """To be trained for the new orders."""
+    """Stages to train for the new orders."""
     lost: int
-    """To be trained besides, for the old orders; `train` and `repair` do so, too."""
+    """Missing stages of the old orders, which are trained, too, as `train` and `repair` would."""
     gain: Gain
     """Gain in depth after deletions."""
     orders_vote: bool

@@ -1,4 +1,4 @@
-"""From a run's present state to what it still survives."""
+"""Forecast of the deletions that a run still survives, from its present state."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:
 
 
 def _answering(inventory: Inventory, shard: int, order: Order) -> Order:
-    """The live prefix, with the first of its slices that holds a record in front; nothing if none does.
+    """The live prefix, with the first of its slices that holds a record in front; empty if none does.
 
     A prefix answers only if it holds a record, so it is that slice whose loss ends it.
     """

@@ -20,7 +20,7 @@ class Latest:
     """The newest state of one open run. Safe to share among threads."""
 
     run: Path
-    """Its folder, for messages."""
+    """The run's folder, for messages."""
     ledger: Ledger
     orders: Orders
     store: Artifacts

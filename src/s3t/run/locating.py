@@ -35,7 +35,7 @@ class Location:
         return "unknown" if self.deleted is None else self.deleted.state
 
     def to_json(self) -> dict[str, Any]:
-        """One entry in the document of `s3t locate --json`."""
+        """The entry in the document of `s3t locate --json`."""
         return {
             self.kind: self.name,
             "state": self.state,

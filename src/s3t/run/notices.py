@@ -17,7 +17,7 @@ from s3t.wording import counted
 
 
 def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...]:
-    """One sentence each: rows that repeat another, or contradict one, and texts that are cut.
+    """Sentences about rows that repeat or contradict another, and about texts that are cut.
 
     Args:
         rows: the records, as ingested.

@@ -1,4 +1,4 @@
-"""Everything concrete of an open run, wired in one place."""
+"""The roles of an open run, built and wired in one place."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Parts:
     def __init__(
         self, layout: Layout, recipe: Recipe, description: Description, secret: Secret, ledger: Ledger
     ) -> None:
-        """Wire them; nothing is read or written."""
+        """Build the roles; nothing is read or written."""
         self.layout, self.recipe, self.description = layout, recipe, description
         self.secret, self.ledger, self.lock = secret, ledger, ledger.lock(layout.lock)
         part = training_part(recipe, labels=description.labels, validation=description.validation)

@@ -28,7 +28,7 @@ def check_workers(workers: WorkerCount) -> None:
 
 
 def placements(workers: WorkerCount, missing: Collection[Stage], training: Training) -> list[Placement]:
-    """Where each worker runs, no more than can ever be busy; one or none: this process does the work alone.
+    """Placements of the workers, at most as many as can be busy; one or none: this process trains alone.
 
     Args:
         workers: how many at most.

@@ -32,18 +32,18 @@ class Status:
 
     inventory: Inventory
     gaps: tuple[str, ...]
-    """Where exactness does not hold, in words; empty for a declared label set."""
+    """Sentences about where exactness does not hold; none for a declared label set."""
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
     unfinished: tuple[LogEntry, ...]
     """Deletions that are accepted, and not erased yet; the log's."""
     ledger: str
-    """Which database the ledger is in: SQLite, or PostgreSQL and its host."""
+    """The ledger's database: SQLite, or PostgreSQL and its host."""
     store: Artifacts = field(repr=False)
     """Store of the run's artifacts."""
     recipe: Recipe = field(repr=False)
-    """The run's."""
+    """The run's recipe."""
     labels: int
     """Number of labels; 0 where the task has none."""
 
@@ -85,7 +85,7 @@ class Status:
         return (*empty_slices(self.inventory), *few_steps(self.inventory, self.recipe, labels=self.labels))
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         depths = " ".join(map(str, self.depths))
         missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
         unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
@@ -152,7 +152,7 @@ class TrainReport:
     status: Status
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         discarded = f", {self.discarded} thrown away" if self.discarded else ""
         return (
             f"TrainReport({counted(len(self.stages), 'stage')} trained in {self.seconds:.1f} s{discarded}, "
@@ -188,9 +188,9 @@ class DeletionReport:
     stages_lost: int
     """Stages that `repair` has to train again."""
     before: Inventory = field(repr=False)
-    """Live stages before it."""
+    """Live stages before the deletion."""
     status: Status
-    """After it."""
+    """The run's status after the deletion."""
     entries: tuple[LogEntry, ...]
     """The log's, one for each batch that took a record: with the times at which it was received, accepted, effective
     and erased."""
@@ -210,12 +210,12 @@ class DeletionReport:
 
     @property
     def state(self) -> State | None:
-        """Its last complete step: accepted, effective, or erased; None if it took no record."""
+        """The deletion's last complete step: accepted, effective, or erased; None if it took no record."""
         states = {entry.state for entry in self.entries}
         return next((state for state in ("accepted", "effective", "erased") if state in states), None)
 
     def __repr__(self) -> str:
-        """One line of counts; names do not belong in logs."""
+        """Counts in one line; names do not belong in logs."""
         what = counted(self.deleted, "record") + (" would be deleted" if self.dry_run else " deleted")
         parts = [what, f"{len(self.already)} gone already", f"{len(self.unknown)} unknown"]
         if self.state is not None:
@@ -262,7 +262,7 @@ class Reconciliation:
     status: Status
 
     def __repr__(self) -> str:
-        """One line."""
+        """The result in one line."""
         again = f"{counted(self.records, 'record')} deleted again"
         return f"Reconciliation({again}, {counted(self.stages_lost, 'stage')} lost, {self.status!r})"
 
@@ -295,7 +295,7 @@ class AuditReport:
         return not self.mismatches
 
     def __repr__(self) -> str:
-        """One line, and one for each of the first mismatches."""
+        """A line of counts, and one for each of the first mismatches."""
         verdict = "ok" if self.ok else f"{counted(len(self.mismatches), 'problem')} found"
         shown = "".join(f"\n  {mismatch}" for mismatch in self.mismatches[:_SHOWN])
         return (

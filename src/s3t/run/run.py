@@ -29,7 +29,7 @@ from s3t.run.training import Trainer
 
 
 class Run:
-    """One trained system in a folder. Use `Run.create` or `Run.open`.
+    """A trained system in a folder. Use `Run.create` or `Run.open`.
 
     May be used as a context manager, which closes it. Opening finishes deletions that a crash interrupted. Safe to
     share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process
@@ -134,7 +134,7 @@ class Run:
         return cls.open(path)
 
     def __repr__(self) -> str:
-        """One line; asks neither the ledger nor the disk."""
+        """The run in one line; asks neither the ledger nor the disk."""
         return f"Run({str(self.path)!r}, {shape_of(self._parts)})"
 
     def close(self) -> None:

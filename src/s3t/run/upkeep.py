@@ -1,4 +1,4 @@
-"""When an open run erases: as it is opened, before it answers, trains, audits or shows its status, and in time.
+"""Erasure by an open run: when it is opened, before it answers, trains, audits or shows its status, and in time.
 
 The roles call `erase_due` or `erase_all`. Once a run has predicted or trained, its thread calls `erase_due` several
 times a second (`ledger/presence.py`).
@@ -34,7 +34,7 @@ class Upkeep:
     eraser: Eraser
     loaded: LazyWorkshop
     overdue: S3TError | None = field(default=None, init=False)
-    """Why an accepted deletion is not erased yet."""
+    """Error of the last erasure, if that failed; its deletion is accepted, and not erased yet."""
     _again_at: float = field(default=0.0, init=False)
 
     @property
@@ -44,7 +44,7 @@ class Upkeep:
 
     @cached_property
     def elsewhere(self) -> MovedError | None:
-        """Why the folder is not the run's home; None if it is."""
+        """The error if the folder is not the run's home; None if it is."""
         return moved_error(self.layout, run=self.run)
 
     def resume(self) -> None:
@@ -101,5 +101,5 @@ class Upkeep:
             self._again_at = time.monotonic() + AGAIN_SECONDS
 
     def note_erased(self) -> None:
-        """Nothing waits any more, nor is a failed erasure remembered."""
+        """Forget a failed erasure: everything is erased."""
         self.overdue, self._again_at = None, 0.0

@@ -1,4 +1,4 @@
-"""The loaded base model of a run, and what is done with it: train a stage, give a prefix's logits.
+"""The loaded base model of a run: trains stages, and computes the logits of prefixes.
 
 Imports torch; `Run` makes a workshop when it first needs one.
 """
@@ -41,7 +41,7 @@ from s3t.waiting import warn_if_threads_spin
 
 
 class Workshop:
-    """One base model in memory, what it is trained on, and the links that have answered."""
+    """The base model in memory, with the training data and the links that have answered."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class Workshop:
 
     @property
     def device(self) -> torch.device:
-        """Where the model is."""
+        """The model's device."""
         return self._model.passes.device
 
     def environment(self) -> dict[str, str]:

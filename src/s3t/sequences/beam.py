@@ -1,4 +1,4 @@
-"""One order at a time, by beam search: the order that adds most to what the others are worth.
+"""Beam search for one order: the one that adds most to the worth of the others.
 
 A prefix is judged by what it adds if its remaining slices follow in random order: an expectation that has a closed
 form (the method of conditional expectations). So a step never loses what is expected of the steps before it, and

@@ -38,7 +38,7 @@ _LIMITS = {"survival": survival_problem, "bms": bms_problem, "full": full_proble
 
 
 def no_selector(name: str) -> str:
-    """The message about a name that no selector has."""
+    """The message for an unknown selector's name."""
     names = ", ".join(SELECTORS)
     return f"no selector is called {name!r}; choose one of {names}{did_you_mean(name, SELECTORS)}"
 

@@ -1,4 +1,4 @@
-"""All orders (paper, Section 3.2)."""
+"""Selector of all orders (paper, Section 3.2)."""
 
 from __future__ import annotations
 

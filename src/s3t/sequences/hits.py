@@ -24,7 +24,7 @@ ENUMERATED_SLICES = 12
 
 @dataclass(frozen=True, kw_only=True)
 class Hits:
-    """Sets of hit slices and what each weighs.
+    """Sets of hit slices, each with its weight.
 
     Attributes:
         slices: N x H, the distinct slices hit in each set; places that are not needed hold L.
@@ -98,7 +98,10 @@ def _hits_after(deletions: int, probabilities: Floats, samples: int, seed: int) 
 
 
 def _listed(deletions: int, probabilities: Floats) -> Hits:
-    """All non-empty sets; P[the hit ones are S] is the inclusion-exclusion over S of P[all hits lie in T] = p(T)^r."""
+    """All non-empty sets, with their probabilities.
+
+    P[the hit ones are S] is the inclusion-exclusion over S of P[all hits lie in T] = p(T)^r.
+    """
     slices = len(probabilities)
     inside = np.zeros(1)
     for chance in probabilities:

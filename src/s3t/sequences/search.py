@@ -21,7 +21,7 @@ _SAMPLES = 2**14
 
 
 class Search:
-    """One search for the orders of one setting."""
+    """Search for the orders of one setting."""
 
     def __init__(self, setting: Setting) -> None:
         self._setting = setting

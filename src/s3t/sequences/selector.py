@@ -17,7 +17,7 @@ is a prefix."""
 
 MAX_SLICES = 10_000
 MAX_BUDGET = 50_000
-"""All 8! orders, and some."""
+"""Largest budget: all 8! = 40,320 orders, and some more."""
 DEFAULT_DELETIONS = 8
 DEFAULT_HORIZON = (1, 2, 4, 8)
 SUM_TOLERANCE = 1e-6
@@ -73,7 +73,7 @@ class Setting:
             raise SettingError(*problems)
 
     def _type_problems(self) -> list[str]:
-        """Numbers that are none, or no whole ones; True is not 1 here."""
+        """Problems of values that are no numbers, or no whole ones; True is not 1 here."""
         whole = {name: getattr(self, name) for name in ("slices", "budget", "deletions", "seed")}
         whole |= {f"horizon[{place}]": value for place, value in enumerate(self.horizon)}
         real = {f"prior[{place}]": value for place, value in enumerate(self.prior or ())}

@@ -89,7 +89,7 @@ class Artifacts:
         return {(int(match[1]), match[2]) for match in matches if match}
 
     def present(self, artifacts: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
-        """The given artifacts of which all blobs are in the store."""
+        """Artifacts, (shard, key), among the given ones that have all blobs in the store."""
         candidates = set(artifacts)
         sizes = self._blobs.sizes([name for artifact in candidates for name in blobs_of(*artifact)])
         return {artifact for artifact in candidates if all(name in sizes for name in blobs_of(*artifact))}

@@ -41,7 +41,7 @@ class Manifest(BaseModel):
     threads: int
     steps: int
     environment: dict[str, str]
-    """Other inputs that decide bits: library versions, processor, device."""
+    """Inputs outside of the run that decide bits: library versions, processor, device."""
     sha256: str
     """SHA-256 of the tensor file beside."""
     parent: Parent | None

@@ -1,4 +1,4 @@
-"""The tasks there are."""
+"""The dictionary of tasks."""
 
 from __future__ import annotations
 

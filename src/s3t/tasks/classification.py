@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Classification(Target):
-    """One label a record: softmax and cross-entropy."""
+    """Target with one label a record: softmax and cross-entropy."""
 
     column: Kind | None = "category"
     wanted: str = "a label"
@@ -33,7 +33,7 @@ class Classification(Target):
         return label_of(cell)
 
     def labels_in(self, label: Any) -> Iterable[str]:
-        """The one label."""
+        """The record's one label."""
         return (label,)
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class MultiLabel(Target):
-    """Any labels a record: a sigmoid and binary cross-entropy each. The threshold is declared, never fitted."""
+    """Target with any labels a record: a sigmoid and binary cross-entropy each.
+
+    The threshold is declared, never fitted.
+    """
 
     column: Kind | None = "categories"
     wanted: str = "a list of labels, nor text that columns.delimiter cuts into labels"
@@ -34,7 +37,7 @@ class MultiLabel(Target):
         return None if labels is None or None in labels else tuple(sorted(filter(None, labels)))
 
     def labels_in(self, label: Any) -> Iterable[str]:
-        """All of them."""
+        """The record's labels."""
         return tuple(label)
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Regression(Target):
-    """A number a record: squared error. Members always answer with their mean."""
+    """Target with a number a record: squared error. Members always answer with their mean."""
 
     column: Kind | None = "number"
     wanted: str = "a finite number"
@@ -33,7 +33,7 @@ class Regression(Target):
         return number_of(cell)
 
     def labels_in(self, label: Any) -> Iterable[str]:
-        """None."""
+        """No labels."""
         return ()
 
     def targets(self, rows: pa.Table, records: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Tensor:

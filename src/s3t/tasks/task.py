@@ -153,5 +153,5 @@ class Task:
     """The class of transformers that loads a base model with a head for it."""
 
     def __str__(self) -> str:
-        """Its name."""
+        """The task's name."""
         return self.name

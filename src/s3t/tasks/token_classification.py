@@ -24,7 +24,7 @@ WORDS = "words"
 
 @dataclass(frozen=True, kw_only=True)
 class TokenClassification(Target):
-    """A tag a word: softmax and cross-entropy over the words that the model sees."""
+    """Target with a tag a word: softmax and cross-entropy over the words that the model sees."""
 
     column: Kind | None = "categories"
     wanted: str = "a list of tags, nor text that columns.delimiter cuts into tags"

@@ -1,4 +1,4 @@
-"""Private records in what is said to be public: refused, before anything is tried on it."""
+"""Check that data declared public holds no private record, before any trial."""
 
 from __future__ import annotations
 

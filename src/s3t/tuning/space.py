@@ -32,7 +32,7 @@ class Choice:
     """Path of the field, as training.learning_rate."""
     kind: Literal["one of", "between", "log"]
     values: tuple[Any, ...]
-    """All of them; or the lowest and the highest. Whole numbers at both ends: whole numbers between."""
+    """All values; or the lowest and the highest. If both are whole numbers, so are the values between."""
 
 
 def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:

@@ -30,7 +30,7 @@ SALT = "tune"
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """One recipe that was tried."""
+    """A recipe that was tried."""
 
     number: int
     values: Mapping[str, Any]
@@ -48,11 +48,11 @@ class Tuning:
 
     trials: tuple[Trial, ...]
     recipe: Mapping[str, Any]
-    """The best trial's, without a salt."""
+    """Recipe of the best trial, without a salt."""
 
     @property
     def best(self) -> Trial:
-        """The first of the best."""
+        """The trial with the best score, the first of several."""
         return max((trial for trial in self.trials if trial.score is not None), key=lambda trial: trial.score or 0.0)
 
     def to_yaml(self) -> str:
@@ -202,7 +202,7 @@ def _score(
 
 
 def _done(study: Any) -> list[Any]:
-    """Trials that were gone through, whatever came of them."""
+    """Finished trials, also those that could not be trained."""
     return [trial for trial in study.trials if "seconds" in trial.user_attrs]
 
 
