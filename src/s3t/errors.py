@@ -98,7 +98,7 @@ class UnknownNamesError(S3TError):
 
     Args:
         unknown: the names, in the order asked.
-        asked: how many were named.
+        asked: number of names in the request.
     """
 
     def __init__(self, unknown: Iterable[str], *, asked: int) -> None:

@@ -43,7 +43,7 @@ def is_running(process: int, *, seen_at: float | None = None) -> bool:
     """True if a process of this machine still runs.
 
     Args:
-        process: its number.
+        process: number of the process.
         seen_at: when it was seen, in seconds since the epoch: one that began later has only the same number.
     """
     import psutil

@@ -16,8 +16,8 @@ class LocalBlobs:
     """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole.
 
     Args:
-        folder: of the blobs.
-        tmp: where they are written. Whatever else a run writes goes through it, too.
+        folder: folder of the blobs.
+        tmp: folder for files being written, those of the rest of the run included.
     """
 
     def __init__(self, folder: Path, *, tmp: Path) -> None:

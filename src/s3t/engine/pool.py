@@ -53,9 +53,9 @@ def run_in_pool(
     stops one (a full disk, no memory, a recipe that diverges) seldom spares the others. None is left in any case.
 
     Args:
-        module: what a worker runs; it calls `s3t.engine.worker.serve`.
+        module: module that a worker runs; it calls `s3t.engine.worker.serve`.
         arguments: passed to each worker.
-        placements: of the workers.
+        placements: one for each worker.
         progress: hears of all of them, in this thread.
         meanwhile: called now and then; if it raises, the workers are stopped.
 

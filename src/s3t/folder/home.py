@@ -38,8 +38,8 @@ class Home:
         """The identity of an existing folder.
 
         Args:
-            folder: as it is named now.
-            named: as it will be named; None: it keeps its name.
+            folder: its present path.
+            named: its future path; None: the same.
         """
         path = os.path.realpath(folder if named is None else named)
         return cls(path=path, inode=folder.stat().st_ino, file_system=os.statvfs(folder).f_fsid)
@@ -77,7 +77,7 @@ def moved_error(layout: Layout, *, run: str) -> MovedError | None:
     """The error if the folder is not the run's home; None if it is, or if no home is noted.
 
     Args:
-        layout: of the folder.
+        layout: layout of the folder.
         run: the run's id.
     """
     try:

@@ -196,7 +196,7 @@ def check_files(layout: Layout, secret: Secret) -> None:
     """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
     Args:
-        layout: of the run.
+        layout: layout of the run's folder.
         secret: the run's; nothing is looked at after it was destroyed.
 
     Raises:

@@ -22,8 +22,8 @@ def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
     """The address of a run's ledger.
 
     Args:
-        layout: of the run's folder.
-        url: of its database, None for SQLite in the folder; S3T_LEDGER overrides it, and may hold a password.
+        layout: layout of the run's folder.
+        url: URL of the database, None for SQLite in the folder; S3T_LEDGER overrides it, and may hold a password.
         run: the run's id.
 
     Raises:

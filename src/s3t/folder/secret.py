@@ -28,8 +28,8 @@ def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) ->
     """The secret of a run that is being made: the recipe's salt, else the environment's, else one that is drawn.
 
     Args:
-        recipe: of the run.
-        recipe_name: its file, for the message.
+        recipe: the run's recipe.
+        recipe_name: name of the recipe's file, for messages.
         public_data: the records are nobody's secret, so a weak salt does no harm.
 
     Raises:
@@ -74,7 +74,7 @@ def read_secret(path: Path, *, check: str) -> Secret:
 
     Args:
         path: the file.
-        check: what tells the right secret (`Secret.check`).
+        check: check value of the right secret (`Secret.check`).
 
     Raises:
         IntegrityError: it is not the secret that the run was made with, or others may read the file.

@@ -55,7 +55,7 @@ def parsed(url: str) -> URL:
     """A ledger's URL.
 
     Raises:
-        ValueError: what is wrong; the message never repeats the URL, in which a password can be anywhere.
+        ValueError: the URL cannot be used; the message never repeats the URL, in which a password can be anywhere.
     """
     try:
         address = make_url(url)

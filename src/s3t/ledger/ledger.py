@@ -68,7 +68,7 @@ class Ledger:
         """A new ledger at generation 0.
 
         Args:
-            address: its address.
+            address: the new ledger's address.
             slices: every slice.
             records: every record.
             copies: files outside the run that hold records.
@@ -113,7 +113,7 @@ class Ledger:
         """The ledger at an address.
 
         Raises:
-            IntegrityError: its file is missing.
+            IntegrityError: the ledger's file is missing.
             RunFolderError: a newer version wrote it.
             StorageError: the disk or the database refused.
         """
@@ -166,7 +166,7 @@ class Ledger:
         """A new handle on the same ledger, also if this one is closed.
 
         Raises:
-            IntegrityError: its file is missing.
+            IntegrityError: the ledger's file is missing.
         """
         return self._at(self._address, key=self._key)
 

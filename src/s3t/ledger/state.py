@@ -64,7 +64,7 @@ class Snapshot:
         """The inventory of live stages.
 
         Args:
-            orders: of each shard.
+            orders: orders of each shard.
             prototypes: True if the method trains prototypes of each slice.
         """
         return Inventory(

@@ -19,7 +19,7 @@ class Deletions:
     A slice can be hit any number of times (sampling with replacement: far more records than deletions).
 
     Attributes:
-        probabilities: of a deletion to fall into a slice, m x L, read-only; all together sum to 1.
+        probabilities: m x L, probability of each slice to be hit by the next deletion, read-only; they sum to 1.
 
     Raises:
         PlanningError: numbers that are not finite, are negative or do not sum to 1; another shape.

@@ -86,8 +86,8 @@ def endurance(
 
     Args:
         orders: for each shard, its orders of L slices.
-        policy: when shards are repaired, in a second simulation; None: no such.
-        over: its length, deletions in the system.
+        policy: conditions of repairs in a second simulation; None: no second simulation.
+        over: length of that simulation, in deletions in the system.
 
     Raises:
         PlanningError: orders that do not fit the deletions, a policy or numbers out of range.

@@ -36,7 +36,7 @@ def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np
     independent exponential clocks, and between two first hits passes a geometric number of deletions.
 
     Args:
-        probabilities: of C cells; what they lack to 1 falls elsewhere.
+        probabilities: probability of each of C cells; the rest up to 1 falls elsewhere.
 
     Returns:
         N x C; `NEVER` where the probability is 0.

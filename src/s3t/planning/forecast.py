@@ -50,7 +50,7 @@ def forecast(
 
     Args:
         live: for each shard, the live prefix of every order, empty ones included or not; a shard without any is dead.
-        weights: how likely the next deletion is to fall on each slice, m x L, to a common factor.
+        weights: probability of each slice to be hit by the next deletion, m x L, up to a common factor.
         records: in each slice, m x L; positive where the weight is.
     """
     shards = {shard: sorted({prefix for prefix in prefixes if prefix}) for shard, prefixes in enumerate(live)}

@@ -295,7 +295,7 @@ def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True)
         after: R + 1, the quantity after r deletions in the shard.
         deletions: in the system.
         shards: among which they fall.
-        grows: whether it goes on growing beyond R, as it did over the second half; else it stays.
+        grows: True if it grows beyond R, too, as over the second half of R; False if it stays.
     """
     from scipy.stats import binom
 

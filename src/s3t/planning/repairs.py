@@ -36,13 +36,13 @@ class RepairedSimulation:
     """N simulated systems of m shards over R deletions.
 
     Attributes:
-        repairs: N, how many times a shard was repaired (a shard that had lost nothing is not counted).
-        cost: N, what the repairs cost, in full trainings of all slices.
+        repairs: N, number of repairs of a shard (a shard that had lost nothing is not counted).
+        cost: N, cost of the repairs, in full trainings of all slices.
         mean_depth: N, depth averaged over shards and over the moments after each deletion (and its repair).
-        depth_counts: (R + 1) x (L + 1), how many of the N m shards were how deep after r deletions.
+        depth_counts: (R + 1) x (L + 1), number of the N m shards with each depth after r deletions.
         repairs_after: R + 1, the mean number of repairs up to r deletions.
-        cost_after: R + 1, what they cost in the mean, in full trainings.
-        training_cost: what the first training costs, in full trainings.
+        cost_after: R + 1, their mean cost, in full trainings.
+        training_cost: cost of the first training, in full trainings.
     """
 
     repairs: Ints

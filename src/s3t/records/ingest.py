@@ -71,7 +71,7 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
 
     Args:
         data: with the recipe's columns.
-        recipe: of the run.
+        recipe: the run's recipe.
         labels: the label set of the run, which cannot change any more; None: the recipe's.
 
     Raises:

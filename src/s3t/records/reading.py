@@ -60,7 +60,7 @@ def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
 
     Args:
         data: path of a CSV, JSON lines or Parquet file; or a Dataset, a data frame, an arrow table.
-        columns: those that are used, and what each holds. In a CSV file they stay text (an id of 007 is not the
+        columns: kind of each used column. In a CSV file they stay text (an id of 007 is not the
             number 7), but for numbers. Of others, nothing but the name is of interest.
 
     Raises:

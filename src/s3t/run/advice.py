@@ -30,7 +30,7 @@ def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str
     Args:
         inventory: the orders, and the records of the slices.
         recipe: epochs, batch size, and how much of earlier slices a stage sees again.
-        labels: how many there are; 0 where the task has none.
+        labels: number of labels; 0 where the task has none.
     """
     training, wanted = recipe.training, STEPS_A_LABEL * labels
     steps = {}

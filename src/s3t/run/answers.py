@@ -77,7 +77,7 @@ class Predictions:
         each word, where words have tags; None for words that are cut).
 
         Args:
-            top: so many of the likeliest labels, the likeliest first; None: all, in the order of `classes`.
+            top: number of labels, the likeliest first; None: all, in the order of `classes`.
         """
         rows = []
         first = None if self.counts is None else list(itertools.accumulate(self.counts, initial=0))

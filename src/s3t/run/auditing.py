@@ -25,8 +25,8 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
     """Check every live stage, and train some again.
 
     Args:
-        parts: of the run.
-        replay: how many to train again.
+        parts: roles of the open run.
+        replay: number of stages to train again.
         seed: chooses which.
         progress: hears of replayed training.
 

@@ -32,7 +32,7 @@ def clone(parts: Parts, to: Path) -> None:
     """Make a run of its own identity from an open one, beside which it serves at once.
 
     Args:
-        parts: of the run.
+        parts: roles of the open run.
         to: a folder that does not exist.
 
     Raises:
@@ -63,7 +63,7 @@ def adopt(parts: Parts) -> None:
     """Give a copy of a run's folder an identity of its own. It is reconciled afterwards, under that.
 
     Args:
-        parts: of the copy.
+        parts: roles of the opened copy.
 
     Raises:
         InputError: the folder is no copy.

@@ -42,7 +42,7 @@ def create_run(
 ) -> tuple[str, ...]:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
 
-    Returns: what is odd in the records, in words; it is kept nowhere.
+    Returns: notices of odd records, which are stored nowhere.
 
     Args: as `Run.create`, and
         recipe_name: the recipe's file, for messages.

@@ -44,7 +44,7 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
     A repair that fails takes nothing of the deletion back: the report has its error.
 
     Args:
-        parts: of the run.
+        parts: roles of the open run.
         asked: names, key and whether to do it.
         progress: hears of the names of a long request as they are accepted, and of the repair.
 
@@ -99,7 +99,7 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
     """Erase everything that is accepted; returns the status after it.
 
     Args:
-        parts: of the run.
+        parts: roles of the open run.
         copies_are_gone: copies of the records on other hosts have been removed.
 
     Raises:

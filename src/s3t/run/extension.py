@@ -46,7 +46,7 @@ def extension_of(parts: Parts, *, budget: int) -> Extension:
     """Forecast cost and gain of orders up to a budget.
 
     Args:
-        parts: of the run.
+        parts: roles of the open run.
         budget: B.
 
     Raises:

@@ -87,7 +87,7 @@ class Material:
 
         Args:
             stage: the stage.
-            digests: of the prefix's slices, in its order.
+            digests: digests of the prefix's slices, in its order.
             steps: hears of every batch of states that have to be computed.
 
         Raises:

@@ -21,7 +21,7 @@ def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...
 
     Args:
         rows: the records, as ingested.
-        recipe: of the run.
+        recipe: the run's recipe.
         model: the base model's folder, which has the tokenizer.
     """
     return (*_repeated(rows), *_cut(rows, recipe, model))

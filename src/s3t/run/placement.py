@@ -31,9 +31,9 @@ def placements(workers: WorkerCount, missing: Collection[Stage], training: Train
     """Placements of the workers, at most as many as can be busy; one or none: this process trains alone.
 
     Args:
-        workers: how many at most.
+        workers: largest number of workers.
         missing: the stages to train.
-        training: of the run's recipe, resolved.
+        training: section of the run's recipe, resolved.
     """
     most = trainable_at_once(missing)
     if workers == 1 or most <= 1:

@@ -337,7 +337,7 @@ class Run:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.
 
         Args:
-            replay: how many live stages to train again and compare byte for byte.
+            replay: number of live stages to train again and compare byte for byte.
             seed: chooses them; by default they are unpredictable.
             progress: hears of replayed training.
         """

@@ -17,8 +17,8 @@ def read_chain(
     The right key with other bytes is found here: a manifest holds the SHA-256 of its own tensors and of its parent's.
 
     Args:
-        keys: of every live stage.
-        slice_digests: of the stage's slices as they are today, in its order.
+        keys: key of every live stage.
+        slice_digests: today's digests of the stage's slices, in its order.
 
     Raises:
         IntegrityError: an artifact was trained on another parent, on other slices, or is not what it should be.

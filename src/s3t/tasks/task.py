@@ -80,7 +80,7 @@ class Target(ABC):
         """The label as records keep it; None where the cell holds none.
 
         Args:
-            cell: of the label's column; a list where it holds several labels.
+            cell: value in the label column; a list where it holds several labels.
             label_of: the label that a value means, by the recipe.
         """
 
@@ -121,9 +121,9 @@ class Target(ABC):
         """Each answer, and the probability of each label, U x L; None where there are no probabilities.
 
         Args:
-            logits_MUC: of the members, at least one.
+            logits_MUC: logits of the members, at least one.
             labels: in the recipe's order (with `labels: infer`, sorted).
-            aggregation: how members answer together (see `aggregate`).
+            aggregation: name of the way to combine members (see `aggregate`).
             threshold: the least probability at which a label is given, where a record may have several.
         """
 

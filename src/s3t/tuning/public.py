@@ -21,7 +21,7 @@ def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str
     """Compare records that are said to be public with private ones.
 
     Args:
-        public: what each is called, and its records as `ingest` gives them.
+        public: name of each public data set, and its records from `ingest`.
         private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
             have held.
 

@@ -89,12 +89,12 @@ def tune(
     """Try recipes until so many trials are in the folder, those of earlier calls counted in.
 
     Args:
-        recipe: what does not vary.
-        space: what does.
-        folder: of the study; what is there is gone on from.
+        recipe: the fields that do not vary.
+        space: the fields that vary, with their values.
+        folder: the study's folder; a study in it is continued.
         private: files or runs whose records must not be among the public ones.
-        declared_public: that there are none is declared, and nothing compared.
-        trials: how many; a grid has no more than it has points.
+        declared_public: True: the caller declares that there are none, and nothing is compared.
+        trials: number of trials, earlier ones included; a grid has at most one for each point.
         sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
 
     Raises:
