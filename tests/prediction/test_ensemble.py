@@ -8,7 +8,7 @@ import torch
 
 from s3t.models.assembly import assemble
 from s3t.models.stacked import prepare
-from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Merging
 from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
 from s3t.records import ingest
@@ -37,9 +37,11 @@ class World:
         self.chains = [
             random_chain(self.model, depth, seed=seed, bottom_up=bottom_up) for seed, depth in enumerate(depths)
         ]
-        self.members = [
-            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
-            for chain in self.chains
+        self.members = [self.links(chain) for chain in self.chains]
+
+    def links(self, chain, *, merged=None):
+        return [
+            prepare(self.model.base, self.model.adapter, block, stage, merged=merged) for block, stage in chain.items()
         ]
 
     def ensemble(self, *, batch_size=7, window_batches=2):
@@ -48,6 +50,12 @@ class World:
 
     def logits(self, **settings):
         return self.ensemble(**settings).logits(self.members, self.inputs)
+
+    def merged(self, **settings):
+        """Logits of members with merged weights."""
+        dtype = torch.bfloat16 if self.training.precision == "bfloat16" else torch.float32
+        members = [self.links(chain, merged=dtype) for chain in self.chains]
+        return self.ensemble(**settings).logits(members, self.inputs)
 
     def plain(self):
         encoded = self.encoder.encode(self.inputs)
@@ -59,10 +67,10 @@ class World:
         )
 
 
-def assert_close(found, wanted, *, tolerance=1e-5):
+def assert_close(found, wanted, *, tolerance=1e-5, several=True):
     assert found.shape == wanted.shape
     assert np.abs(found - wanted).max() <= tolerance * max(1.0, np.abs(wanted).max())
-    assert wanted.std(axis=0).min() > 0.01  # members differ
+    assert not several or wanted.std(axis=0).min() > 0.01  # members differ
     assert wanted.std(axis=1).min() > 0.001  # and so do inputs
 
 
@@ -71,6 +79,7 @@ def test_every_architecture_answers_as_member_by_member(kind, text_model, tmp_pa
     name = kind.removesuffix("-convolution")
     world = World(model_of_kind(name, text_model, tmp_path / "model", **ARCHITECTURES[kind]))
     assert_close(world.logits(), world.plain())
+    assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 
 @pytest.mark.parametrize(
@@ -87,6 +96,7 @@ def test_members_may_be_more_than_the_rows_of_a_pass_and_inputs_more_than_a_wind
 def test_images_answer_as_member_by_member(adapter, image_model):
     world = World(image_model, kind="image", adapter=adapter)
     assert_close(world.logits(), world.plain())
+    assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 
 @pytest.mark.parametrize(
@@ -96,8 +106,12 @@ def test_with_bfloat16_answers_are_as_near_as_it_allows(adapter, text_model):
     """How far two ways of rounding lie apart depends on the processor; which is nearer to the truth does not."""
     truth = World(text_model, precision="float32", adapter=adapter).plain()
     world = World(text_model, precision="bfloat16", adapter=adapter)
-    found, plain = (np.sqrt(np.mean((logits - truth) ** 2)) for logits in (world.logits(), world.plain()))
+    found, merged, plain = (
+        np.sqrt(np.mean((logits - truth) ** 2))
+        for logits in (world.logits(), world.merged(batch_size=MERGED_ROWS), world.plain())
+    )
     assert 0 < found <= 1.1 * plain
+    assert 0 < merged <= 1.1 * plain
     assert plain < 0.02
 
 
@@ -112,12 +126,14 @@ def test_members_that_lack_the_blocks_at_the_top_pass_them_as_the_base_has_them(
     world = World(text_model, adapter=adapter, bottom_up=3)
     assert [min(chain) for chain in world.chains] == [2, 1, 3, 1, 2]
     assert_close(world.logits(batch_size=batch_size), world.plain())
+    assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 
 def test_a_head_that_begins_below_the_layers_is_each_members_own(text_model, tmp_path):
     world = World(without_projection(text_model, tmp_path))
     assert any("embeddings_project" in name for name in world.model.base.head)
     assert_close(world.logits(), world.plain())
+    assert_close(world.merged(batch_size=MERGED_ROWS), world.plain())
 
 
 def rows_through(model, layer):
@@ -140,12 +156,50 @@ def test_the_trunk_runs_once_and_members_above_it_run_side_by_side(text_model):
     assert top == [6] * 12  # three members with two inputs each
 
 
+def test_members_with_merged_weights_pass_alone_but_in_small_batches(text_model):
+    world = World(text_model, depths=(2, 2))
+    members = [world.links(chain, merged=torch.float32) for chain in world.chains]
+    ensemble = world.ensemble(batch_size=MERGED_ROWS, window_batches=64)
+    ensemble.logits(members, world.inputs.slice(0, 1))  # has found out what can be shared
+    deep, middle, _ = (rows_through(world.model, layer) for layer in range(3))
+    ensemble.logits(members, world.inputs.slice(0, MERGED_ROWS))
+    assert (deep, middle) == ([MERGED_ROWS], [MERGED_ROWS] * 2)
+    middle.clear()
+    ensemble.logits(members, world.inputs.slice(0, 3))
+    assert middle == [6]
+
+
+@pytest.mark.parametrize("merged", [None, torch.float32], ids=str)
+def test_a_single_member_answers_in_one_pass(merged, text_model):
+    world = World(text_model, depths=(2,))
+    members = [world.links(chain, merged=merged) for chain in world.chains]
+    runs = []
+    world.model.base.model.register_forward_pre_hook(lambda *_: runs.append(True))
+    ensemble = world.ensemble(batch_size=64, window_batches=1)
+    ensemble.logits(members, world.inputs)
+    runs.clear()
+    assert_close(ensemble.logits(members, world.inputs), world.plain(), several=False)
+    assert len(runs) == 1 + 4  # four in the plain way, of seven inputs
+
+
 def test_progress_adds_up_and_is_heard_of_at_every_pass(text_model):
     world, heard = World(text_model), []
     steps = SimpleNamespace(advance=heard.append)
     world.ensemble(batch_size=10).logits(world.members, world.inputs, steps=steps)
     assert sum(heard) == 24 * len(DEPTHS)
     assert max(heard) <= 10
+
+
+@pytest.mark.parametrize(("spare", "merged"), [(0, True), (-1, False)])
+def test_weights_are_merged_if_those_of_all_members_at_full_depth_fit(spare, merged, text_model):
+    world = World(text_model, depths=(3,))
+    member = world.links(world.chains[0], merged=torch.float32)
+    needed = 5 * sum(link.nbytes - without.nbytes for link, without in zip(member, world.members[0], strict=True))
+    windows = Windows(world.encoder, batch_size=7, window_batches=2)
+    merging = Merging(members=5, blocks=3, memory=needed + spare)
+    ensemble = Ensemble(world.model, windows, training=world.training, merging=merging)
+    link = ensemble.prepared(1, world.chains[0][1])
+    assert (link.merged is not None) == merged
 
 
 def test_inputs_are_encoded_window_by_window(text_model, monkeypatch):
@@ -165,9 +219,12 @@ def test_no_inputs_have_no_answers(text_model):
 def test_after_an_answer_the_model_is_bare(text_model):
     world = World(text_model)
     before = {name: value.clone() for name, value in world.model.base.model.state_dict().items()}
+    own = dict(world.model.base.model.named_parameters())
     world.logits()
+    world.merged(batch_size=MERGED_ROWS)
     after = world.model.base.model.state_dict()
     assert before.keys() == after.keys()
+    assert all(parameter is own[name] for name, parameter in world.model.base.model.named_parameters())
     assert all(torch.equal(before[name], value) for name, value in after.items())
     modules = list(world.model.base.model.modules())
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in modules)

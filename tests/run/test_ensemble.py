@@ -6,11 +6,15 @@ import subprocess
 import sys
 import weakref
 
+import numpy as np
 import pytest
 
 import s3t
+from s3t.models.tensors import deserialize
 from s3t.partition import Place
+from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.resident import Resident
+from s3t.records import ingest
 from testing import tiny
 from testing.roles import roles
 
@@ -117,14 +121,7 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
 def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
     entries = roles(run).loaded.get()._resident._entries
-    return [
-        weakref.ref(tensor)
-        for key in keys
-        for tensor in (
-            *entries[key].link.head.values(),
-            *(tensor for update in entries[key].link.updates.values() for tensor in update.tensors().values()),
-        )
-    ]
+    return [weakref.ref(tensor) for key in keys for tensor in entries[key].link.tensors()]
 
 
 def alive(run):
@@ -148,6 +145,20 @@ def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, 
     gc.collect()
     assert all(tensor() is None for key in gone for tensor in held[key])
     assert all(tensor() is not None for key in before - gone for tensor in held[key])
+
+
+def test_scores_in_manifests_do_not_hang_on_merged_weights(trained, monkeypatch):
+    """A manifest is a function of what trained its stage; how members answer is a setting of prediction."""
+    workshop, snapshot = roles(trained).loaded.get(), roles(trained).ledger.snapshot()
+    stage = min(snapshot.stages)
+    links = workshop.chain(stage, snapshot)
+    assert all(link.merged is not None for link in links)
+    scored = []
+    monkeypatch.setattr(Ensemble, "logits", lambda _self, members, rows: scored.extend(members) or np.zeros((1, 1, 3)))
+    monkeypatch.setattr("s3t.run.workshop.Answers.score", lambda *_: 0.0)
+    rows = ingest(tiny.text_table(), trained.recipe).rows
+    workshop._score(rows, [(1, deserialize(workshop._artifacts(stage, snapshot)[-1].content))])
+    assert [link.merged for (link,) in scored] == [None]
 
 
 def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch):

@@ -38,7 +38,7 @@ PLACES = (
     _elsewhere(
         "memory",
         "memory of processes that have the run open",
-        holds="encoded records, the trunk's states of them; blocks and heads that have answered",
+        holds="encoded records, the trunk's states of them; blocks, heads and merged weights that have answered",
         erased="dropped before the deletion counts as effective; computations with them stop",
     ),
     _elsewhere(

@@ -34,6 +34,8 @@ class MountedModel:
         self._pristine = pristine
         self._targets: dict[int, tuple[str, ...]] = {}
         self._own = 0
+        self.bare_modules: dict[str, nn.Module] = {}
+        """The base's own modules by full name, from the first block on; none where no block was put on."""
 
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
@@ -42,6 +44,7 @@ class MountedModel:
             IsolationError: PEFT wrapped other modules than the block's.
         """
         model = self.base.model
+        self.bare_modules = self.bare_modules or dict(model.named_modules())
         targets = block_modules(model, self.base.layers, self._adapter, block)
         if hasattr(model, "peft_config"):
             del model.peft_config  # PEFT's note of the block before; with it, PEFT would warn of a second adapter
@@ -131,10 +134,9 @@ class BlockModel:
     def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
         """As `Model.mounted`. On leaving, every wrapped module is the base's own again."""
         model = self.base.model
-        modules = dict(model.named_modules())
         with self._mounting.begun():
+            mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
             try:
-                mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
                 with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
                     for number, tensors in blocks.items():
                         mount.add_block(number)
@@ -143,12 +145,13 @@ class BlockModel:
                         mount.load_head(list(blocks.values())[-1].head)
                 yield mount
             finally:
-                for name, module in list(model.named_modules()):
-                    if isinstance(module, BaseTunerLayer):
-                        model.set_submodule(name, modules[name])
-                if hasattr(model, "peft_config"):
-                    del model.peft_config
-                model.requires_grad_(False)
+                if mount.bare_modules:  # else nothing was wrapped, and a walk would be a part of a single answer's time
+                    for name, module in list(model.named_modules()):
+                        if isinstance(module, BaseTunerLayer):
+                            model.set_submodule(name, mount.bare_modules[name])
+                    if hasattr(model, "peft_config"):
+                        del model.peft_config
+                    model.requires_grad_(False)
                 for name, value in self._bare_head.items():
                     model.get_parameter(name).data.copy_(value)
 

@@ -27,6 +27,7 @@ from torch.utils.hooks import RemovableHandle
 from s3t.models.base import Base
 from s3t.models.blocks import check_fit
 from s3t.models.layers import block_modules, feedforward_modules
+from s3t.models.merged import Parameters, merge
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Adapter
 
@@ -62,19 +63,29 @@ class Link:
     """Updates of its block, by full name of the linear module."""
     head: Mapping[str, Tensor]
     """The head as it was after the stage, by full name."""
+    merged: Mapping[str, Parameters] | None = None
+    """Parameters of the linear modules with the updates folded in, by full name, if members answer with those."""
 
     @property
     def nbytes(self) -> int:
         """Memory, in bytes."""
-        tensors = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
-        return sum(tensor.nbytes for tensor in (*tensors, *self.head.values()))
+        return sum(tensor.nbytes for tensor in self.tensors())
+
+    def tensors(self) -> list[Tensor]:
+        """All that is in memory of the stage."""
+        updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
+        merged = [tensor for parameters in (self.merged or {}).values() for tensor in parameters.values()]
+        return [*updates, *self.head.values(), *merged]
 
 
-def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors) -> Link:
+def prepare(
+    base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: torch.dtype | None = None
+) -> Link:
     """A stage's tensors as the formula takes them.
 
     Args:
         base: bare; what a DoRA block needs of it is looked at here, once.
+        merged: type of merged weights, if there shall be some.
 
     Raises:
         IntegrityError: names or shapes are not those of the block or the head.
@@ -102,7 +113,10 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors) -> 
             updates[target] = _update(linear, own, adapter, feedforward=target in inner)
         # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
         head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
-    return Link(block=block, updates=updates, head=head)
+        folded = None
+        if merged is not None:
+            folded = {name: merge(linears[name], update, dtype=merged) for name, update in updates.items()}
+    return Link(block=block, updates=updates, head=head, merged=folded)
 
 
 def deepest(chain: Sequence[Link]) -> int:

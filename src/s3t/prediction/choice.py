@@ -9,10 +9,12 @@ import pyarrow as pa
 
 from s3t.methods import Trainable
 from s3t.models.tensors import StageTensors
-from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.ensemble import Ensemble, Merging
 from s3t.prediction.resident import Link
 from s3t.prediction.whole import WholeEnsemble
+from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
+from s3t.recipe import Recipe
 from s3t.tasks.aggregate import Scores
 
 
@@ -26,5 +28,17 @@ class AnyEnsemble(Protocol):
         """Logits of every member, a chain of links each, on every input, M x N x C."""
 
 
-ENSEMBLES: Mapping[Trainable, Callable[..., AnyEnsemble]] = {"adapter": Ensemble, "all": WholeEnsemble}
-"""Constructors by the parameters that stages train. Each takes the model, windows, and the recipe's `training`."""
+def _with_adapters(model: Any, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:
+    settings = recipe.prediction
+    merging = Merging(members=recipe.partition.shards, blocks=recipe.blocks, memory=settings.merged_memory)
+    few = merged and settings.ensemble == "shards"
+    return Ensemble(model, windows, training=recipe.training, merging=merging if few else None)
+
+
+def _with_whole_models(model: Any, windows: Windows, recipe: Recipe, *, merged: bool) -> WholeEnsemble:
+    return WholeEnsemble(model, windows, training=recipe.training)
+
+
+ENSEMBLES: Mapping[Trainable, Callable[..., AnyEnsemble]] = {"adapter": _with_adapters, "all": _with_whole_models}
+"""Makers by the parameters that stages train. Each takes the model, windows and the recipe; `merged` allows merged
+weights."""

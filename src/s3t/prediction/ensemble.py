@@ -5,6 +5,9 @@ deepest block a member has rows of its own in one batch. Every module of the bas
 member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with the trunk's states
 there. Above the last layer each member has its own head.
 
+Where members are few, each may have merged weights (`models/merged.py`). Then it passes its layers alone, as fast as
+the bare base, unless a batch is so small that reading several members' weights costs more than passing the rows.
+
 Batches are a function of the inputs and of declared numbers. The content of memory and earlier requests change no bit.
 Shapes: M members, N inputs, C labels.
 """
@@ -13,6 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
@@ -21,6 +27,7 @@ import torch
 from torch import Tensor
 
 from s3t.models.blocks import BlockModel, MountedModel
+from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
 from s3t.models.stacked import Link, Stack, deepest, prepare
@@ -34,22 +41,50 @@ from s3t.training.numerics import exact_numerics
 Member = Sequence[Link]
 """A member's chain, top block first, at least one link."""
 
+MERGED_ROWS = 8
+"""Inputs of a batch from which on several members with merged weights are faster one by one than side by side."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Merging:
+    """When members answer with merged weights: declared numbers, so that no bit depends on what is in memory.
+
+    Attributes:
+        members: of the run.
+        blocks: of a member at full depth.
+        memory: bytes that the merged weights of all members may take.
+    """
+
+    members: int
+    blocks: int
+    memory: int
+
 
 class Ensemble:
     """Passes of many members through one base model."""
 
-    def __init__(self, model: BlockModel, windows: Windows, *, training: Training) -> None:
+    def __init__(
+        self, model: BlockModel, windows: Windows, *, training: Training, merging: Merging | None = None
+    ) -> None:
         """Say how passes are made; nothing is computed.
 
         Args:
             model: the base model.
             windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
             training: precision and threads (resolved), the same as in training.
+            merging: whether links that are prepared here have merged weights; None: they have none.
         """
         self._model = model
         self._windows = windows
         self._training = training
+        self._dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
+        self._merged = merging is not None and self._fit(merging)
         self._sharing: Sharing | None = None
+
+    def _fit(self, merging: Merging) -> bool:
+        blocks = range(1, merging.blocks + 1)
+        member = merged_nbytes(self._model.base, self._model.adapter, blocks, dtype=self._dtype)
+        return merging.members * member <= merging.memory
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block.
@@ -57,7 +92,8 @@ class Ensemble:
         Raises:
             IntegrityError: names or shapes are not those of the block or the head.
         """
-        return prepare(self._model.base, self._model.adapter, block, tensors)
+        merged = self._dtype if self._merged else None
+        return prepare(self._model.base, self._model.adapter, block, tensors, merged=merged)
 
     def logits(self, members: Sequence[Member], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
@@ -71,8 +107,7 @@ class Ensemble:
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
-            dtype = torch.bfloat16 if self._training.precision == "bfloat16" else torch.float32
-            ensemble = _Pass(self._model, mount, chains, rows=self._windows.batch_size, dtype=dtype)
+            ensemble = _Pass(self._model, mount, chains, rows=self._windows.batch_size, dtype=self._dtype)
             for window in self._windows.of(inputs, device):
                 for rows, batch in window.batches():
                     if self._sharing is None:
@@ -93,11 +128,18 @@ class _Pass:
         self._border = model.border
         self._chains = chains
         self._rows = rows
-        self._stack = Stack(mount.base, chains, dtype=dtype)
+        self._dtype = dtype
+        self._merged = all(link.merged is not None for chain in chains for link in chain)
+
+    @cached_property
+    def _stack(self) -> Stack:
+        return Stack(self._mount.base, self._chains, dtype=self._dtype)
 
     def run(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
         count = len(next(iter(batch.values())))
+        if len(self._chains) == 1 or (self._merged and count >= MERGED_ROWS):
+            return self._one_by_one(batch, sharing, steps)
         largest = self._rows if sharing.rows else 1
         trunk: dict[int, Tensor] = {}
         parts: list[Scores] = []
@@ -105,7 +147,7 @@ class _Pass:
             if not sharing.trunk:
                 self._mount.load_head(self._chains[team.start][-1].head)  # a part of it lies below the trunk
             if not trunk or not sharing.trunk:
-                trunk = self._passes.states(batch, {self._border(deepest(chain)) for chain in self._chains})
+                trunk = self._trunk(batch)
             size = team.stop - team.start
             done = []
             for rows in _pieces(count, max(1, self._rows // size)):
@@ -114,6 +156,33 @@ class _Pass:
                 steps.advance(size * (rows.stop - rows.start))
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
+
+    def _one_by_one(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
+        """Logits of members, each in a pass of its own above the trunk; of one member in one pass from the inputs."""
+        trunk = self._trunk(batch) if sharing.trunk and len(self._chains) > 1 else {}
+        parts: list[Scores] = []
+        for chain in self._chains:
+            border = self._border(deepest(chain))
+            self._mount.load_head(chain[-1].head)
+            with self._on(chain):
+                parts.append(_scores(self._passes.logits(batch, border=border, states=trunk.get(border))))
+            steps.advance(len(next(iter(batch.values()))))
+        return np.stack(parts)
+
+    @contextmanager
+    def _on(self, chain: Member) -> Iterator[None]:
+        """While within, the model computes what a member does; without merged weights, the only member."""
+        with ExitStack() as stack:
+            if self._merged:
+                stack.enter_context(merged_on(self._mount.base.model, [link.merged or {} for link in chain]))
+            else:
+                for link in chain:
+                    stack.enter_context(self._stack.on(link.block, slice(0, 1), groups=1))
+            yield
+
+    def _trunk(self, batch: Batch) -> dict[int, Tensor]:
+        """The base's states where members leave it."""
+        return self._passes.states(batch, {self._border(deepest(chain)) for chain in self._chains})
 
     def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
         """Logits of some members, side by side through the layers, then each through its own head."""
@@ -132,8 +201,12 @@ class _Pass:
         for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
             self._mount.load_head(chain[-1].head)
             logits.append(self._passes.logits(batch, border=self._passes.top, states=own_states))
-        answers: Scores = torch.stack(logits).float().cpu().numpy().astype(np.float64)
-        return answers
+        return _scores(torch.stack(logits))
+
+
+def _scores(logits: Tensor) -> Scores:
+    scores: Scores = logits.float().cpu().numpy().astype(np.float64)
+    return scores
 
 
 def _pieces(count: int, largest: int) -> Iterator[slice]:

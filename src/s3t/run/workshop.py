@@ -86,7 +86,8 @@ class Workshop:
             window_batches=recipe.task.inputs.window_batches,
         )
         made = ENSEMBLES[recipe.method.options.trainable]
-        self._ensemble = made(self._model, self._windows, training=recipe.training)
+        self._ensemble = made(self._model, self._windows, recipe, merged=True)
+        self._scoring = made(self._model, self._windows, recipe, merged=False)
 
     @property
     def device(self) -> torch.device:
@@ -153,11 +154,12 @@ class Workshop:
         return self._stored(stage, key, digests, trained.tensors, steps=trained.steps, above=above, validation=score)
 
     def _score(self, rows: pa.Table, blocks: Iterable[tuple[int, StageTensors]]) -> float:
-        """The target's score of a model on labelled records."""
+        """The target's score of a model on labelled records. It is in the manifest, so no setting of prediction may
+        change its bits."""
         answers = Answers.of(self._recipe, tuple(self._labels))
         with exact_numerics(self.device, self._recipe.training):
-            chain = [self._ensemble.prepared(block, tensors) for block, tensors in blocks]
-        logits = self._ensemble.logits([chain], rows)[0]
+            chain = [self._scoring.prepared(block, tensors) for block, tensors in blocks]
+        logits = self._scoring.logits([chain], rows)[0]
         return answers.score(logits, answers.target.expected(rows), self._recipe.task.inputs.counts(rows))
 
     def _prototypes(self, stage: Stage, digests: Sequence[str], steps: Steps) -> StageTensors:

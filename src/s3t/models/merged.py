@@ -1,0 +1,76 @@
+"""A member's adapters folded into copies of the base's weights, so that its pass costs what the bare base's costs.
+
+The formula of `models/stacked.py` is linear in x, so a linear module with an update is one with other parameters:
+
+    weight' = diag(gain) weight diag(input_gain) + (down up)^T,    bias' = gain * bias + shift
+
+The sums are rounded in another order, so results differ in the last bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from s3t.models.base import Base
+from s3t.models.layers import block_modules
+from s3t.recipe import Adapter
+
+if TYPE_CHECKING:
+    from s3t.models.stacked import Update
+
+Parameters = Mapping[str, nn.Parameter]
+"""Parameters of a linear module, by name: weight, and bias where it has one."""
+
+
+def merge(linear: nn.Linear, update: Update, *, dtype: torch.dtype) -> Parameters:
+    """Parameters of a linear module with an update folded in: computed in float32, kept as the matrix products take
+    them."""
+    weight: Tensor = linear.weight
+    bias: Tensor | None = linear.bias
+    if update.input_gain is not None:
+        weight = weight * update.input_gain
+    if update.gain is not None:
+        weight = weight * update.gain[:, None]
+        bias = None if bias is None else bias * update.gain
+    if update.shift is not None and bias is not None:
+        bias = bias + update.shift
+    if update.down is not None and update.up is not None:
+        weight = torch.addmm(weight, update.up.t(), update.down.t())
+    merged = {"weight": weight, "bias": bias}
+    return {
+        name: nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
+        for name, tensor in merged.items()
+        if tensor is not None
+    }
+
+
+def merged_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int], *, dtype: torch.dtype) -> int:
+    """Memory that the merged weights of some blocks take, in bytes."""
+    linears = [
+        base.model.get_submodule(name)
+        for block in blocks
+        for name in block_modules(base.model, base.layers, adapter, block)
+    ]
+    return sum(parameter.numel() for linear in linears for parameter in linear.parameters()) * dtype.itemsize
+
+
+@contextmanager
+def merged_on(model: nn.Module, merged: Collection[Mapping[str, Parameters]]) -> Iterator[None]:
+    """While within, linear modules of a model have merged parameters, by full name of the module; then their own."""
+    own: list[tuple[Any, str, Any]] = []
+    try:
+        for block in merged:
+            for target, parameters in block.items():
+                held = model.get_submodule(target)._parameters
+                for name, parameter in parameters.items():
+                    own.append((held, name, held[name]))
+                    held[name] = parameter
+        yield
+    finally:
+        for held, name, parameter in own:
+            held[name] = parameter
