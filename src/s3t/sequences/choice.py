@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from s3t.errors import SettingError
+from s3t.progress import SILENT, Progress
 from s3t.sequences.bms import bms, bms_problem
 from s3t.sequences.conditional import conditional
 from s3t.sequences.cyclic import cyclic, cyclic_adjacent
@@ -49,15 +50,21 @@ def selector_problem(selector: str, setting: Setting) -> str | None:
     return None if limit is None else limit(setting)
 
 
-def select(selector: str, setting: Setting) -> tuple[Order, ...]:
+def select(selector: str, setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
     """B orders by the selector of that name. Given orders come first; what is added has the tops least in use.
+
+    Args:
+        selector: its name.
+        setting: the setting.
+        progress: hears of a search; of selectors, `survival` alone searches.
 
     Raises:
         SettingError: the selector is unknown or has no such orders.
     """
     if selector not in SELECTORS:
         raise SettingError(no_selector(selector))
-    orders = SELECTORS[selector](setting)
+    choose = SELECTORS[selector]
+    orders = survival(setting, progress=progress) if choose is survival else choose(setting)
     return completed(setting.given, orders, setting.budget) if setting.given else orders
 
 
@@ -85,7 +92,9 @@ def prior_rows(
     return tuple(rows)
 
 
-def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) -> tuple[tuple[Order, ...], ...]:
+def orders_of_shards(
+    selector: str, settings: Sequence[Setting], *, vary: bool, progress: Progress = SILENT
+) -> tuple[tuple[Order, ...], ...]:
     """The orders of every shard.
 
     Args:
@@ -93,6 +102,7 @@ def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) 
         vary: give shards different orders of the same quality: slices that are equally likely to be deleted change
             places, by a permutation that the seed and the shard decide (shard 0 keeps them). Where no two are equally
             likely, the selector gets another seed.
+        progress: hears of each search, as in `select`.
 
     Raises:
         SettingError: the selector has no such orders.
@@ -106,7 +116,7 @@ def orders_of_shards(selector: str, settings: Sequence[Setting], *, vary: bool) 
         if vary and len(set(setting.probabilities)) == setting.slices:
             plain = replace(plain, seed=setting.seed + _SEEDS_APART * shard)
         if plain not in plain_orders:
-            plain_orders[plain] = select(selector, plain)
+            plain_orders[plain] = select(selector, plain, progress=progress)
         orders.append(_renamed(plain_orders[plain], renamed))
     return tuple(orders)
 

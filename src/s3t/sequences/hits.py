@@ -38,10 +38,10 @@ class Hits:
 
     def depths(self, order: Order) -> Ints:
         """Slices of the order before the first that was hit, in each set: N numbers, 0..L."""
-        positions = np.empty(len(order) + 1, dtype=np.int64)
+        positions = np.empty(len(order) + 1, dtype=np.int16)  # there are at most 10,000 slices
         positions[list(order)] = np.arange(len(order))
         positions[-1] = len(order)
-        return np.asarray(positions[self.slices].min(axis=1))
+        return positions.take(self.slices.T).min(axis=0).astype(np.int64)
 
 
 def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
@@ -52,12 +52,12 @@ def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples
     """
     slices = len(probabilities)
     parts = [_hits_after(deletions, np.asarray(probabilities), samples, seed) for deletions in horizon]
-    width = max(part.slices.shape[1] for part in parts)
-    padded = [
-        np.pad(part.slices, ((0, 0), (0, width - part.slices.shape[1])), constant_values=slices) for part in parts
-    ]
+    sizes = [len(part.counts) for part in parts]
+    columns = np.full((max(part.slices.shape[1] for part in parts), sum(sizes)), slices)
+    for part, end in zip(parts, np.cumsum(sizes), strict=True):
+        columns[: part.slices.shape[1], end - len(part.counts) : end] = part.slices.T
     whole = Hits(
-        slices=np.concatenate(padded),
+        slices=columns.T,  # column by column in memory, for `depths`
         counts=np.concatenate([part.counts for part in parts]),
         weights=np.concatenate([part.weights / len(parts) for part in parts]),
     )
@@ -125,4 +125,4 @@ def _merged(hits: Hits) -> Hits:
     rows, first, group = np.unique(hits.slices, axis=0, return_index=True, return_inverse=True)
     weights = np.zeros(len(rows))
     np.add.at(weights, group.reshape(-1), hits.weights)
-    return Hits(slices=rows, counts=hits.counts[first], weights=weights)
+    return Hits(slices=np.asfortranarray(rows), counts=hits.counts[first], weights=weights)

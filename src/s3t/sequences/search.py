@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 
+from s3t.progress import SILENT, Steps
 from s3t.sequences.beam import OrderSearch
 from s3t.sequences.cyclic import cyclic
 from s3t.sequences.hits import Ints, hits_over, uniforms
@@ -20,16 +21,32 @@ _WIDTH = 4
 _SAMPLES = 2**14
 
 
-class Search:
-    """Search for the orders of one setting."""
+def most_evaluations(setting: Setting) -> int:
+    """Largest number of evaluations that a search of the setting makes; a search that converges makes fewer."""
+    builds = (setting.budget - len(setting.given)) * (1 + MAX_SWEEPS)
+    return min(builds * setting.slices * _width(setting) + SHAKING_EVALUATIONS, MAX_EVALUATIONS)
 
-    def __init__(self, setting: Setting) -> None:
+
+def _width(setting: Setting) -> int:
+    return _WIDTH if _WIDTH * setting.slices * setting.budget <= MAX_EVALUATIONS // 2 else 1
+
+
+class Search:
+    """Search for the orders of one setting.
+
+    Args:
+        setting: the setting.
+        steps: hears of evaluations, `most_evaluations` in all.
+    """
+
+    def __init__(self, setting: Setting, *, steps: Steps = SILENT) -> None:
         self._setting = setting
+        self._steps = steps
+        self._to_tell = most_evaluations(setting)
         size = setting.slices * setting.budget
         samples = _SAMPLES if size <= 512 else _SAMPLES // 2 if size <= 2048 else _SAMPLES // 4
         self._hits = hits_over(setting.horizon, setting.probabilities, samples=samples, seed=2 * setting.seed)
-        width = _WIDTH if _WIDTH * size <= MAX_EVALUATIONS // 2 else 1
-        self._beam = OrderSearch(self._hits, setting.worth, width=width)
+        self._beam = OrderSearch(self._hits, setting.worth, width=_width(setting))
         self._tops = _tops(setting)
         self._orders: list[Order] = list(setting.given)
         self._depths: list[Ints] = [self._hits.depths(order) for order in setting.given]
@@ -40,12 +57,13 @@ class Search:
         if len(self._orders) == self._setting.budget:
             self._improve()
             self._shake()
+        self._tell(self._to_tell)
         return self._filled()
 
     def _construct(self) -> None:
         best = self._best(self._depths)
         while len(self._orders) < self._setting.budget and not self._spent():
-            order = self._beam.build(best, top=self._tops[len(self._orders)], taken=set(self._orders))
+            order = self._build(len(self._orders), best)
             if order is None:
                 break  # nothing left to gain: the rest may be any
             self._orders.append(order)
@@ -87,13 +105,25 @@ class Search:
             else:
                 self._orders, self._depths = before
 
+    def _build(self, index: int, rest: Ints) -> Order | None:
+        """The order for a place that adds most to `rest`; None if it is one of the others."""
+        before = self._beam.evaluations
+        order = self._beam.build(rest, top=self._tops[index], taken=self._others(index))
+        self._tell(self._beam.evaluations - before)
+        return order
+
+    def _tell(self, evaluations: int) -> None:
+        count = min(evaluations, self._to_tell)
+        self._to_tell -= count
+        self._steps.advance(count)
+
     def _rest(self, index: int) -> Ints:
         """Depths that the other orders reach."""
         return self._best(self._depths[:index] + self._depths[index + 1 :])
 
     def _replace(self, index: int, rest: Ints) -> None:
         """Put in its place the order that adds most to `rest`."""
-        order = self._beam.build(rest, top=self._tops[index], taken=self._others(index))
+        order = self._build(index, rest)
         if order is not None:
             self._orders[index], self._depths[index] = order, self._hits.depths(order)
 
@@ -101,7 +131,7 @@ class Search:
         return {*self._orders[:index], *self._orders[index + 1 :]}
 
     def _rebuild(self, index: int, rest: Ints) -> bool:
-        order = self._beam.build(rest, top=self._tops[index], taken=self._others(index))
+        order = self._build(index, rest)
         if order is None:
             return False
         depths = self._hits.depths(order)

@@ -16,12 +16,14 @@ from __future__ import annotations
 import numpy as np
 
 from s3t.errors import SettingError
+from s3t.progress import SILENT, Progress, telling
 from s3t.sequences.bms import bms
 from s3t.sequences.cyclic import cyclic
 from s3t.sequences.hits import ENUMERATED_SLICES, Hits, hits_over
-from s3t.sequences.search import Search
+from s3t.sequences.search import Search, most_evaluations
 from s3t.sequences.selector import Order, Setting
 from s3t.sequences.sorted_cyclic import sorted_cyclic
+from s3t.wording import counted
 
 MAX_SURVIVAL_SLICES = 512
 MAX_SAMPLED_DELETIONS = 256
@@ -29,11 +31,15 @@ MAX_SAMPLED_DELETIONS = 256
 _FINAL_SAMPLES = 2**16
 
 
-def survival(setting: Setting) -> tuple[Order, ...]:
+def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, ...]:
     """B distinct orders; never worth less, by `expected_worth`, than `cyclic`'s, `sorted_cyclic`'s or `bms`'s.
 
     Given orders are kept. If the evaluations are spent before every order is built (B times L above 160,000), the rest
     are cyclic.
+
+    Args:
+        setting: the setting.
+        progress: hears of the search.
 
     Raises:
         SettingError: more than 512 slices, or a horizon too long to sample.
@@ -44,7 +50,9 @@ def survival(setting: Setting) -> tuple[Order, ...]:
     problem = survival_problem(setting)
     if problem is not None:
         raise SettingError(problem)
-    searched = Search(setting).run()
+    what = f"choosing {counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')}"
+    with telling(progress, what, most_evaluations(setting)):
+        searched = Search(setting, steps=progress).run()
     if setting.given:
         return searched
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
