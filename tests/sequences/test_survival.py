@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from s3t.sequences import (
     cyclic,
     cyclic_adjacent,
     expected_worth,
+    orders_of_shards,
     sorted_cyclic,
     survival,
 )
@@ -142,9 +144,9 @@ def test_all_that_the_search_adds_up_is_whole_numbers_below_2_to_53(monkeypatch)
     largest, added = [0], [0]
     judge = beam.OrderSearch._judge
 
-    def spied(self, state, depth, rest):
-        score, ending = judge(self, state, depth, rest)
-        values = np.concatenate([score[np.isfinite(score)], np.ravel(ending), [state.gained]])
+    def spied(self, prefixes, depth):
+        score, ending = judge(self, prefixes, depth)
+        values = np.concatenate([score[np.isfinite(score)], np.ravel(ending), prefixes.gained])
         assert (values == np.rint(values)).all()
         largest[0] = max(largest[0], np.abs(values).max())
         added[0] += len(values)
@@ -154,6 +156,88 @@ def test_all_that_the_search_adds_up_is_whole_numbers_below_2_to_53(monkeypatch)
     survival(Setting(slices=14, budget=3, prior=tuple(np.arange(1, 15) / 105)))
     assert added[0] > 1000
     assert largest[0] < 2**53
+
+
+def plain_build(hits, worth, rest, *, width, top, taken):
+    """`OrderSearch.build` without matrices: one prefix, one slice and one set of hits after the other."""
+    slices, members = len(worth) - 1, [{index for index in row if index < len(worth) - 1} for row in hits.slices]
+    expected = beam._expected_gains(np.asarray(worth), int(hits.counts.max()))
+    weights = hits.weights * (2.0**40 / worth[-1])
+    states = [((), [s for s in range(len(members)) if rest[s] < slices - hits.counts[s]], 0.0)]
+    for depth in range(1, slices + 1):
+        longer = []
+        for prefix, alive, gained in states:
+            for added in sorted(set(range(slices)) - set(prefix)):
+                if depth == 1 and top not in (None, added):
+                    continue
+                ended = [s for s in alive if added in members[s]]
+                left = [s for s in alive if added not in members[s]]
+                more = sum(np.rint(weights[s] * max(worth[depth - 1] - worth[rest[s]], 0)) for s in ended)
+                going_on = sum(np.rint(weights[s] * expected[depth, hits.counts[s], rest[s]]) for s in left)
+                longer.append((gained + more + going_on, (*prefix, added), left, gained + more))
+        best = {}
+        for _, prefix, left, gained in sorted(longer, key=lambda each: -each[0]):
+            best.setdefault(frozenset(prefix) if depth < slices else prefix, (prefix, left, gained))
+        states = list(best.values())[:width]
+    return next((prefix for prefix, _, _ in states if prefix not in taken), None)
+
+
+@settings(max_examples=25)
+@given(small(), st.integers(1, 4), st.randoms(use_true_random=False))
+def test_prefixes_are_judged_together_as_one_by_one(setting, width, generator):
+    hits = hits_over(setting.horizon, setting.probabilities, samples=64, seed=0)
+    search = beam.OrderSearch(hits, setting.worth, width=width)
+    rest = np.array([generator.randint(0, setting.slices) for _ in hits.counts])
+    taken = set()
+    for top in (None, generator.randrange(setting.slices), None):
+        found = search.build(rest, top=top, taken=taken)
+        assert found == plain_build(hits, setting.worth, rest, width=width, top=top, taken=taken)
+        taken.add(found)
+
+
+class Heard:
+    def __init__(self):
+        self.what, self.total, self.done, self.finished = [], 0, 0, 0
+
+    def start(self, what, total):
+        self.what.append(what)
+        self.total += total
+
+    def note(self, what):
+        pass
+
+    def advance(self, count):
+        self.done += count
+
+    def finish(self):
+        self.finished += 1
+
+
+@pytest.mark.parametrize(("slices", "budget", "given_orders"), [(6, 3, ()), (14, 2, ()), (5, 4, ((4, 3, 2, 1, 0),))])
+def test_progress_hears_of_the_whole_search_and_changes_nothing(slices, budget, given_orders, monkeypatch):
+    monkeypatch.setattr(sys.modules["s3t.sequences.survival"], "LONG_EVALUATIONS", 1)
+    setting, heard = Setting(slices=slices, budget=budget, given=given_orders), Heard()
+    assert survival(setting, progress=heard) == survival(setting)
+    assert heard.what == [f"choosing {budget} orders of {slices} slices"]
+    assert heard.done == heard.total > 0
+    assert heard.finished == 1
+
+
+def test_progress_hears_of_a_search_for_each_different_shard(monkeypatch):
+    monkeypatch.setattr(sys.modules["s3t.sequences.survival"], "LONG_EVALUATIONS", 1)
+    heard = Heard()
+    settings_of_shards = [Setting(slices=4, budget=2), Setting(slices=4, budget=2), Setting(slices=4, budget=3)]
+    orders = orders_of_shards("survival", settings_of_shards, vary=False, progress=heard)
+    assert orders == orders_of_shards("survival", settings_of_shards, vary=False)
+    assert heard.what == ["choosing 2 orders of 4 slices", "choosing 3 orders of 4 slices"]
+    orders_of_shards("cyclic", settings_of_shards, vary=False, progress=heard)
+    assert heard.finished == 2
+
+
+def test_progress_hears_nothing_of_a_short_search():
+    heard = Heard()
+    survival(Setting(slices=4, budget=2), progress=heard)
+    assert (heard.what, heard.done, heard.finished) == ([], 0, 0)
 
 
 @pytest.mark.parametrize("slices", [3, 5, 12, 13, 20])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -111,3 +111,8 @@ def working(what: str) -> Iterator[None]:
 
     with Console(stderr=True).status(what):
         yield
+
+
+def choosing(orders: str, selector: str) -> AbstractContextManager[None]:
+    """As `working`, while a selector chooses; `survival` draws a bar instead."""
+    return nullcontext() if selector == "survival" else working(f"choosing {orders}")

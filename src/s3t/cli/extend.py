@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.display import print_training, working
+from s3t.cli.display import print_training
 from s3t.cli.options import JsonOption, MovedOption, RunArgument, WorkersOption, number_of
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
@@ -45,8 +45,7 @@ def command(
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            with working("choosing orders"):
-                extension = opened.extension(budget=budget)
+            extension = opened.extension(budget=budget, progress=ProgressBar())
             if dry_run:
                 show(extension.to_json(), as_json, lambda: typer.echo(_told(extension)))
                 return

@@ -11,6 +11,7 @@ import s3t
 from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 
 
 def command(
@@ -29,7 +30,7 @@ def command(
     records, equal features with different labels, texts cut by text.max_length, and empty slices.
     """
     with failures_reported(as_json):
-        with s3t.Run.create(run, recipe=recipe, data=data) as created:
+        with s3t.Run.create(run, recipe=recipe, data=data, progress=ProgressBar()) as created:
             status, notices = created.status(), created.notices
         if s3t.load_recipe(recipe).partition.salt is not None:
             typer.echo(

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from s3t.cli import declarations
-from s3t.cli.display import print_table, working
+from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
 
     prior = None if setting.prior is None else setting.probabilities
     what = f"{counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')} ({selector})"
-    with working(f"choosing {what}"):
-        orders = select(selector, setting)
+    with choosing(what, selector):
+        orders = select(selector, setting, progress=ProgressBar())
     with working("looking how deep they stay"):
         trials = min(MOST_TRIALS, MOST_STEPS // (setting.budget * setting.slices))
         depths = retention(orders, AFTER, prior=prior, trials=trials, seed=setting.seed)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from s3t.cli import declarations
-from s3t.cli.display import print_table, working
+from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ def _endure(
     from s3t.planning import Deletions, endurance
     from s3t.sequences import orders_of_shards
 
-    with working(f"choosing {counted(settings[0].budget, 'order')} for each shard"):
-        orders = orders_of_shards(selector, settings, vary=vary)
+    with choosing(f"{counted(settings[0].budget, 'order')} for each shard", selector):
+        orders = orders_of_shards(selector, settings, vary=vary, progress=ProgressBar())
     with working(f"simulating {counted(trials, 'system')}"):
         deletions = Deletions.from_prior([setting.probabilities for setting in settings], shards=len(settings))
         return endurance(orders, deletions, trials=trials, seed=settings[0].seed, policy=policy, over=over)

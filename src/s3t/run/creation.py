@@ -23,12 +23,13 @@ from s3t.ledger import Address, Copy, Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import record_rows
 from s3t.partition import Place, Secret
+from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
 from s3t.records import Data, Records, count_copies, ingest, split_into_slices
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.run.notices import notices_of
 from s3t.run.parts import slices_of
-from s3t.sequences import KNOW_NO_PRIOR, orders_of_shards
+from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -38,14 +39,18 @@ INFERRED_LABELS = (
 
 
 def create_run(
-    path: Path, recipe: Recipe, data: Data, *, recipe_name: str = "the recipe", public_data: bool = False
+    path: Path,
+    recipe: Recipe,
+    data: Data,
+    *,
+    recipe_name: str = "the recipe",
+    public_data: bool = False,
+    progress: Progress = SILENT,
 ) -> tuple[str, ...]:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
 
-    Returns: notices of odd records, which are stored nowhere.
-
-    Args: as `Run.create`, and
-        recipe_name: the recipe's file, for messages.
+    Returns notices of odd records, which are stored nowhere. Arguments are as for `Run.create`; `recipe_name` is the
+    recipe's file, for messages.
 
     Raises:
         RunFolderError: `path` exists.
@@ -57,16 +62,13 @@ def create_run(
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
     base_digest, recipe, records, public, secret = _checked(recipe, data, recipe_name, public_data=public_data)
     notices = notices_of(records.rows, recipe, model=_folder(recipe))
-    shards, slices = recipe.partition.shards, recipe.partition.slices
-    contents = split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
-    # Drawn here and stored: from what is declared, never from how many records a slice has.
-    orders = orders_of_shards(recipe.sequences.selector, recipe.settings(), vary=recipe.sequences.vary_by_shard)
+    contents = _contents(records, recipe, secret)
     description = Description(
         version=__version__,
         run=secrets.token_hex(8),
         ledger=_checked_url(ledger_url(recipe)),
         labels=records.labels,
-        orders=orders,
+        orders=_orders(recipe, progress),
         base_digest=base_digest,
         validation=None if public is None else public_digest(public),
         secret_check=secret.check(),
@@ -96,6 +98,17 @@ def create_run(
     with after_refusal(RUN_MADE), storage_errors(f"confirming the name of the run {path}"):
         sync_folder(path.parent)
     return notices
+
+
+def _contents(records: Records, recipe: Recipe, secret: Secret) -> dict[Place, pa.Table]:
+    shards, slices = recipe.partition.shards, recipe.partition.slices
+    return split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
+
+
+def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]:
+    """Every shard's orders: from what is declared, never from how many records a slice has."""
+    sequences = recipe.sequences
+    return orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard, progress=progress)
 
 
 def check_free(path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.planning import Gain, gain
+from s3t.progress import Progress
 from s3t.run.parts import Parts
 from s3t.stages import stages_of
 
@@ -42,12 +43,13 @@ class Extension:
         }
 
 
-def extension_of(parts: Parts, *, budget: int) -> Extension:
+def extension_of(parts: Parts, *, budget: int, progress: Progress) -> Extension:
     """Forecast cost and gain of orders up to a budget.
 
     Args:
         parts: roles of the open run.
         budget: B.
+        progress: hears of the choice of orders.
 
     Raises:
         InputError: there are no such orders to add.
@@ -57,7 +59,7 @@ def extension_of(parts: Parts, *, budget: int) -> Extension:
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()
         inventory = parts.latest.inventory(parts.latest.snapshot())
-        orders = parts.orders.proposed(recipe, budget=budget)
+        orders = parts.orders.proposed(recipe, budget=budget, progress=progress)
     added = set(stages_of(orders)) - set(stages_of(inventory.orders))
     return Extension(
         budget=budget,

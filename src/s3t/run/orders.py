@@ -18,6 +18,7 @@ from s3t.folder.layout import Description, Layout, read_description, write_descr
 from s3t.ledger.locks import RunLock, hold
 from s3t.methods import Method
 from s3t.partition import Secret
+from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
@@ -34,6 +35,7 @@ class Orders:
         self._opened = opened
         self._secret = secret
         self._known: tuple[object, Shards] = (None, opened.orders)
+        self._proposed: tuple[Shards, int, Shards] | None = None  # orders, a budget, and those orders extended to it
 
     def now(self) -> Shards:
         """Every shard's orders as they are on the disk; the file is read only if it is another one than before.
@@ -47,8 +49,8 @@ class Orders:
             self._known = file, self._read().orders
         return self._known[1]
 
-    def proposed(self, recipe: Recipe, *, budget: int) -> Shards:
-        """Every shard's orders as `extend` would make them. Changes nothing.
+    def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = SILENT) -> Shards:
+        """Every shard's orders as `extend` would make them. Changes nothing. `progress` hears of the search.
 
         Raises:
             InputError: as `extend`.
@@ -57,9 +59,9 @@ class Orders:
         self._check(budget, description, method=recipe.method)
         if budget == len(description.orders[0]):  # they are there
             return description.orders
-        return _extended(description.orders, recipe, budget=budget)
+        return self._extended(description.orders, recipe, budget=budget, progress=progress)
 
-    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock) -> None:
+    def extend(self, recipe: Recipe, *, budget: int, lock: RunLock, progress: Progress = SILENT) -> None:
         """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
 
         A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
@@ -70,6 +72,7 @@ class Orders:
             budget: B, not below the present one.
             lock: the run's. It is held while the file is replaced, not while orders are chosen, which may take a
                 minute: deletions do not wait for it.
+            progress: hears of the search, unless `proposed` has made it already.
 
         Raises:
             InputError: the budget is below the present one, or there are not so many orders; nothing has changed.
@@ -80,13 +83,18 @@ class Orders:
             self._check(budget, description, method=recipe.method)
             if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
                 return
-            orders = _extended(description.orders, recipe, budget=budget)
+            orders = self._extended(description.orders, recipe, budget=budget, progress=progress)
             with hold(lock):
                 if self._read() == description:  # else another process has added some meanwhile
                     with storage_errors("adding orders to the run"):
                         added = description.model_copy(update={"orders": orders})
                         write_description(self._layout, added, self._secret)
                     return
+
+    def _extended(self, orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
+        if self._proposed is None or self._proposed[:2] != (orders, budget):
+            self._proposed = orders, budget, _extended(orders, recipe, budget=budget, progress=progress)
+        return self._proposed[2]
 
     def _check(self, budget: int, description: Description, *, method: Method) -> None:
         if method.one_order:
@@ -136,8 +144,9 @@ def _all_orders(slices: int) -> float:
     return math.factorial(slices) if slices <= 20 else math.inf
 
 
-def _extended(orders: Shards, recipe: Recipe, *, budget: int) -> Shards:
+def _extended(orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
     """Every shard's orders, and behind them others up to `budget`, by the recipe's selector."""
     declared = zip(recipe.settings(), orders, strict=True)
     settings = [replace(setting, budget=budget, given=given) for setting, given in declared]
-    return orders_of_shards(recipe.sequences.selector, settings, vary=recipe.sequences.vary_by_shard)
+    sequences = recipe.sequences
+    return orders_of_shards(sequences.selector, settings, vary=sequences.vary_by_shard, progress=progress)

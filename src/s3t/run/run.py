@@ -49,6 +49,7 @@ class Run:
         recipe: Recipe | Mapping[str, Any] | str | Path,
         data: Data,
         public_data: bool = False,
+        progress: Progress | None = None,
     ) -> Run:
         """Make a run: check everything, partition the records, draw the orders. Trains nothing yet.
 
@@ -58,13 +59,21 @@ class Run:
             data: a CSV, JSON lines or Parquet file, a `datasets.Dataset`, a pandas frame or an arrow table.
             public_data: the records are nobody's secret (a benchmark's): a salt that is easily guessed is taken, so
                 that numbers can be made again.
+            progress: hears of the choice of orders.
 
         Raises:
             InputError: with all problems of recipe and data; no folder is left.
             StorageError: the disk refused; no folder is left.
         """
         name = str(recipe) if isinstance(recipe, str | Path) else "the recipe"
-        notices = create_run(Path(path), recipe_from(recipe), data, recipe_name=name, public_data=public_data)
+        notices = create_run(
+            Path(path),
+            recipe_from(recipe),
+            data,
+            recipe_name=name,
+            public_data=public_data,
+            progress=progress or SILENT,
+        )
         with after_refusal(RUN_MADE):
             run = cls.open(path)
         run.notices = notices
@@ -200,7 +209,7 @@ class Run:
         Args:
             budget: B, orders a shard; no fewer than now, at most L!.
             workers: as for `train`.
-            progress: hears of training.
+            progress: hears of the choice of orders, and of training.
 
         Raises:
             InputError: the budget is below the present one, or exceeds L!, or `workers`; nothing has changed.
@@ -208,13 +217,17 @@ class Run:
         """
         return self._trainer.extend(budget, progress or SILENT, workers=workers)
 
-    def extension(self, *, budget: int) -> Extension:
+    def extension(self, *, budget: int, progress: Progress | None = None) -> Extension:
         """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
+
+        Args:
+            budget: as for `extend`.
+            progress: hears of the choice of orders.
 
         Raises:
             InputError: as `extend`.
         """
-        return extension_of(self._parts, budget=budget)
+        return extension_of(self._parts, budget=budget, progress=progress or SILENT)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None

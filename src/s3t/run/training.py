@@ -86,7 +86,7 @@ class Trainer:
         try:
             with after_refusal(NOTHING_CHANGED):
                 self.parts.check_trainable()  # else orders would be left that cannot be trained
-                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.lock)
+                orders.extend(self.parts.recipe, budget=budget, lock=self.parts.lock, progress=progress)
         except StorageError:
             if len(orders.now()[0]) >= budget:  # it was the folder of the new file that could not be synchronised
                 with after_refusal(ORDERS_ADDED):

@@ -2,8 +2,8 @@
 
 A prefix is judged by what it adds if its remaining slices follow in random order: an expectation that has a closed
 form (the method of conditional expectations). So a step never loses what is expected of the steps before it, and
-greedy steps see past the next slice. All sums are of integers below 2^53 held as floats: exact, in whatever order they
-are added.
+greedy steps see past the next slice. The prefixes of a depth are judged together, by one sparse matrix product. All
+sums are of integers below 2^53 held as floats: exact, in whatever order they are added.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_array
 
 _FEW = 0.5
-"""Share of the sets that are still survived by a prefix, below which the others are left out from there on."""
+"""Share of the sets that some prefix has still survived, below which the others are left out from there on."""
 _UNIT = 2.0**40
 """Weight of a certain, full depth. Leaves 13 bits of a float's 53 for sums to stay exact."""
 

@@ -28,6 +28,8 @@ from s3t.wording import counted
 MAX_SURVIVAL_SLICES = 512
 MAX_SAMPLED_DELETIONS = 256
 """Largest number in the horizon where sets of hit slices are sampled; 65,536 samples of it take 0.1 GB."""
+LONG_EVALUATIONS = 10_000
+"""Evaluations of a search from which on progress hears of it."""
 _FINAL_SAMPLES = 2**16
 
 
@@ -39,7 +41,7 @@ def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, .
 
     Args:
         setting: the setting.
-        progress: hears of the search.
+        progress: hears of the search, if that may take longer than about a second.
 
     Raises:
         SettingError: more than 512 slices, or a horizon too long to sample.
@@ -51,8 +53,10 @@ def survival(setting: Setting, *, progress: Progress = SILENT) -> tuple[Order, .
     if problem is not None:
         raise SettingError(problem)
     what = f"choosing {counted(setting.budget, 'order')} of {counted(setting.slices, 'slice')}"
-    with telling(progress, what, most_evaluations(setting)):
-        searched = Search(setting, steps=progress).run()
+    evaluations = most_evaluations(setting)
+    listener = progress if evaluations >= LONG_EVALUATIONS else SILENT
+    with telling(listener, what, evaluations):
+        searched = Search(setting, steps=listener).run()
     if setting.given:
         return searched
     rivals = [sorted_cyclic(setting), cyclic(setting), *([bms(setting)] if setting.budget <= setting.slices else [])]
