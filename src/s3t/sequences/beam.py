@@ -46,7 +46,7 @@ class _Sets:
 
     def hit_by(self, index: int) -> npt.NDArray[np.int32]:
         """Numbers of the sets that a slice is in."""
-        return self.hit.indices[self.hit.indptr[index] : self.hit.indptr[index + 1]]
+        return np.asarray(self.hit.indices[self.hit.indptr[index] : self.hit.indptr[index + 1]])
 
     def chosen(self, chosen: npt.NDArray[np.bool_]) -> _Sets:
         """Some of them."""
@@ -77,7 +77,10 @@ class _Prefixes:
     def reduced(self) -> _Prefixes:
         """Without the sets that no prefix has survived, if they are many."""
         few = _FEW * self.surviving.shape[1]
-        if np.count_nonzero(self.surviving[0]) > few or np.count_nonzero(left := self.surviving.any(axis=0)) > few:
+        if np.count_nonzero(self.surviving[0]) > few:
+            return self
+        left = np.asarray(self.surviving.any(axis=0))
+        if np.count_nonzero(left) > few:
             return self
         return replace(self, surviving=self.surviving[:, left], sets=self.sets.chosen(left))
 

@@ -41,7 +41,7 @@ class Hits:
         positions = np.empty(len(order) + 1, dtype=np.int16)  # there are at most 10,000 slices
         positions[list(order)] = np.arange(len(order))
         positions[-1] = len(order)
-        return positions.take(self.slices.T).min(axis=0).astype(np.int64)
+        return np.asarray(positions.take(self.slices.T).min(axis=0), dtype=np.int64)
 
 
 def hits_over(horizon: Sequence[int], probabilities: Sequence[float], *, samples: int, seed: int) -> Hits:
