@@ -19,7 +19,7 @@ SMALLEST_LABEL = 3.9
 THINNEST = 2.5
 """Height of a cell with a line above it, in points."""
 _EACH = 24
-"""Up to so many positions, each has its number."""
+"""Largest number of positions that are all numbered."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Seque
 
 
 def _mark(axes: Any, nodes: Sequence[Node], fills: Sequence[Any], points: float) -> None:
-    """White lines between the nodes, and their slices, where there is room; a row is so many points high."""
+    """Draw white lines between the nodes, and their slices, where rows of `points` height have room."""
     from matplotlib.collections import LineCollection
 
     tall = [node for node in nodes if (node.high - node.low) * points >= THINNEST]
@@ -111,7 +111,7 @@ def _mark(axes: Any, nodes: Sequence[Node], fills: Sequence[Any], points: float)
 
 
 def _label_positions(axes: Any, slices: int, title: str) -> None:
-    """The positions 1 to L above the picture, and no frame."""
+    """Write the positions 1 to L above the picture, and no frame."""
     from matplotlib.ticker import MaxNLocator
 
     axes.set_title(title, fontsize=10, color=INK)

@@ -31,7 +31,7 @@ class Session:
 
 
 _living: set[str] = set()
-"""Sessions of this process that have not ended, whether or not the ledger could be told of their end."""
+"""Sessions of this process that have not ended, whether or not the ledger has their end."""
 
 
 def note_ended(session: Session) -> None:

@@ -21,7 +21,7 @@ _RARE = 1e-9
 
 
 def chunk(cells: int) -> int:
-    """The number of histories of so many cells to draw at once: their arrays take a few hundred megabytes.
+    """Number of histories of `cells` cells to draw at once: their arrays take a few hundred megabytes.
 
     >>> chunk(160), chunk(10_000)
     (5000, 400)

@@ -16,7 +16,7 @@ from s3t.sequences import Order
 Floats = NDArray[np.float64]
 
 _TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
-"""Simulated histories, as many as go through so many slices of prefixes in all."""
+"""Most and fewest simulated histories; slices of prefixes that all histories together go through."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,9 +39,7 @@ class Forecast:
         return dict(rounded(document, digits=4))  # simulated to no more
 
 
-def forecast(
-    live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64], *, seed: int = 0
-) -> Forecast:
+def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64]) -> Forecast:
     """Forecast for a system whose orders are alive as far as given. Every record is deleted once.
 
     >>> ahead = forecast([[(0, 1), (1,)]], np.array([[1, 1]]), np.array([[1, 1]]))
@@ -58,7 +56,7 @@ def forecast(
     if not shards:
         return Forecast(next_shard_dies=None, all_shards_die=None, depth_falls_below={}, living_shards=0)
     common = min(max(len(prefix) for prefix in prefixes) for prefixes in shards.values())
-    last, firsts = _simulated(shards, weights / weights.sum(), records, common, seed)
+    last, firsts = _simulated(shards, weights / weights.sum(), records, common)
     return Forecast(
         next_shard_dies=firsts[0],
         all_shards_die=last,
@@ -68,10 +66,10 @@ def forecast(
 
 
 def _simulated(
-    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int, seed: int
+    shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int
 ) -> tuple[float | None, list[float | None]]:
     """Mean deletions until the last shard dies, and until the first one falls below each depth up to `common`."""
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(0)
     steps = sum(len(prefix) for prefixes in shards.values() for prefix in prefixes)
     trials = int(np.clip(_STEPS // steps, _LEAST_TRIALS, _TRIALS))
     size = chunk(chances.size)

@@ -105,7 +105,7 @@ class Demand:
         return min(self.max_slices, self.layers // (self.layers_per_slice or 1))
 
     def layers_of(self, slices: int) -> int:
-        """Layers that each of so many slices has."""
+        """Layers of each slice where a shard has `slices`."""
         return self.layers_per_slice or self.layers // slices
 
 
@@ -289,12 +289,12 @@ def _first_failure(shards: int, slices: int, tops: int) -> float:
 
 
 def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:
-    """The mean of a shard's quantity when it has had its share of so many deletions in the system.
+    """Expected value of a shard's quantity after `deletions` deletions in the system, which hit shards at random.
 
     Args:
         after: R + 1, the quantity after r deletions in the shard.
-        deletions: in the system.
-        shards: among which they fall.
+        deletions: deletions in the system.
+        shards: number of shards, hit with equal probability.
         grows: True if it grows beyond R, too, as over the second half of R; False if it stays.
     """
     from scipy.stats import binom

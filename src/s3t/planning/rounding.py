@@ -6,7 +6,7 @@ from typing import Any
 
 
 def rounded(document: Any, *, digits: int = 9) -> Any:
-    """A JSON document whose fractions have so many significant digits: sums of floats are not exact beyond.
+    """A JSON document with its fractions rounded to significant digits; sums of floats are not exact beyond.
 
     >>> rounded({"mean": 4.999999999999999, "depth": [2.3627096331104087, 240, None]}, digits=6)
     {'mean': 5.0, 'depth': [2.36271, 240, None]}

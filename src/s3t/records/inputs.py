@@ -67,7 +67,7 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
 
 
 def _items(inputs: Any) -> Any:
-    """A series, an array or a tuple as a list; anything else as it is. What is missing is None."""
+    """A series, an array or a tuple as a list, missing values as None; anything else is returned unchanged."""
     pandas = sys.modules.get("pandas")  # looked up, not imported: whoever passes a series has imported pandas already
     if pandas is not None and isinstance(inputs, pandas.Series | pandas.Index):
         inputs = inputs.tolist()

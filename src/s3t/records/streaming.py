@@ -133,7 +133,7 @@ def _parquet_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Position
 
 
 def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
-    """Lists of so many items, the last perhaps shorter."""
+    """Yields lists of `size` items; the last may be shorter."""
     each = iter(items)
     while batch := list(itertools.islice(each, size)):
         yield batch

@@ -187,7 +187,7 @@ def _depth(members: Collection[Stage]) -> int:
 
 
 def _cut(stage: Stage, depth: int) -> Stage:
-    """A model's stage that has at most so many slices; prototypes as they are."""
+    """The model's stage with at most `depth` slices; prototypes are returned unchanged."""
     return stage.chain[min(depth, stage.depth) - 1] if stage.kind == "model" else stage
 
 

@@ -117,7 +117,7 @@ class Orders:
             )
 
     def _read(self) -> Description:
-        """The file as it is, after a look whether it is still this run's."""
+        """Read run.json, and check that it is still this run's."""
         description = read_description(self._layout)
         opened = self._opened
         behind = len(description.orders) == len(opened.orders) and all(

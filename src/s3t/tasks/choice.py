@@ -37,7 +37,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def task_named(name: object) -> Task:
-    """The task of a name; a task as it is.
+    """The task of a name; a task is returned unchanged.
 
     Raises:
         ValueError: there is none.
