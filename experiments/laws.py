@@ -24,8 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.planning import Deletions, paper_bound
-from s3t.planning.bound import harmonic
+from s3t.planning.bound import harmonic, paper_bound
+from s3t.planning.deletions import Deletions
 
 Numbers = NDArray[np.float64]
 Cell = tuple[int, int]

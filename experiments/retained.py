@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.planning import retention
+from s3t.planning.retention import retention
 from s3t.sequences import Order, Setting
 
 Floats = NDArray[np.float64]

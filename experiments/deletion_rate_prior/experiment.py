@@ -12,7 +12,8 @@ from experiments.quality import Prior, dirichlet
 from experiments.runner import Row
 from experiments.settings import Settings
 from experiments.systems import rates
-from s3t.planning import Deletions, paper_bound
+from s3t.planning.bound import paper_bound
+from s3t.planning.deletions import Deletions
 from s3t.sequences import Order, Setting, select
 
 CURVES = ("bms", "least_likely", "cyclic")

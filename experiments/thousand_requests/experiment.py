@@ -16,7 +16,7 @@ from experiments.requests import Outcome, replay, requests_of, shard_of
 from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
-from s3t.planning import Deletions
+from s3t.planning.deletions import Deletions
 from s3t.sequences import Order, Setting, select
 
 SECONDS_A_DAY = 86_400

@@ -43,11 +43,11 @@ if TYPE_CHECKING:
         WorkerError,
     )
     from s3t.ledger import LogEntry
-    from s3t.planning import Forecast
+    from s3t.planning.forecast import Forecast
     from s3t.progress import Progress
     from s3t.progress_bar import ProgressBar
     from s3t.recipe import Recipe, load_recipe
-    from s3t.records import record_ids
+    from s3t.records.ingest import record_ids
     from s3t.run import Run
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.locating import Location
@@ -60,21 +60,29 @@ if TYPE_CHECKING:
     )
     from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
-_HOMES = (
-    "s3t.errors",
-    "s3t.progress",
-    "s3t.training_events",
-    "s3t.recipe",
-    "s3t.planning",
-    "s3t.ledger",
-    "s3t.records",
-    "s3t.run.locating",
-    "s3t.run.answers",
-    "s3t.run.results",
-    "s3t.run",
-    "s3t.progress_bar",
-)
-"""Modules of the public names, in the order of the search: light modules first."""
+_HOMES = {
+    "AuditReport": "s3t.run.results",
+    "DeletionReport": "s3t.run.results",
+    "EpochEnd": "s3t.training_events",
+    "Evaluation": "s3t.run.answers",
+    "Forecast": "s3t.planning.forecast",
+    "Location": "s3t.run.locating",
+    "LogEntry": "s3t.ledger",
+    "Predictions": "s3t.run.answers",
+    "Progress": "s3t.progress",
+    "ProgressBar": "s3t.progress_bar",
+    "Recipe": "s3t.recipe",
+    "Reconciliation": "s3t.run.results",
+    "Run": "s3t.run",
+    "StageEnd": "s3t.training_events",
+    "StageStart": "s3t.training_events",
+    "Status": "s3t.run.results",
+    "TrainReport": "s3t.run.results",
+    "TrainingStart": "s3t.training_events",
+    "load_recipe": "s3t.recipe",
+    "record_ids": "s3t.records.ingest",
+}
+"""Modules of the public names; errors are in `s3t.errors`."""
 
 let_threads_sleep()  # before torch is loaded, which may be soon
 
@@ -124,12 +132,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    for home in _HOMES if name in __all__ else ():
-        module = import_module(home)
-        if hasattr(module, name):
-            globals()[name] = getattr(module, name)
-            return globals()[name]
-    raise AttributeError(f"module 's3t' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 's3t' has no attribute {name!r}")
+    globals()[name] = getattr(import_module(_HOMES.get(name, "s3t.errors")), name)
+    return globals()[name]
 
 
 def __dir__() -> list[str]:

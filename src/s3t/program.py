@@ -18,6 +18,8 @@ def set_up_process() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, resource.getrlimit(resource.RLIMIT_CORE)[1]))
     os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # torch reads it once
+    # We use no plugins of pydantic, which looks for them in the metadata of every installed package.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # absent where the C library is not glibc
     if mallopt is not None:
         for option, value in _MALLOPT.values():

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from s3t.cli.plan import _silence
-from s3t.planning import Demand, plan, rounded
+from s3t.planning.plan import Demand, plan
+from s3t.planning.rounding import rounded
 from testing import tiny
 from tests.cli.typed import document, invoke
 

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from s3t.cli import declarations
-from s3t.planning import full_budget_depth, retention
+from s3t.planning.retention import full_budget_depth, retention
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, Setting, scores, select
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 from tests.cli import typed

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from experiments.laws import deletion_rate, first_failure
-from s3t.planning import Deletions, Policy, simulate, simulate_repairs, training_cost
+from s3t.planning.deletions import Deletions
+from s3t.planning.repairs import Policy, simulate_repairs, training_cost
+from s3t.planning.simulation import simulate
 from s3t.sequences import Setting, cyclic, orders_of_shards
 from tests.cli import typed
 from tests.drawing.pictures import assert_is_picture, texts

@@ -18,7 +18,7 @@ import os, signal, sys
 import s3t
 from s3t.deletion import erasure
 from s3t.ledger import Transaction
-from s3t.records import Slices
+from s3t.records.slices import Slices
 from s3t.store import Artifacts
 
 def kill(*args, **kwargs):

@@ -22,7 +22,7 @@ from s3t.ledger.history import History
 from s3t.ledger.locks import hold
 from s3t.partition import Secret
 from s3t.progress import Silent
-from s3t.records import Slices
+from s3t.records.slices import Slices
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
 from testing.accepted import accept

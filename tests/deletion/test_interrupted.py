@@ -13,7 +13,7 @@ from s3t.deletion import erasure
 from s3t.deletion.erasure import Eraser
 from s3t.disk import temporary_name
 from s3t.ledger import Transaction, schema
-from s3t.records import Slices
+from s3t.records.slices import Slices
 from testing import tiny
 from testing.roles import roles
 from tests.run.worlds import records_by_slice

@@ -17,7 +17,7 @@ from s3t.deletion import witness as witness_module
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.partition import Place
-from s3t.records import Slices
+from s3t.records.slices import Slices
 from s3t.stages import Stage
 from s3t.store import Artifacts, blobs_of
 from testing import tiny

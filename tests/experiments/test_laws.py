@@ -9,8 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.laws import deletion_rate, first_failure, integral, sisa_bound
-from s3t.planning import Deletions, paper_bound, simulate
+from s3t.planning.bound import paper_bound
+from s3t.planning.deletions import Deletions
 from s3t.planning.plan import _first_failure
+from s3t.planning.simulation import simulate
 from s3t.sequences import Setting, cyclic
 
 BOTH = pytest.mark.parametrize("waiting", [deletion_rate, first_failure])

@@ -9,7 +9,7 @@ import pytest
 import s3t
 from s3t.methods import METHODS, Method, Options, method_named
 from s3t.models.tensors import deserialize
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from s3t.stages import Stage
 from testing import tiny
 from testing.plain import member_logits

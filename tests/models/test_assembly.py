@@ -11,7 +11,7 @@ import s3t
 from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
 

@@ -10,7 +10,7 @@ from transformers import DataCollatorWithPadding
 
 from s3t.models.encode import TextEncoder
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 
 

@@ -8,7 +8,7 @@ import torch
 from s3t.models.assembly import assemble
 from s3t.models.passes import Passes
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind
 

@@ -7,7 +7,7 @@ import pytest
 from s3t.models.assembly import assemble
 from s3t.models.sharing import Sharing, find_sharing
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
 

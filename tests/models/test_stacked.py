@@ -12,7 +12,7 @@ from s3t.models.sharing import tiled
 from s3t.models.stacked import Stack, prepare
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from testing.plain import random_chain
 

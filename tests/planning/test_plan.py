@@ -5,7 +5,10 @@ import dataclasses
 import pytest
 
 from s3t.errors import PlanningError
-from s3t.planning import Deletions, Demand, Policy, paper_bound, plan, simulate_repairs
+from s3t.planning.bound import paper_bound
+from s3t.planning.deletions import Deletions
+from s3t.planning.plan import Demand, plan
+from s3t.planning.repairs import Policy, simulate_repairs
 from s3t.sequences import Setting, select
 
 DEMAND = Demand(deletions_per_month=5, months=6, share=0.15, budget=12, max_shards=5, max_slices=5, max_sequences=4)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from experiments.retained import retained
 from s3t.errors import SettingError
-from s3t.planning import full_budget_depth, retention
+from s3t.planning.retention import full_budget_depth, retention
 from s3t.sequences import Setting, full
 from tests.experiments.test_retained import shards
 

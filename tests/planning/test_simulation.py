@@ -9,8 +9,10 @@ import pytest
 from experiments.laws import deletion_rate, first_failure
 from experiments.retained import retained
 from s3t.errors import PlanningError
-from s3t.planning import Deletions, Policy, simulate, simulate_repairs, training_cost
+from s3t.planning.deletions import Deletions
 from s3t.planning.first_hits import NEVER, fall_times, first_hits
+from s3t.planning.repairs import Policy, simulate_repairs, training_cost
+from s3t.planning.simulation import simulate
 from s3t.sequences import Setting, cyclic, random_orders, survival
 
 PRIOR = (0.4, 0.3, 0.2, 0.1)

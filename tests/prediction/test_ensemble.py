@@ -11,7 +11,7 @@ from s3t.models.stacked import prepare
 from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Merging
 from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from testing.plain import member_logits, random_chain
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind

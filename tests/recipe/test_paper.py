@@ -65,7 +65,7 @@ def test_columns_are_those_of_the_data_sets():
         "copa": {"premise": "p", "question": "cause", "choice1": "a", "choice2": "b", "label": "choice1"},
         "multirc": {"paragraph": "p", "question": "q", "answer": "a", "label": "False"},
     }
-    from s3t.records import ingest
+    from s3t.records.ingest import ingest
 
     made = {
         name: ingest(pa.Table.from_pylist([columns]), load_recipe(FOLDER / f"{name}.yaml")).rows.to_pylist()[0]

@@ -7,7 +7,7 @@ import pytest
 
 from s3t.errors import RecipeError
 from s3t.recipe import load_recipe, recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 
 FOLDER = Path(__file__).resolve().parents[2] / "recipes"

@@ -8,8 +8,9 @@ import pydantic
 import pytest
 
 from s3t import Recipe, RecipeError, load_recipe
-from s3t.recipe import recipe_from
+from s3t.recipe import BelowDepth, Group, Training, recipe_from
 from s3t.recipe.adapters import REFUSED_INITS
+from s3t.recipe.descriptions import descriptions_of
 
 ISSUE_EXAMPLE = """\
 task: text-classification
@@ -57,10 +58,18 @@ def parts_of(model):
 def test_every_field_of_every_part_is_documented():
     parts = list(parts_of(Recipe))
     assert {part.__name__ for part in parts} >= {"Recipe", "Columns", "Partition", "Sequences", "Adapter", "Training"}
-    fields = [(part.__name__, name, field) for part in parts for name, field in part.model_fields.items()]
+    fields = [(part, name) for part in parts for name in part.model_fields]
     assert len(fields) > 40
-    undocumented = [f"{part}.{name}" for part, name, field in fields if not (field.description or "").strip()]
+    undocumented = [f"{part.__name__}.{name}" for part, name in fields if not descriptions_of(part).get(name)]
     assert undocumented == []
+
+
+def test_the_json_schema_of_a_recipe_has_the_descriptions():
+    schema = Recipe.model_json_schema()
+    for name, part in {"Training": Training, "BelowDepth": BelowDepth, "Group": Group}.items():
+        described = {field: value["description"] for field, value in schema["$defs"][name]["properties"].items()}
+        assert list(described.values()) == list(descriptions_of(part).values())
+    assert schema["properties"]["revision"]["description"] == "Commit or tag of a hub model."
 
 
 def test_the_example_of_the_issue_loads_with_the_values_it_shows(tmp_path):

@@ -14,8 +14,7 @@ from PIL import Image
 
 from s3t import DataError, record_ids
 from s3t.recipe import recipe_from
-from s3t.records import ingest, ingest_inputs
-from s3t.records.ingest import ingest_labelled
+from s3t.records.ingest import ingest, ingest_inputs, ingest_labelled
 from s3t.tasks import TASKS
 from s3t.tasks.classification import Classification
 from testing import tiny

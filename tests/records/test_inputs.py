@@ -10,7 +10,7 @@ from PIL import Image
 
 from s3t.errors import DataError
 from s3t.recipe import recipe_from
-from s3t.records import ingest_inputs
+from s3t.records.ingest import ingest_inputs
 
 TEXTS = ["where is it", "it came", "007"]
 PAIRS = [("a man sleeps", "a man rests"), ("it rains", "it is dry")]

@@ -14,7 +14,8 @@ import pytest
 
 from s3t import DataError, InputError
 from s3t.recipe import recipe_from
-from s3t.records import ingest, ingest_inputs, read_requests
+from s3t.records.ingest import ingest, ingest_inputs
+from s3t.records.request_files import read_requests
 from s3t.records.requests import requested
 
 COMPOSED = "Zoë Ångström"

@@ -9,7 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from s3t.errors import DataError
-from s3t.records import read_data, read_requests
+from s3t.records.reading import read_data
+from s3t.records.request_files import read_requests
 
 ROWS = [
     {"id": "007", "text": 'where is, my\n"card"?', "label": "a"},

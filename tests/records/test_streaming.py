@@ -10,8 +10,7 @@ import pytest
 
 from s3t.errors import DataError
 from s3t.recipe import recipe_from
-from s3t.records import ingest, ingest_inputs
-from s3t.records.ingest import ingest_windows
+from s3t.records.ingest import ingest, ingest_inputs, ingest_windows
 
 RECIPE = recipe_from(
     {

@@ -16,7 +16,7 @@ from s3t.models.packing import fitted
 from s3t.partition import Place
 from s3t.progress import SILENT
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from s3t.stages import Stage, stage_seed
 from s3t.training import EncodedSlice, Examples, TrunkCache, fill_cache, stage, train_stage
 from testing import tiny

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import s3t
 from s3t.inventory import Inventory
 from s3t.partition import Place
-from s3t.planning import forecast
+from s3t.planning.forecast import forecast
 from s3t.recipe import recipe_from
 from s3t.run.forecasting import forecast_of
 from s3t.sequences import Setting, cyclic

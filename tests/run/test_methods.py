@@ -10,7 +10,7 @@ import s3t
 from s3t.models.blocks import MountedModel, copy_exactly
 from s3t.models.whole import MountedWhole
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from s3t.run import workshop
 from s3t.run.material import Material
 from s3t.stages import Stage

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app_of
 from s3t.recipe import recipe_from
-from s3t.records import ingest, ingest_inputs, read_requests
+from s3t.records.ingest import ingest, ingest_inputs
 from s3t.records.public import public_records
+from s3t.records.request_files import read_requests
 from s3t.records.requests import requested
 from testing import tiny
 

@@ -14,7 +14,7 @@ from s3t.models.encode import WordEncoder
 from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
 from s3t.recipe import recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from s3t.tasks.entities import entities, entity_metrics, entity_report
 from s3t.tasks.token_classification import WORDS, TokenClassification
 from testing import tiny

@@ -18,7 +18,7 @@ from s3t.audit.contents import record_problems, table_problems
 from s3t.errors import IntegrityError
 from s3t.ledger import Contents, SliceState, Snapshot
 from s3t.partition import Place, Secret
-from s3t.records import Slices, count_copies
+from s3t.records.slices import Slices, count_copies
 from s3t.stages import KeyInputs, Stage, stage_key
 from s3t.store import Artifacts, Manifest, read_chain
 from s3t.training_events import StageListener

@@ -12,7 +12,7 @@ import typer
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
-    from s3t.planning import Forecast
+    from s3t.planning.forecast import Forecast
     from s3t.run.results import Status, TrainReport
 
 

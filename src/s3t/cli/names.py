@@ -31,7 +31,7 @@ def names_in(
     Raises:
         InputError: nothing is named, both are to be read from stdin, or the file cannot be read.
     """
-    from s3t.records import read_requests
+    from s3t.records.request_files import read_requests
 
     if not record and not subject and file is None:
         raise InputError("the command", f"name what to {verb}: --record ID, --subject ID or --file FILE")

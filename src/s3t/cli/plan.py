@@ -16,7 +16,7 @@ from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
-    from s3t.planning import Candidate, Demand, Plan
+    from s3t.planning.plan import Candidate, Demand, Plan
     from s3t.recipe import Recipe
 
 MOST_SIZE = 1_000_000_000
@@ -128,7 +128,8 @@ def command(
     s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
     """
     with failures_reported(as_json):
-        from s3t.planning import ASSUMED_LAYERS, Demand, plan, rounded
+        from s3t.planning.plan import ASSUMED_LAYERS, Demand, plan
+        from s3t.planning.rounding import rounded
 
         problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
         base_model, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)

@@ -15,7 +15,7 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
-    from s3t.planning import Retention
+    from s3t.planning.retention import Retention
     from s3t.sequences import Order, Setting
 
 AFTER = (1, 2, 4, 8, 16)
@@ -70,7 +70,8 @@ def command(
 
 def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -> None:
     from s3t.drawing import draw_orders
-    from s3t.planning import retention, rounded
+    from s3t.planning.retention import retention
+    from s3t.planning.rounding import rounded
     from s3t.sequences import mean_distance, scores, select
 
     prior = None if setting.prior is None else setting.probabilities
@@ -103,7 +104,7 @@ def _choose(selector: str, setting: Setting, plot: Path | None, as_json: bool) -
 
 
 def _print(what: str, document: dict[str, Any], each: list[float], depths: Retention, setting: Setting) -> None:
-    from s3t.planning import full_budget_depth
+    from s3t.planning.retention import full_budget_depth
 
     orders: list[Order] = document["sequences"]
     print_table(

@@ -15,7 +15,8 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.planning import Endurance, Policy
+    from s3t.planning.endurance import Endurance
+    from s3t.planning.repairs import Policy
     from s3t.sequences import Setting
 
 MOST_BYTES = 2 * 10**9
@@ -71,7 +72,7 @@ def command(
     Orders are chosen as s3t sequences shows them. Shards are equally likely to be hit.
     """
     with failures_reported(as_json):
-        from s3t.planning import rounded
+        from s3t.planning.rounding import rounded
 
         settings = declarations.settings_of(
             shards=shards,
@@ -97,7 +98,7 @@ def command(
 
 
 def _policy(below: int | None, every: int | None) -> Policy | None:
-    from s3t.planning import Policy
+    from s3t.planning.repairs import Policy
 
     # --repair-every alone: not before its time.
     return None if below is None and every is None else Policy(below=below or 0, every=every)
@@ -113,7 +114,7 @@ def _problems(
     every: int | None,
     over: int | None,
 ) -> list[str]:
-    from s3t.planning import bytes_needed
+    from s3t.planning.endurance import bytes_needed
 
     repaired = below is not None or every is not None
     problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
@@ -139,7 +140,8 @@ def _problems(
 def _endure(
     selector: str, settings: tuple[Setting, ...], vary: bool, trials: int, policy: Policy | None, over: int
 ) -> Endurance:
-    from s3t.planning import Deletions, endurance
+    from s3t.planning.deletions import Deletions
+    from s3t.planning.endurance import endurance
     from s3t.sequences import orders_of_shards
 
     with choosing(f"{counted(settings[0].budget, 'order')} for each shard", selector):

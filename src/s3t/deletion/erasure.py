@@ -25,7 +25,7 @@ from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.partition import Place, Secret
-from s3t.records import Slices, slice_digest, without_records
+from s3t.records.slices import Slices, slice_digest, without_records
 from s3t.store import Artifacts, blobs_of
 
 

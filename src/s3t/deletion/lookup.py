@@ -12,15 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-
-import pyarrow as pa
-import pyarrow.compute
+from typing import TYPE_CHECKING
 
 from s3t.deletion.request import Batch
 from s3t.errors import IntegrityError
 from s3t.ledger import Ledger, Located, Transaction
 from s3t.partition import Place, Secret, place_of
-from s3t.records import Slices
+from s3t.records.slices import Slices
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +120,10 @@ class Lookup:
         """(Requested token, token of the record) for each row with a requested name."""
         if not asked:
             return []
+        import pyarrow.compute  # here: most requests name records that the ledger knows
+
         by_name = {name: token for token, name in asked.items()}
-        rows = names.filter(pa.compute.is_in(names[kind], pa.array(by_name, pa.string())))
+        rows = names.filter(pyarrow.compute.is_in(names[kind], pyarrow.array(by_name, pyarrow.string())))
         return [
             (by_name[owner], self.secret.token("ledger", "record", record))
             for owner, record in zip(rows[kind].to_pylist(), rows["record"].to_pylist(), strict=True)

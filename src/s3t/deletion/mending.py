@@ -10,7 +10,7 @@ from s3t.ledger import Ledger, RecordRow, Transaction
 from s3t.ledger.damage import contents_of, mend_rows, rebuild_indexes, structure_problems
 from s3t.ledger.filling import record_rows
 from s3t.partition import Secret
-from s3t.records import Slices, count_copies
+from s3t.records.slices import Slices, count_copies
 
 
 def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path) -> int:

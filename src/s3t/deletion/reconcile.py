@@ -19,8 +19,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pyarrow as pa
+from typing import TYPE_CHECKING
 
 from s3t.aftermath import RECONCILING, after_refusal
 from s3t.deletion.acceptance import losses_of
@@ -33,8 +32,11 @@ from s3t.errors import IntegrityError, RestoredError, itemised
 from s3t.ledger import Acceptance, Ledger, RecordRow, SliceState, Transaction
 from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Place, Secret
-from s3t.records import Slices, slice_digest, without_records
+from s3t.records.slices import Slices, slice_digest, without_records
 from s3t.store import lost_stages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)

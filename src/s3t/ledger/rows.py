@@ -14,14 +14,17 @@ import hmac
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Column, Connection, Row, Table, bindparam, delete, insert, select, update
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects import sqlite
 
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
 from s3t.ledger.statements import CHANGES, KEY_DESTROYED, chunks, select_in
+
+if TYPE_CHECKING:
+    from sqlalchemy.dialects import postgresql
 
 MAC = "mac"
 _MAC_BYTES = 16
@@ -84,13 +87,19 @@ class Rows:
 
     def upsert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
         """Insert whole rows, or replace those with the same primary key."""
-        dialect = postgresql if self.connection.dialect.name == "postgresql" else sqlite
-        statement = dialect.insert(table)
+        statement = self._upsertable(table)
         keys = [column.name for column in table.primary_key]
         others = {column.name: statement.excluded[column.name] for column in table.c if column.name not in keys}
         statement = statement.on_conflict_do_update(index_elements=keys, set_=others)
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(statement, chunk)
+
+    def _upsertable(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        if self.connection.dialect.name == "sqlite":
+            return sqlite.insert(table)
+        from sqlalchemy.dialects import postgresql  # here: most runs have SQLite
+
+        return postgresql.insert(table)
 
     def change(self, table: Table, changes: Iterable[tuple[Row[Any], Mapping[str, Any]]]) -> int:
         """Change values of rows that were read whole, but not their primary keys; returns the number of rows."""

@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from s3t.recipe.descriptions import add_descriptions
 from s3t.recipe.numbers import NumbersAlone
 
 SHOWN = 10
@@ -36,7 +37,9 @@ def _by_name(value: Any) -> Any:
 class Group(BaseModel):
     """The slices of each group's records. Checked by the recipe, which knows slices and columns."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", json_schema_extra=add_descriptions, hide_input_in_errors=True
+    )
 
     column: str = Field(min_length=1)
     """The column of the data that names each record's group. Never a feature; it may be a classification's label."""

@@ -20,6 +20,7 @@ from pydantic_core import PydanticKnownError
 from s3t import methods
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
+from s3t.recipe.descriptions import add_descriptions
 from s3t.recipe.group import Group
 from s3t.recipe.numbers import NumbersAlone, only_numbers, refuse_booleans
 from s3t.recipe.template import is_template, template_columns
@@ -35,7 +36,7 @@ class Part(BaseModel):
     """Base of all parts."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True, allow_inf_nan=False
+        frozen=True, extra="forbid", json_schema_extra=add_descriptions, hide_input_in_errors=True, allow_inf_nan=False
     )
 
     @field_validator("*", mode="before")

@@ -13,11 +13,11 @@ from pydantic import (
     BeforeValidator,
     Field,
     GetPydanticSchema,
-    InstanceOf,
     PlainSerializer,
     WrapValidator,
     model_validator,
 )
+from pydantic_core import core_schema
 
 from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
@@ -82,10 +82,17 @@ def _ledger_url(value: str) -> str:
     return value
 
 
+_TASK = core_schema.no_info_plain_validator_function(
+    task_named,
+    json_schema_input_schema=core_schema.str_schema(),
+    serialization=core_schema.to_string_ser_schema(when_used="always"),
+)
+
+
 class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
-    task: Annotated[InstanceOf[Task], BeforeValidator(task_named), PlainSerializer(str, return_type=str)]
+    task: Annotated[Task, GetPydanticSchema(lambda *_: _TASK)]
     """text-classification, text-multi-label-classification, text-regression, token-classification,
     image-classification or image-multi-label-classification."""
     base_model: str = Field(min_length=1)

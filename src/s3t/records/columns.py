@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from s3t.records.names import type_in_words
+from s3t.records.column_types import type_in_words
 from s3t.records.problems import Problems
 from s3t.records.reading import Table
 

@@ -8,9 +8,9 @@ import pyarrow as pa
 
 from s3t.recipe import Recipe
 from s3t.recipe.template import filled, is_template, template_columns
+from s3t.records.column_types import is_text, may_be_lists
 from s3t.records.columns import column_values, listed
 from s3t.records.images import image_bytes
-from s3t.records.names import is_text, may_be_lists
 from s3t.records.problems import Problems
 from s3t.records.reading import Table
 from s3t.tasks import Kind

@@ -18,19 +18,12 @@ import pyarrow as pa
 from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes
+from s3t.records.column_types import may_be_categories, may_be_lists, may_be_names, may_be_numbers
 from s3t.records.columns import column_values, listed
 from s3t.records.features import read_features
 from s3t.records.groups import RowGroups
 from s3t.records.inputs import Inputs, inputs_as_data
-from s3t.records.names import (
-    may_be_categories,
-    may_be_lists,
-    may_be_names,
-    may_be_numbers,
-    normal_form,
-    space_problem,
-    text_of,
-)
+from s3t.records.names import normal_form, space_problem, text_of
 from s3t.records.problems import Problems
 from s3t.records.reading import Data, Table, columns_in_words, read_data, rows_as_table
 from s3t.records.streaming import format_of, named, windows

@@ -19,7 +19,7 @@ from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes, contents
 from s3t.records.ingest import ingest_labelled
 from s3t.records.positions import Positions
-from s3t.records.slices import UNREADABLE
+from s3t.records.tables import UNREADABLE, table_in
 
 _OWNERS = {"record", "subject"}
 
@@ -39,7 +39,7 @@ class Public:
             IntegrityError: the file is missing, or not the one of init.
         """
         try:
-            rows = pa.parquet.ParquetFile(self.path).read()
+            rows = table_in(self.path)
             digest = public_digest(rows)
         except UNREADABLE as error:
             problem = f"{self.path}: the public records cannot be read ({error}); restore the run"

@@ -4,30 +4,30 @@ A slice that loses a record gets another version; which one is current, the ledg
 of their id, so a row's position says nothing of the others' and does not depend on the input's order. The files are
 plain: no compression, no dictionaries, no statistics. So a byte search over the run shows whether a record is gone, and
 no page keeps a value that its rows have lost.
+
+pyarrow is imported where rows are read or written: to open a run, the names of versions are enough.
 """
 
 from __future__ import annotations
 
 import hmac
 import re
-import struct
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet
+from typing import TYPE_CHECKING
 
 from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret, place_of
 from s3t.records.canonical import canonical_bytes, contents
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _NAME = re.compile(r"shard-(\d+)/slice-(\d+)-([0-9a-f]{64})\.parquet")
-UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
-"""Errors that a damaged Parquet file may raise: damage may look like invalid text, or like a column of terabytes."""
 
 
 def version_name(place: Place, digest: str) -> str:
@@ -54,8 +54,10 @@ class Slices:
         Raises:
             OSError: the store refused.
         """
+        from s3t.records.tables import parquet
+
         digest = slice_digest(rows, self.secret)
-        name, content = version_name(place, digest), _parquet(rows)
+        name, content = version_name(place, digest), parquet(rows)
         if name in self.blobs.sizes([name]):
             try:
                 self.read(place, digest)
@@ -73,9 +75,11 @@ class Slices:
         Raises:
             IntegrityError: it is missing, not readable, or holds other rows.
         """
+        from s3t.records.tables import UNREADABLE, table_in
+
         try:
             with self.blobs.open(version_name(place, digest)) as file:
-                rows = pa.parquet.ParquetFile(file).read()
+                rows = table_in(file)
             actual = slice_digest(rows, self.secret)
         except UNREADABLE as error:
             raise self._unreadable(place, digest, error) from None
@@ -93,18 +97,22 @@ class Slices:
         Raises:
             IntegrityError: it is missing or not readable.
         """
+        from s3t.records.tables import UNREADABLE, table_in
+
         try:
             with self.blobs.open(version_name(place, digest)) as file:
-                names = pa.parquet.ParquetFile(file).read(columns=["record", "subject"])
+                names = table_in(file, ["record", "subject"])
             return names.select(["record", "subject"])
         except UNREADABLE as error:
             raise self._unreadable(place, digest, error) from None
 
     def count_rows(self, place: Place, digest: str) -> int | None:
         """Number of rows of a version, from its footer alone; None if it is missing or unreadable."""
+        from s3t.records.tables import UNREADABLE, row_count_in
+
         try:
             with self.blobs.open(version_name(place, digest)) as file:
-                return int(pa.parquet.read_metadata(file).num_rows)
+                return row_count_in(file)
         except UNREADABLE:
             return None
 
@@ -145,6 +153,8 @@ def split_into_slices(
         slices: L.
         among: for each row, the slices that its group is spread over; None where there are no groups.
     """
+    from s3t.records.tables import rows_at
+
     ids, subjects = rows["record"].to_pylist(), rows["subject"].to_pylist()
     members: dict[Place, list[tuple[bytes, int]]] = {
         Place(shard, index): [] for shard in range(shards) for index in range(slices)
@@ -155,7 +165,7 @@ def split_into_slices(
         members[place].append((secret.token("order", "record", record), row))
     return {
         # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.
-        place: rows.take(pa.array([row for _, row in sorted(numbers)], pa.int64())).combine_chunks()
+        place: rows_at(rows, [row for _, row in sorted(numbers)])
         for place, numbers in members.items()
     }
 
@@ -171,22 +181,13 @@ def slice_digest(rows: pa.Table, secret: Secret) -> str:
 
 def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -> pa.Table:
     """The rows whose id's ledger token is not among `tokens`, in the same order."""
+    from s3t.records.tables import rows_at
+
     ids = rows["record"].to_pylist()
     remaining = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) not in tokens]
-    # take() copies what is kept; a filter by slicing would share, and write, the old buffers.
-    return rows.take(pa.array(remaining, pa.int64())).combine_chunks()
+    return rows_at(rows, remaining)
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
     """Rows by (record id, subject)."""
     return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
-
-
-def _parquet(rows: pa.Table) -> bytes:
-    """A version's file."""
-    sink = pa.BufferOutputStream()
-    pa.parquet.write_table(
-        rows, sink, compression="none", use_dictionary=False, write_statistics=False, store_schema=False
-    )
-    content: bytes = sink.getvalue().to_pybytes()
-    return content

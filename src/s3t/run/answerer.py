@@ -19,8 +19,9 @@ from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
 from s3t.progress import SILENT, Progress, telling
-from s3t.records import Data, Inputs, ingest_inputs
-from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_windows
+from s3t.records.ingest import IngestedInputs, ingest_inputs, ingest_labelled, ingest_windows
+from s3t.records.inputs import Inputs
+from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.parts import Parts
 from s3t.stages import Stage

@@ -22,7 +22,7 @@ from s3t.folder.layout import Layout, read_description, write_description
 from s3t.folder.ledger_address import ledger_address
 from s3t.folder.unfinished import Unfinished
 from s3t.ledger.locks import hold
-from s3t.records import version_name
+from s3t.records.slices import version_name
 from s3t.run.creation import check_free
 from s3t.run.parts import Parts
 from s3t.store import blobs_of

@@ -25,8 +25,10 @@ from s3t.ledger.filling import record_rows
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
-from s3t.records import Data, Records, count_copies, ingest, split_into_slices
+from s3t.records.ingest import Records, ingest
 from s3t.records.public import public_digest, public_records, write_public
+from s3t.records.reading import Data
+from s3t.records.slices import count_copies, split_into_slices
 from s3t.run.notices import notices_of
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards

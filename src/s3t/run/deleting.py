@@ -16,11 +16,10 @@ from s3t.folder.secret import destroy_secret
 from s3t.inventory import Inventory
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
-from s3t.records import requested, requested_names
+from s3t.records.requests import requested, requested_names
 from s3t.run.parts import Parts
 from s3t.run.reporting import status_now, status_of
 from s3t.run.results import DeletionReport, Reconciliation, Status, TrainReport
-from s3t.run.training import Trainer
 from s3t.wording import counted
 
 
@@ -89,6 +88,8 @@ def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[T
     """Repair if the policy asks for it; its report, and its error if it failed."""
     try:
         if repair_due(parts.recipe.deletion.repair, inventory):
+            from s3t.run.training import Trainer  # here: most deletions repair nothing
+
             return Trainer(parts).train_missing(progress, workers=1), None
     except S3TError as error:
         return None, error

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
-from s3t.planning import Gain, gain
+from s3t.planning.gain import Gain, gain
 from s3t.progress import Progress
 from s3t.run.parts import Parts
 from s3t.stages import stages_of

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
-from s3t.planning import Forecast, forecast
+from s3t.planning.forecast import Forecast, forecast
 from s3t.recipe import Recipe
 from s3t.sequences import Order
 

@@ -12,13 +12,13 @@ from s3t.errors import IsolationError, TrainingError
 from s3t.ledger import Snapshot
 from s3t.partition import Place
 from s3t.recipe import Recipe
-from s3t.records import Slices
-from s3t.records.public import Public
+from s3t.records.slices import Slices
 from s3t.stages import KeyInputs, Stage
 from s3t.store import Artifacts, Manifest
 from s3t.training_events import UNHEARD, StageListener
 
 if TYPE_CHECKING:
+    from s3t.records.public import Public
     from s3t.run.workshop import Workshop
 
 

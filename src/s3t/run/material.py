@@ -19,8 +19,8 @@ from s3t.models.model import Model
 from s3t.partition import Place, Secret
 from s3t.progress import Steps
 from s3t.recipe import Recipe
-from s3t.records import Slices
 from s3t.records.replay import replayed
+from s3t.records.slices import Slices
 from s3t.stages import Stage
 from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
 from s3t.training.examples import SliceStates

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.blobs import LocalBlobs
@@ -25,14 +26,16 @@ from s3t.ledger.presence import Presence
 from s3t.ledger.read_only import is_read_only, read_only_error
 from s3t.partition import Secret
 from s3t.recipe import Recipe
-from s3t.records import Slices
-from s3t.records.public import Public
+from s3t.records.slices import Slices
 from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
 from s3t.stages import KeyInputs, training_part
 from s3t.store import Artifacts
+
+if TYPE_CHECKING:
+    from s3t.records.public import Public
 
 
 class Parts:
@@ -185,8 +188,11 @@ class Parts:
     @property
     def public(self) -> Public | None:
         """The public records, if stages are tried on some."""
-        digest = self.description.validation
-        return None if digest is None else Public(path=self.layout.public, digest=digest)
+        if (digest := self.description.validation) is None:
+            return None
+        from s3t.records.public import Public  # here: few runs have some, and it imports the readers of records
+
+        return Public(path=self.layout.public, digest=digest)
 
 
 def slices_of(layout: Layout, secret: Secret) -> Slices:

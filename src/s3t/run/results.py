@@ -13,7 +13,7 @@ from s3t.inventory import Inventory, Serving
 from s3t.ledger import LogEntry, State
 from s3t.ledger.state import utc
 from s3t.partition import Place
-from s3t.planning import Forecast
+from s3t.planning.forecast import Forecast
 from s3t.recipe import Recipe
 from s3t.run.advice import empty_slices, few_steps
 from s3t.run.forecasting import forecast_of

@@ -1,31 +1,35 @@
-"""The library's front door: `Run`."""
+"""The library's front door: `Run`.
+
+Every method imports the module that does its work: most commands call one method, and a short one should not wait for
+what the others import.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
-from s3t.ledger import LogEntry
-from s3t.planning import Forecast
-from s3t.prediction.members import Prefixes
 from s3t.progress import SILENT, Progress
-from s3t.recipe import Recipe, recipe_from
-from s3t.records import Data, Inputs, requested_names
-from s3t.run.answerer import Answerer
-from s3t.run.answers import Evaluation, Predictions
-from s3t.run.auditing import audit
-from s3t.run.cloning import adopt, clone
-from s3t.run.creation import create_run
-from s3t.run.deleting import DeletionArguments, delete, destroy_key, erase, reconcile
-from s3t.run.extension import Extension, extension_of
-from s3t.run.locating import Location, locate
+from s3t.records.requests import requested_names
 from s3t.run.parts import Parts
-from s3t.run.placement import WorkerCount
-from s3t.run.reporting import shape_of, status_now
-from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
-from s3t.run.training import Trainer
+
+if TYPE_CHECKING:
+    from s3t.ledger import LogEntry
+    from s3t.planning.forecast import Forecast
+    from s3t.prediction.members import Prefixes
+    from s3t.recipe import Recipe
+    from s3t.records.inputs import Inputs
+    from s3t.records.reading import Data
+    from s3t.run.answerer import Answerer
+    from s3t.run.answers import Evaluation, Predictions
+    from s3t.run.extension import Extension
+    from s3t.run.locating import Location
+    from s3t.run.placement import WorkerCount
+    from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
+    from s3t.run.training import Trainer
 
 
 class Run:
@@ -39,7 +43,18 @@ class Run:
     def __init__(self, path: Path) -> None:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
         self._parts = Parts.open(path)
-        self._answerer, self._trainer = Answerer(self._parts), Trainer(self._parts)
+
+    @cached_property
+    def _answerer(self) -> Answerer:
+        from s3t.run.answerer import Answerer
+
+        return Answerer(self._parts)
+
+    @cached_property
+    def _trainer(self) -> Trainer:
+        from s3t.run.training import Trainer
+
+        return Trainer(self._parts)
 
     @classmethod
     def create(
@@ -65,6 +80,9 @@ class Run:
             InputError: with all problems of recipe and data; no folder is left.
             StorageError: the disk refused; no folder is left.
         """
+        from s3t.recipe import recipe_from
+        from s3t.run.creation import create_run
+
         name = str(recipe) if isinstance(recipe, str | Path) else "the recipe"
         notices = create_run(
             Path(path),
@@ -111,6 +129,8 @@ class Run:
             MovedError: the folder is a copy; `moved`, as for `open`, denies that.
             StorageError: the disk or the database refused; run it again.
         """
+        from s3t.run.deleting import reconcile
+
         with cls(Path(path)) as run:
             run._parts.note_home(moved=moved)
             return reconcile(run._parts)
@@ -124,6 +144,8 @@ class Run:
             MovedError: `path` is a copy of a folder itself: `adopt` it.
             StorageError: the disk or the database refused; no run is left.
         """
+        from s3t.run.cloning import clone
+
         with cls.open(path) as run:
             clone(run._parts, Path(to))
         return cls.open(to)
@@ -137,6 +159,8 @@ class Run:
             IntegrityError: as `reconcile`.
             StorageError: the disk or the database refused.
         """
+        from s3t.run.cloning import adopt
+
         with cls(Path(path)) as copy:
             adopt(copy._parts)
         cls.reconcile(path)
@@ -144,6 +168,8 @@ class Run:
 
     def __repr__(self) -> str:
         """The run in one line; asks neither the ledger nor the disk."""
+        from s3t.run.reporting import shape_of
+
         return f"Run({str(self.path)!r}, {shape_of(self._parts)})"
 
     def close(self) -> None:
@@ -173,6 +199,8 @@ class Run:
 
     def status(self) -> Status:
         """Live stages and serving prefixes."""
+        from s3t.run.reporting import status_now
+
         return status_now(self._parts)
 
     def forecast(self) -> Forecast | None:
@@ -227,6 +255,8 @@ class Run:
         Raises:
             InputError: as `extend`.
         """
+        from s3t.run.extension import extension_of
+
         return extension_of(self._parts, budget=budget, progress=progress or SILENT)
 
     def predict(
@@ -308,6 +338,8 @@ class Run:
             IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
             FsyncError: the disk could not confirm; this process does nothing more.
         """
+        from s3t.run.deleting import DeletionArguments, delete
+
         asked = DeletionArguments(records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run)
         return delete(self._parts, asked, progress or SILENT)
 
@@ -319,6 +351,8 @@ class Run:
             StorageError: the disk or the database refused, or another host has copies.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
+        from s3t.run.deleting import erase
+
         return erase(self._parts, copies_are_gone=copies_are_gone)
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
@@ -328,6 +362,8 @@ class Run:
             InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
             IntegrityError: the ledger has lost a record that is in a slice's file.
         """
+        from s3t.run.locating import locate
+
         return locate(self._parts.lookup, **requested_names(records, subjects))
 
     def log(self) -> tuple[LogEntry, ...]:
@@ -344,6 +380,8 @@ class Run:
         Raises:
             StorageError: the disk or the database refused; run it again.
         """
+        from s3t.run.deleting import destroy_key
+
         destroy_key(self._parts)
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> AuditReport:
@@ -354,4 +392,6 @@ class Run:
             seed: chooses them; by default they are unpredictable.
             progress: hears of replayed training.
         """
+        from s3t.run.auditing import audit
+
         return audit(self._parts, replay=replay, seed=seed, progress=progress or SILENT)

@@ -29,8 +29,8 @@ from s3t.prediction.resident import Link, Resident
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
-from s3t.records import Slices
 from s3t.records.public import Public
+from s3t.records.slices import Slices
 from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain

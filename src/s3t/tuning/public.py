@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from s3t.errors import DataError, InputError
 from s3t.recipe import Recipe
-from s3t.records import ingest
 from s3t.records.canonical import contents
+from s3t.records.ingest import ingest
 from s3t.records.names import normal_form
 from s3t.records.positions import Positions
 from s3t.records.public import features_of

@@ -17,7 +17,7 @@ from s3t.errors import InputError, RecipeError, TrainingError
 from s3t.extras import how_to_install
 from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from s3t.records.public import public_digest
 from s3t.run import Run
 from s3t.tuning.public import check_declared, refuse_private
