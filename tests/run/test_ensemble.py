@@ -14,7 +14,7 @@ from s3t.models.tensors import deserialize
 from s3t.partition import Place
 from s3t.prediction.ensemble import Ensemble
 from s3t.prediction.resident import Resident
-from s3t.records import ingest
+from s3t.records.ingest import ingest
 from testing import tiny
 from testing.roles import roles
 
