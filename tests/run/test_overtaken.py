@@ -112,10 +112,13 @@ def at_the_end_of(function, act):
     return and_then
 
 
+@pytest.mark.parametrize("batches", [1, 2])
 @pytest.mark.parametrize("meanwhile", ["deleted", "deleted and trained again"])
-def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(run, other, meanwhile, monkeypatch):
+def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(
+    run, other, meanwhile, batches, monkeypatch
+):
     """Trained again, the stages have the names of those that answered, and saw other records."""
-    record = record_of(run, 0)
+    record, inputs = record_of(run, 0), ["w1 w30"] * run.recipe.prediction.batch_size * batches
 
     def overtake():
         other.delete(records=[record])
@@ -124,9 +127,29 @@ def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(run
 
     monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(s3t.run.answerer.predict, overtake))
     before = run.status().generation
-    answer = run.predict(["w1 w30"])
+    answer = run.predict(inputs)
     assert answer.generation == before + 1
     assert {member.key for member in answer.members} <= set(roles(other).ledger.snapshot().stages.values())
+
+
+def test_a_single_answer_is_that_of_the_ledger_now_whenever_this_process_looked_last(run, other):
+    whole = run.predict(["w1 w30"])
+    other.delete(records=[record_of(run, 0)])
+    cut = run.predict(["w1 w30"])
+    assert cut.generation == whole.generation + 1
+    assert cut.members == other.predict(["w1 w30"]).members != whole.members
+    other.repair()
+    again = run.predict(["w1 w30"])
+    assert again.members == other.predict(["w1 w30"]).members
+    assert (again.generation, len(again.members[0].prefix)) == (cut.generation, len(whole.members[0].prefix))
+
+
+def test_a_warm_answer_to_a_single_text_reads_the_ledger_once(run, other, monkeypatch):
+    run.predict(["w1 w30"])
+    reads, reading = [], type(roles(run).ledger).reading
+    monkeypatch.setattr(type(roles(run).ledger), "reading", lambda self: reads.append(self) or reading(self))
+    run.predict(["w1 w30"])
+    assert reads == [roles(run).ledger]
 
 
 @pytest.mark.parametrize("what", ["predict", "evaluate"])

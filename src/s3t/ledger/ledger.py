@@ -245,6 +245,17 @@ class Ledger:
         self._latest = snapshot
         return snapshot
 
+    def recent(self) -> Snapshot | None:
+        """The state that `snapshot` gave last; None before the first. Asks nothing of the database.
+
+        Raises:
+            ClosedError: this ledger was closed.
+        """
+        refuse_after_fork(self._process)
+        refuse_after_failed_fsync()
+        self._refuse_if_closed()
+        return self._latest
+
     def confirm(self) -> None:
         """Make everything durable that this ledger shows; its writer may have been killed before the disk had it.
 

@@ -9,7 +9,7 @@ The sums are rounded in another order, so results differ in the last bits.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -60,13 +60,18 @@ def merged_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int], *, dtype:
 
 
 @contextmanager
-def merged_on(model: nn.Module, merged: Collection[Mapping[str, Parameters]]) -> Iterator[None]:
-    """While within, linear modules of a model have merged parameters, by full name of the module; then their own."""
+def merged_on(linears: Mapping[str, nn.Module], merged: Iterable[Mapping[str, Parameters]]) -> Iterator[None]:
+    """While within, linear modules have merged parameters, by full name; then their own.
+
+    Args:
+        linears: the modules by full name, perhaps beside others.
+        merged: of each block, the parameters.
+    """
     own: list[tuple[Any, str, Any]] = []
     try:
         for block in merged:
             for target, parameters in block.items():
-                held = model.get_submodule(target)._parameters
+                held = linears[target]._parameters
                 for name, parameter in parameters.items():
                     own.append((held, name, held[name]))
                     held[name] = parameter

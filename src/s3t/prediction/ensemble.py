@@ -15,7 +15,7 @@ Shapes: M members, N inputs, C labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.merged import merged_nbytes, merged_on
@@ -80,6 +80,7 @@ class Ensemble:
         self._dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self._merged = merging is not None and self._fit(merging)
         self._sharing: Sharing | None = None
+        self._modules = dict(model.base.model.named_modules())  # once: a walk would be a part of a single answer's time
 
     def _fit(self, merging: Merging) -> bool:
         blocks = range(1, merging.blocks + 1)
@@ -107,7 +108,9 @@ class Ensemble:
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
-            ensemble = _Pass(self._model, mount, chains, rows=self._windows.batch_size, dtype=self._dtype)
+            ensemble = _Pass(
+                self._model, mount, chains, modules=self._modules, rows=self._windows.batch_size, dtype=self._dtype
+            )
             for window in self._windows.of(inputs, device):
                 for rows, batch in window.batches():
                     if self._sharing is None:
@@ -121,9 +124,17 @@ class _Pass:
     """One ensemble on the model: the deepest member first."""
 
     def __init__(
-        self, model: BlockModel, mount: MountedModel, chains: Sequence[Member], *, rows: int, dtype: torch.dtype
+        self,
+        model: BlockModel,
+        mount: MountedModel,
+        chains: Sequence[Member],
+        *,
+        modules: Mapping[str, nn.Module],
+        rows: int,
+        dtype: torch.dtype,
     ) -> None:
         self._mount = mount
+        self._modules = modules
         self._passes = model.passes
         self._border = model.border
         self._chains = chains
@@ -174,7 +185,7 @@ class _Pass:
         """While within, the model computes what a member does; without merged weights, the only member."""
         with ExitStack() as stack:
             if self._merged:
-                stack.enter_context(merged_on(self._mount.base.model, [link.merged or {} for link in chain]))
+                stack.enter_context(merged_on(self._modules, [link.merged or {} for link in chain]))
             else:
                 for link in chain:
                     stack.enter_context(self._stack.on(link.block, slice(0, 1), groups=1))

@@ -8,12 +8,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
+from s3t.errors import InputError, NoLiveShardError
 from s3t.ledger import Snapshot
 from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
@@ -37,6 +38,9 @@ class Answerer:
 
     A deletion that takes a stage that answers makes the answer be made again; one that takes none of them costs
     nothing, for the answer is the same with it and without it. Each of the first takes a stage, so there is an end.
+
+    A single batch is first answered at the state of the ledger that this process read last. The ledger is then read
+    once: if it has the same members, the answer leaves as the answer at that state; else it is made again.
     """
 
     parts: Parts
@@ -53,12 +57,26 @@ class Answerer:
             yield self._predict(window, None, SILENT)
 
     def _predict(self, inputs: IngestedInputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
-        counts = self.parts.recipe.task.inputs.counts(inputs.features)
+        recent = self.parts.latest.recent()
+        if recent is not None and inputs.features.num_rows <= self.parts.recipe.prediction.batch_size:
+            with suppress(Overtaken, NoLiveShardError, InputError):  # a newer state may have what this one lacks
+                members = self._members(recent, prefixes)
+                with self.parts.presence.working(recent, _uses(recent, members)) as work:
+                    answer = self._answer(recent, members, inputs, Watched(progress, work))
+                now = self.parts.upkeep.newest()
+                if _uses(recent, members).intact_at(now) and self._members(now, prefixes) == members:
+                    return replace(answer, generation=now.generation)
         while True:
-            now, members = self._members(prefixes)
+            now = self.parts.upkeep.newest()
+            members = self._members(now, prefixes)
             with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
-                workshop, watched = self.parts.loaded.get(), Watched(progress, work)
-                return predict(workshop, self._answers, now, members, inputs, counts=counts, progress=watched)
+                return self._answer(now, members, inputs, Watched(progress, work))
+
+    def _answer(
+        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress
+    ) -> Predictions:
+        counts = self.parts.recipe.task.inputs.counts(inputs.features)
+        return predict(self.parts.loaded.get(), self._answers, now, members, inputs, counts=counts, progress=progress)
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
         """Metrics on labelled data. Errors as `Run.evaluate`."""
@@ -66,7 +84,8 @@ class Answerer:
         rows = ingest_labelled(data, recipe, labels=labels).rows
         counts = recipe.task.inputs.counts(rows)
         while True:
-            now, members = self._members(None)
+            now = self.parts.upkeep.newest()
+            members = self._members(now, None)
             with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
                 return evaluate(
                     self.parts.loaded.get(),
@@ -83,12 +102,10 @@ class Answerer:
     def _answers(self) -> Answers:
         return Answers.of(self.parts.recipe, self.parts.description.labels)
 
-    def _members(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
-        """The ledger now, and the stages that answer."""
-        self.parts.upkeep.erase_due()
-        now = self.parts.latest.snapshot()
+    def _members(self, now: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
+        """The stages that answer at a state of the ledger."""
         inventory, settings = self.parts.latest.inventory(now), self.parts.recipe.prediction
-        return now, choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
+        return choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
 
 
 def _uses(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:

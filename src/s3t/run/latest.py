@@ -47,6 +47,10 @@ class Latest:
         self._newest = max(self._newest, snapshot.generation)
         return snapshot
 
+    def recent(self) -> Snapshot | None:
+        """The state that was read last, by any thread, without asking the ledger; None before the first."""
+        return self.ledger.recent()
+
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages: committed and untainted; after the secret was destroyed, also in the store."""
         inventory = snapshot.inventory(self.orders.now(), prototypes=self.recipe.method.has_prototypes)

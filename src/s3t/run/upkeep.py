@@ -70,7 +70,12 @@ class Upkeep:
         self.loaded.forget_stale(snapshot)
 
     def erase_due(self) -> None:
-        """Erase what has waited long enough; drop from memory what the ledger has no more.
+        """As `newest`."""
+        self.newest()
+
+    def newest(self) -> Snapshot:
+        """The ledger now, after what has waited long enough is erased, and what the ledger has no more is dropped from
+        memory.
 
         If it cannot be erased (a full disk), what is alive serves on without it: the status warns. It is tried again
         after `AGAIN_SECONDS`. Another process that is erasing is not waited for.
@@ -82,6 +87,9 @@ class Upkeep:
         self.forget_stale(snapshot)
         if not self.passive and time.monotonic() >= self._again_at:
             self._finish(snapshot, everything=False)
+            if snapshot.condemned or snapshot.waiting_since is not None:  # else there was nothing to erase
+                return self.latest.snapshot()
+        return snapshot
 
     def erase_all(self) -> None:
         """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""

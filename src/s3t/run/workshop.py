@@ -211,14 +211,14 @@ class Workshop:
 
         def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
-            return self._ensemble.prepared(block, deserialize(artifact.content))
+            with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
+                return self._ensemble.prepared(block, deserialize(artifact.content))
 
-        with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
-            return self._resident.chain(
-                [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
-                read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
-                prepare=prepared,
-            )
+        return self._resident.chain(
+            [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
+            read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
+            prepare=prepared,
+        )
 
     def logits(
         self,
