@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import threading
 from collections.abc import Iterable, Sequence
@@ -74,7 +75,10 @@ def main() -> None:
         if isinstance(stream, TextIOWrapper):  # nobody has put another in its place
             stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is shown escaped
     threading.excepthook = _report_thread
-    run(sys.argv[1:])
+    try:
+        run(sys.argv[1:])
+    finally:
+        gc.freeze()  # Python would look through all that was imported, several times, before it ends
 
 
 def run(arguments: Sequence[str]) -> NoReturn:
