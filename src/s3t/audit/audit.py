@@ -16,7 +16,8 @@ from typing import Any, Protocol
 
 from s3t.audit.contents import record_problems, table_problems
 from s3t.errors import IntegrityError
-from s3t.ledger import Contents, SliceState, Snapshot
+from s3t.ledger import SliceState, Snapshot
+from s3t.ledger.damage import Contents
 from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, count_copies
 from s3t.stages import KeyInputs, Stage, stage_key

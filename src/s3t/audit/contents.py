@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
-from s3t.ledger import Contents
+from s3t.ledger.damage import Contents
 from s3t.ledger.filling import record_rows
 from s3t.partition import Place, Secret
 

@@ -12,7 +12,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from s3t.cli.bugs import Bug
 from s3t.cli.outcome import bugs_reported
 from s3t.version import __version__
 
@@ -91,6 +90,8 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 def _report_thread(failed: threading.ExceptHookArgs) -> None:
     """Tell of an exception that has ended a thread of ours."""
+    from s3t.cli.bugs import Bug
+
     if failed.exc_value is not None:
         for line in Bug(failed.exc_value, command="in a thread").lines():
             typer.echo(line, err=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 import typer
 
-from s3t.cli.bugs import Bug
 from s3t.errors import InputError, S3TError, StorageError, UnknownNamesError
 
 WRONG_INPUT, FAILED = 2, 1
@@ -66,6 +65,8 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
     try:
         yield
     except Exception as error:
+        from s3t.cli.bugs import Bug
+
         command = next((argument for argument in arguments if argument in commands), "none")
         bug = Bug(error, command=command)
         for line in (f"s3t: {bug.sentence}", *bug.lines()):

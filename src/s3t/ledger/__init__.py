@@ -2,7 +2,6 @@
 
 from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.committing import Trained
-from s3t.ledger.damage import Contents
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import Session
 from s3t.ledger.state import Acceptance, Copy, Located, LogEntry, RecordRow, SliceState, Snapshot, State, ToErase
@@ -11,7 +10,6 @@ from s3t.ledger.transaction import Transaction
 __all__ = [
     "Acceptance",
     "Address",
-    "Contents",
     "Copy",
     "Ledger",
     "Located",

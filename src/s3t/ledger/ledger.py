@@ -28,7 +28,6 @@ from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
-from s3t.ledger.vacuum import vacuum
 from s3t.partition import Place
 
 _LONG_LOG_BYTES = 4 * 2**20
@@ -284,6 +283,8 @@ class Ledger:
         self._refuse_if_closed()
         if isinstance(self._address, Path):
             return self._checkpoint("TRUNCATE")
+        from s3t.ledger.vacuum import vacuum
+
         with self._refusals(), self._engine.connect() as connection:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")
             if vacuum(bare):

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import logging
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.blobs import LocalBlobs
-from s3t.deletion.acceptance import Acceptor
-from s3t.deletion.deleter import Deleter
 from s3t.deletion.erasure import Eraser
-from s3t.deletion.lookup import Lookup
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError
@@ -35,6 +33,8 @@ from s3t.stages import KeyInputs, training_part
 from s3t.store import Artifacts
 
 if TYPE_CHECKING:
+    from s3t.deletion.deleter import Deleter
+    from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
 
 
@@ -53,15 +53,6 @@ class Parts:
         blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp)
         self.store, self.slices = Artifacts(blobs), slices_of(layout, secret)
         self.witness = Witness.of_run(description.run)
-        group = recipe.partition.group
-        self.lookup = Lookup(
-            ledger=ledger,
-            secret=secret,
-            slices=self.slices,
-            counts=(recipe.partition.shards, recipe.partition.slices),
-            spread=(None,) if group is None else tuple(map(group.among, group.slices)),
-            has_subjects=recipe.columns.subject is not None,
-        )
         self.latest = Latest(
             run=layout.root,
             ledger=ledger,
@@ -93,9 +84,34 @@ class Parts:
         )
         self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded)
         self.presence = Presence(ledger, self.upkeep)
+
+    # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """Search for names."""
+        from s3t.deletion.lookup import Lookup
+
+        partition = self.recipe.partition
+        group = partition.group
+        return Lookup(
+            ledger=self.ledger,
+            secret=self.secret,
+            slices=self.slices,
+            counts=(partition.shards, partition.slices),
+            spread=(None,) if group is None else tuple(map(group.among, group.slices)),
+            has_subjects=self.recipe.columns.subject is not None,
+        )
+
+    @cached_property
+    def deleter(self) -> Deleter:
+        """Deletions."""
+        from s3t.deletion.acceptance import Acceptor
+        from s3t.deletion.deleter import Deleter
+
         # Orders are for the report, and whether a server has to move; the ledger's stages decide what goes.
-        acceptor = Acceptor(ledger, self.latest)
-        self.deleter = Deleter(ledger, acceptor, self.lookup, self.eraser, self.presence)
+        acceptor = Acceptor(self.ledger, self.latest)
+        return Deleter(self.ledger, acceptor, self.lookup, self.eraser, self.presence)
 
     @classmethod
     def open(cls, path: Path) -> Parts:

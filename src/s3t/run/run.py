@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Self
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.progress import SILENT, Progress
-from s3t.records.requests import requested_names
 from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
@@ -362,6 +361,7 @@ class Run:
             InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
             IntegrityError: the ledger has lost a record that is in a slice's file.
         """
+        from s3t.records.requests import requested_names
         from s3t.run.locating import locate
 
         return locate(self._parts.lookup, **requested_names(records, subjects))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from s3t.deletion.erasure import Eraser
-from s3t.deletion.reconcile import refuse_if_restored
+from s3t.deletion.restored import refuse_if_restored
 from s3t.errors import FsyncError, IntegrityError, MovedError, S3TError, StorageError
 from s3t.folder.home import moved_error
 from s3t.folder.layout import Layout
