@@ -161,6 +161,26 @@ def test_scores_in_manifests_do_not_hang_on_merged_weights(trained, monkeypatch)
     assert [link.merged for (link,) in scored] == [None]
 
 
+def test_members_side_by_side_leave_memory_with_any_of_their_stages(trained):
+    trained.predict(["w1"])
+    kept = roles(trained).loaded.get()._ensemble._stacks._held
+    ((_, stack),) = kept
+    trained.predict(["w2 w3"])
+    assert kept[0][1] is stack
+    tensors = [
+        weakref.ref(tensor)
+        for block in stack._blocks.values()
+        for update in block.values()
+        for tensor in update.tensors().values()
+    ]
+    del stack
+    assert trained.delete(records=["r3"]).state in ("effective", "erased")
+    gc.collect()
+    assert tensors
+    assert not kept
+    assert all(tensor() is None for tensor in tensors)
+
+
 def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch):
     """The leak is planted: the test above would fail."""
     trained.evaluate(tiny.text_table())

@@ -17,6 +17,7 @@ import s3t
 from s3t.ledger import Session
 from s3t.partition import Place
 from s3t.progress import Silent
+from s3t.run import answerer
 from s3t.run.workshop import Workshop
 from s3t.stages import Stage
 from s3t.store import blobs_of
@@ -125,7 +126,7 @@ def test_an_answer_that_a_deletion_overtook_at_the_last_moment_is_made_again(
         if meanwhile != "deleted":
             other.repair()
 
-    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(s3t.run.answerer.predict, overtake))
+    monkeypatch.setattr("s3t.run.answerer.predict", at_the_end_of(answerer.predict, overtake))
     before = run.status().generation
     answer = run.predict(inputs)
     assert answer.generation == before + 1

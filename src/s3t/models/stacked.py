@@ -14,6 +14,7 @@ Shapes: G groups, one a member; R rows of each; I and O features that a linear m
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
@@ -206,6 +207,28 @@ class Stack:
         finally:
             for handle in handles:
                 handle.remove()
+
+
+class KeptStack:
+    """The last stack, kept for the next answer of the same members until one of their links leaves memory.
+
+    Links leave it when a deletion takes their stage, and so does the copy of their tensors here.
+    """
+
+    def __init__(self) -> None:
+        self._held: list[tuple[list[weakref.ref[Link]], Stack]] = []  # at most one
+
+    def of(self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype) -> Stack:
+        """The stack of some members; arguments as for `Stack`, always of one base and type."""
+        links = [link for chain in chains for link in chain]
+        for references, stack in tuple(self._held):
+            if len(references) == len(links) and all(a() is b for a, b in zip(references, links, strict=True)):
+                return stack
+        self._held.clear()
+        stack, held = Stack(base, chains, dtype=dtype), self._held
+        if len(set(map(id, links))) == len(links):  # else it would be larger than the links
+            held.append(([weakref.ref(link, lambda _: held.clear()) for link in links], stack))
+        return stack
 
 
 def _scaling(gain_GI: Tensor, groups: int) -> Any:

@@ -30,7 +30,7 @@ from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, tiled
-from s3t.models.stacked import Link, Stack, deepest, prepare
+from s3t.models.stacked import KeptStack, Link, Stack, deepest, prepare
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
@@ -81,6 +81,7 @@ class Ensemble:
         self._merged = merging is not None and self._fit(merging)
         self._sharing: Sharing | None = None
         self._modules = dict(model.base.model.named_modules())  # once: a walk would be a part of a single answer's time
+        self._stacks = KeptStack()
 
     def _fit(self, merging: Merging) -> bool:
         blocks = range(1, merging.blocks + 1)
@@ -109,7 +110,13 @@ class Ensemble:
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
             ensemble = _Pass(
-                self._model, mount, chains, modules=self._modules, rows=self._windows.batch_size, dtype=self._dtype
+                self._model,
+                mount,
+                chains,
+                modules=self._modules,
+                stacks=self._stacks,
+                rows=self._windows.batch_size,
+                dtype=self._dtype,
             )
             for window in self._windows.of(inputs, device):
                 for rows, batch in window.batches():
@@ -130,11 +137,13 @@ class _Pass:
         chains: Sequence[Member],
         *,
         modules: Mapping[str, nn.Module],
+        stacks: KeptStack,
         rows: int,
         dtype: torch.dtype,
     ) -> None:
         self._mount = mount
         self._modules = modules
+        self._stacks = stacks
         self._passes = model.passes
         self._border = model.border
         self._chains = chains
@@ -144,7 +153,7 @@ class _Pass:
 
     @cached_property
     def _stack(self) -> Stack:
-        return Stack(self._mount.base, self._chains, dtype=self._dtype)
+        return self._stacks.of(self._mount.base, self._chains, dtype=self._dtype)
 
     def run(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
