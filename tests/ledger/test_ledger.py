@@ -1,10 +1,12 @@
 """A ledger is made whole, found again, gives cheap snapshots, is durable when it says so, and holds tokens alone."""
 
+import random
 import sqlite3
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,9 @@ from sqlalchemy import create_engine, text
 
 from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
 from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
+from s3t.ledger.rows import Rows
 from s3t.ledger.schema import metadata
+from s3t.stages import Stage
 from testing.trained import commit
 from tests.ledger.world import (
     OLD,
@@ -171,6 +175,45 @@ def test_a_snapshot_of_what_was_rolled_back_is_none_of_what_another_process_did(
             transaction.rows.note_change()
     assert undone.changes == other.snapshot().changes
     assert ledger.snapshot() == other.snapshot() != undone
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_snapshot_that_reads_what_is_new_alone_is_one_that_reads_everything(seed, ledger, other):
+    generator = random.Random(seed)
+    stages = [Stage(0, (0,)), Stage(0, (1,)), Stage(0, (0, 1)), Stage(1, (0,))]
+    for number in range(30):
+        acting, (looking, late) = generator.choice((ledger, other)), generator.sample((ledger, other), 2)
+        with acting.writing() as transaction:
+            live = transaction.snapshot().stages
+            stage = generator.choice(stages)
+            if generator.random() < 0.6:
+                commit(transaction, stage, f"key {number}", seen={})
+            else:
+                gone = {stage: key for stage, key in live.items() if generator.random() < 0.5}
+                transaction.accept([replace(taking(), tainted=gone)])
+                if generator.random() < 0.5:
+                    commit(transaction, stage, f"key {number}", seen={})
+        seen = looking.snapshot()
+        if generator.random() < 0.3:
+            assert late.snapshot() == seen
+        again = open_ledger(ledger._address)
+        assert again.snapshot() == seen
+        assert again.snapshot().stages == seen.stages
+        again.close()
+
+
+def test_of_a_stage_that_is_committed_nothing_else_is_read(ledger, other, monkeypatch):
+    ledger.snapshot(), other.snapshot()
+    rows, wrong = [], Rows.wrong
+    spied = lambda self, table, found: rows.extend([table.name] * len(found)) or wrong(self, table, found)  # noqa: E731
+    monkeypatch.setattr(Rows, "wrong", spied)
+    with ledger.writing() as transaction:
+        assert commit(transaction, Stage(1, (0, 1)), "new", seen={})
+    assert Stage(1, (0, 1)) in ledger.snapshot().stages
+    assert (rows.count("stages"), rows.count("slices")) == (1, 0)  # its own
+    rows.clear()
+    assert other.snapshot() == ledger.snapshot()
+    assert rows.count("stages") == 2  # those of its shard
 
 
 def failed(ledger, change) -> Snapshot:

@@ -36,7 +36,10 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
 
 def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
     """Stages that were trained on one of some slices."""
-    return (stage for stage in stages if any(Place(stage.shard, index) in places for index in stage.prefix))
+    hit: dict[int, set[int]] = {}
+    for place in places:
+        hit.setdefault(place.shard, set()).add(place.slice)
+    return (stage for stage in stages if stage.shard in hit and not hit[stage.shard].isdisjoint(stage.prefix))
 
 
 def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from s3t.partition import Place
 from s3t.sequences import Order
@@ -62,6 +63,13 @@ class Inventory:
 
     def serving_all(self, shard: int) -> tuple[Serving, ...]:
         """The deepest live prefix of every order that holds a record, each prefix once, in the order of the orders."""
+        return self._serving_all[shard]
+
+    @cached_property
+    def _serving_all(self) -> tuple[tuple[Serving, ...], ...]:
+        return tuple(map(self._serving_of, range(len(self.orders))))
+
+    def _serving_of(self, shard: int) -> tuple[Serving, ...]:
         members: dict[Order, Serving] = {}
         for order in self.orders[shard]:
             serving = Serving(order=order, depth=self.depth(shard, order))
@@ -71,6 +79,10 @@ class Inventory:
 
     def members(self) -> dict[int, Serving]:
         """The ensemble: the shards that can answer."""
+        return dict(self._members)
+
+    @cached_property
+    def _members(self) -> dict[int, Serving]:
         each = {shard: self.serving(shard) for shard in range(len(self.orders))}
         return {shard: serving for shard, serving in each.items() if serving is not None}
 

@@ -13,7 +13,7 @@ from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.sessions import Session, Sessions
 from s3t.ledger.state import SliceState, Snapshot
-from s3t.ledger.statements import KEY_DESTROYED, prefix_text
+from s3t.ledger.statements import COMMITS, KEY_DESTROYED, REMOVALS, prefix_text
 from s3t.partition import Place
 from s3t.stages import Stage
 
@@ -53,6 +53,7 @@ def commit(rows: Rows, sessions: Sessions, snapshot: Snapshot, trained: Trained)
         return False
     row = {"shard": stage.shard, "prefix": prefix_text(stage), "key": key, "manifest": trained.manifest}
     rows.upsert(schema.stages, [row])
+    rows.raise_note(REMOVALS if stage in snapshot.stages else COMMITS)
     sessions.release(stage, trained.session)
     rows.note_change()
     return True

@@ -15,6 +15,7 @@ from s3t.ledger import schema
 from s3t.ledger.filling import record_of
 from s3t.ledger.rows import CHECKED, Rows
 from s3t.ledger.state import RecordRow
+from s3t.ledger.statements import REMOVALS
 from s3t.partition import Place
 
 _MOST_PROBLEMS = 20
@@ -154,6 +155,7 @@ def mend_rows(rows: Rows) -> Mended:
                 rows.upsert(table, [right])
                 mended += 1
     if mended:
+        rows.raise_note(REMOVALS)
         rows.note_change()
     return Mended(rows=mended, left=tuple(dict.fromkeys(left)))
 

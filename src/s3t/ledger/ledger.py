@@ -26,7 +26,7 @@ from s3t.ledger.migrating import check_revision, create_tables
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
 from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Copy, RecordRow, SliceState, Snapshot
+from s3t.ledger.state import Copy, LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
 
@@ -45,6 +45,7 @@ class Ledger:
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
         self._latest: Snapshot | None = None
+        self._live: LiveStages | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
@@ -208,7 +209,9 @@ class Ledger:
             ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
-            yield Transaction(Rows(connection, self._key), latest=self._latest)
+            transaction = Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
+            yield transaction
+        self._latest, self._live = transaction.latest, transaction.live
         if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
             try:
                 self._checkpoint("PASSIVE")
@@ -222,7 +225,7 @@ class Ledger:
     def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state and changes nothing."""
         with self._transaction(writing=False) as connection:
-            yield Transaction(Rows(connection, self._key), latest=self._latest)
+            yield Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
 
     def snapshot(self, *, anew: bool = False) -> Snapshot:
         """The ledger at its present state. Cheap if nothing has changed since the last one.
@@ -231,7 +234,7 @@ class Ledger:
             anew: read everything, also if the ledger says that nothing has changed.
         """
         if anew:
-            self._latest = None
+            self._latest = self._live = None
         for left in reversed(range(_TRIES)):
             try:
                 with self.reading() as transaction:
@@ -241,7 +244,7 @@ class Ledger:
                 if not left:
                     raise
                 time.sleep(_AGAIN_SECONDS)
-        self._latest = snapshot
+        self._latest, self._live = snapshot, snapshot.live
         return snapshot
 
     def recent(self) -> Snapshot | None:

@@ -122,13 +122,22 @@ class Rows:
         rows = self.read(schema.notes, schema.notes.c.name == name)
         return int(rows[0].value) if rows else 0
 
+    def notes(self, *names: str) -> tuple[int, ...]:
+        """Some named numbers; each 0 before it was first written."""
+        values = {row.name: int(row.value) for row in self.read_in(schema.notes, schema.notes.c.name, names)}
+        return tuple(values.get(name, 0) for name in names)
+
+    def raise_note(self, name: str) -> None:
+        """Add 1 to a named number."""
+        self.write_note(name, to=self.note(name) + 1)
+
     def write_note(self, name: str, *, to: int) -> None:
         """Write a named number."""
         self.upsert(schema.notes, [{"name": name, "value": to}])
 
     def note_change(self) -> None:
         """Tell all readers that earlier snapshots are outdated."""
-        self.write_note(CHANGES, to=self.note(CHANGES) + 1)
+        self.raise_note(CHANGES)
 
     def generation_now(self) -> int:
         """The present generation."""

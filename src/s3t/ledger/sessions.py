@@ -142,8 +142,13 @@ class Sessions:
         table, stages = schema.claims, schema.stages
         rows = self._run(select(table).where(*conditions)).all()
         self._run(delete(table).where(*conditions))
-        put = {(row.shard, row.key) for row in rows if row.key is not None}
-        kept = {(row.shard, row.key) for row in self._rows.read_in(stages, stages.c.key, [key for _, key in put])}
+        announced = [row for row in rows if row.key is not None]
+        put = {(row.shard, row.key) for row in announced}
+        kept = {
+            (stage.shard, stage.key)
+            for row in announced
+            for stage in self._rows.read(stages, stages.c.shard == row.shard, stages.c.prefix == row.prefix)
+        }
         condemn(self._rows, artifacts=put - kept)
         return len(rows)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -40,6 +41,38 @@ class SliceState:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LiveStages:
+    """Stages that are committed and not tainted."""
+
+    keys: Mapping[Stage, str]
+    """Keys of their artifacts."""
+    manifests: Mapping[Stage, str]
+    """SHA-256 of their manifests."""
+    commits: int
+    """Counter of stages that came into use."""
+    removals: int
+    """Counter of times at which stages went out of use. With both counters equal, the stages are."""
+
+    def with_stage(self, stage: Stage, *, key: str, manifest: str) -> LiveStages:
+        """After one more stage came into use."""
+        return replace(
+            self,
+            keys={**self.keys, stage: key},
+            manifests={**self.manifests, stage: manifest},
+            commits=self.commits + 1,
+        )
+
+    def without(self, stages: Collection[Stage]) -> LiveStages:
+        """After stages went out of use."""
+        return replace(
+            self,
+            keys={stage: key for stage, key in self.keys.items() if stage not in stages},
+            manifests={stage: digest for stage, digest in self.manifests.items() if stage not in stages},
+            removals=self.removals + 1,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Snapshot:
     """The ledger at one generation."""
 
@@ -47,10 +80,7 @@ class Snapshot:
     changes: int
     """Counter; two snapshots with the same number are equal."""
     slices: Mapping[Place, SliceState]
-    stages: Mapping[Stage, str]
-    """Keys of the artifacts of all stages that are committed and not tainted."""
-    manifests: Mapping[Stage, str]
-    """SHA-256 of their manifests."""
+    live: LiveStages
     walked: int
     """Newest generation for which erasure went through every place, except slices that may wait."""
     pending_since: float | None
@@ -59,6 +89,21 @@ class Snapshot:
     """Time at which the oldest deletion that is not erased was received (seconds since the epoch); None without one."""
     condemned: bool
     """True if condemned artifacts or versions of slices may be in the store."""
+
+    @property
+    def stages(self) -> Mapping[Stage, str]:
+        """Keys of the artifacts of all stages that are committed and not tainted."""
+        return self.live.keys
+
+    @property
+    def manifests(self) -> Mapping[Stage, str]:
+        """SHA-256 of their manifests."""
+        return self.live.manifests
+
+    @cached_property
+    def keys(self) -> frozenset[str]:
+        """Keys of all artifacts in use."""
+        return frozenset(self.stages.values())
 
     def inventory(self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False) -> Inventory:
         """The inventory of live stages.

@@ -13,6 +13,10 @@ from s3t.stages import Stage
 
 CHANGES = "changes"
 """Counter, raised whenever anything of a snapshot changes."""
+COMMITS = "commits"
+"""Counter, raised by every stage that comes into use."""
+REMOVALS = "removals"
+"""Counter, raised whenever stages go out of use, or their rows change in another way."""
 CONFIRMED = "confirmed"
 """Counter, raised by transactions that have nothing else to write and must wait for the disk."""
 WALKED = "walked"

@@ -6,6 +6,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
@@ -17,15 +18,16 @@ from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import Sessions
-from s3t.ledger.state import Acceptance, Located, RecordRow, SliceState, Snapshot, ToErase
+from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase
 from s3t.ledger.statements import (
     CHANGES,
+    COMMITS,
     CONFIRMED,
+    REMOVALS,
     WALKED,
     at,
     chunks,
     now,
-    of_stage,
     prefix_text,
     select_in,
     stage_at,
@@ -40,27 +42,33 @@ class Transaction:
     Args:
         rows: the ledger's, in its transaction.
         latest: an earlier snapshot, returned again if nothing has changed since.
+        live: stages that were alive at some time, so that only those since are read.
 
     Attributes:
         rows: as above.
+        latest: the newest snapshot known here.
+        live: the newest live stages known here.
         sessions: open runs, and the stages that they train.
         history: log, requests, marks of deletions, copies.
     """
 
-    def __init__(self, rows: Rows, *, latest: Snapshot | None = None) -> None:
+    def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
         self.rows = rows
+        self.latest = latest
+        self.live = live
         self.sessions = Sessions(rows)
         self.history = History(rows)
         self._run = rows.connection.execute
-        self._latest = latest
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
     def snapshot(self) -> Snapshot:
         """The ledger as this transaction sees it."""
         changes = self.rows.note(CHANGES)
-        if self._latest is None or self._latest.changes != changes:
-            self._latest = self._read_snapshot(changes)
-        return self._latest
+        if self.latest is not None and changes < self.latest.changes:  # a backup was put back: its counters mean others
+            self.live = None
+        if self.latest is None or self.latest.changes != changes:
+            self.latest = self._read_snapshot(changes)
+        return self.latest
 
     def _read_snapshot(self, changes: int) -> Snapshot:
         table, erasing, log = schema.slices, schema.erasing_records, schema.generations
@@ -69,7 +77,6 @@ class Transaction:
             Place(row.shard, row.slice): SliceState(records=row.records, digest=row.digest, pending=bool(row.pending))
             for row in self.rows.checked(table, self._run(select(table, pending.label("pending"))))
         }
-        live = {stage_at(row.shard, row.prefix): row for row in self.rows.read(schema.stages)}
         oldest = select(log).where(log.c.erased_at.is_(None)).order_by(log.c.received_at).limit(1)
         waiting = self.rows.checked(log, self._run(oldest))
         kept = self.rows.checked(log, self._run(oldest.where(log.c.generation.in_(select(erasing.c.generation)))))
@@ -77,13 +84,47 @@ class Transaction:
             generation=self.rows.generation_now(),
             changes=changes,
             slices=slices,
-            stages={stage: row.key for stage, row in live.items()},
-            manifests={stage: row.manifest for stage, row in live.items()},
+            live=self._read_live(),
             walked=self.rows.note(WALKED),
             pending_since=kept[0].received_at if kept else None,
             waiting_since=waiting[0].received_at if waiting else None,
             condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
         )
+
+    def _read_live(self) -> LiveStages:
+        """The live stages. Of those that are known already, only shards that have gained some are read again."""
+        table, known = schema.stages, self.live
+        commits, removals = self.rows.notes(COMMITS, REMOVALS)
+        if known is not None and (known.commits, known.removals) == (commits, removals):
+            return known
+        if known is None or known.removals != removals:
+            kept, rows = LiveStages(keys={}, manifests={}, commits=0, removals=0), self.rows.read(table)
+        else:
+            counts = self._run(select(table.c.shard, func.count()).group_by(table.c.shard))
+            before = Counter(stage.shard for stage in known.keys)
+            gained = {shard for shard, count in counts if count != before[shard]}
+            kept = known.without({stage for stage in known.keys if stage.shard in gained})
+            rows = self.rows.read_in(table, table.c.shard, gained)
+        read = {stage_at(row.shard, row.prefix): row for row in rows}
+        self.live = LiveStages(
+            keys={**kept.keys, **{stage: row.key for stage, row in read.items()}},
+            manifests={**kept.manifests, **{stage: row.manifest for stage, row in read.items()}},
+            commits=commits,
+            removals=removals,
+        )
+        return self.live
+
+    def _remove_stages(self, stages: Collection[Stage]) -> None:
+        """Remove the rows of live stages."""
+        table = schema.stages
+        row = table.c.shard == bindparam("at_shard"), table.c.prefix == bindparam("at_prefix")
+        live = self._read_live()
+        self._run(
+            delete(table).where(*row),
+            [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for stage in stages],
+        )
+        self.rows.raise_note(REMOVALS)
+        self.live = live.without(stages)
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
         """Present records among the requested tokens, and the generations of those that were deleted before."""
@@ -148,10 +189,7 @@ class Transaction:
         hit = [(number, stage, key) for number, each in numbered for stage, key in each.tainted.items()]
         if not hit:
             return
-        table = schema.stages
-        row = table.c.shard == bindparam("at_shard"), table.c.prefix == bindparam("at_prefix")
-        places = [{"at_shard": stage.shard, "at_prefix": prefix_text(stage)} for _, stage, _ in hit]
-        self._run(delete(table).where(*row), places)
+        self._remove_stages({stage for _, stage, _ in hit})
         self.rows.upsert(schema.condemned, (artifact_entry(stage.shard, key, number) for number, stage, key in hit))
 
     def to_erase(self, *, received_by: float = math.inf) -> ToErase:
@@ -297,18 +335,26 @@ class Transaction:
         Raises:
             KeyDestroyedError: the run's secret was destroyed meanwhile.
         """
-        return commit(self.rows, self.sessions, self.snapshot(), trained)
+        before = self.snapshot()
+        if not commit(self.rows, self.sessions, before, trained):
+            return False
+        if trained.stage not in before.stages:
+            self.live = before.live.with_stage(trained.stage, key=trained.key, manifest=trained.manifest)
+            if self.rows.note(CHANGES) == before.changes + 1:  # nothing else has changed
+                self.latest = replace(before, changes=before.changes + 1, live=self.live)
+        return True
 
     def forget_stages(self, stages: Mapping[Stage, str]) -> None:
         """Take stages out of use if they still have those keys, and condemn their artifacts."""
-        gone = {stage: key for stage, key in stages.items() if self.snapshot().stages.get(stage) == key}
-        for stage in gone:
-            self._run(delete(schema.stages).where(*of_stage(schema.stages, stage)))
+        live = self.snapshot().stages
+        gone = {stage: key for stage, key in stages.items() if live.get(stage) == key}
+        if gone:
+            self._remove_stages(gone.keys())
         self.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
 
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""
-        self.rows.write_note(CONFIRMED, to=self.rows.note(CONFIRMED) + 1)
+        self.rows.raise_note(CONFIRMED)
 
 
 def _generation_row(number: int, acceptance: Acceptance, time: float) -> dict[str, Any]:

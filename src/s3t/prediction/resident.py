@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -92,10 +92,10 @@ class Resident:
                 self._drop(next(iter(self._entries)))
         return [entry.link for entry in entries]
 
-    def keep(self, alive: Collection[str]) -> None:
+    def keep(self, alive: Set[str]) -> None:
         """Drop all but the links of some artifacts."""
         with self._lock:
-            for key in self._entries.keys() - set(alive):
+            for key in [key for key in self._entries if key not in alive]:
                 self._drop(key)
 
     def _drop(self, key: str) -> None:

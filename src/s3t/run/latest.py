@@ -10,7 +10,7 @@ from s3t.errors import RestoredError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
-from s3t.run.orders import Orders
+from s3t.run.orders import Orders, Shards
 from s3t.stages import Stage
 from s3t.store import Artifacts, lost_stages
 
@@ -29,6 +29,7 @@ class Latest:
     """True if the run's secret was destroyed."""
     _newest: int = field(default=0, init=False)
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
+    _inventory: tuple[Snapshot, Shards, Inventory] | None = field(default=None, init=False)  # the last one made
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def snapshot(self) -> Snapshot:
@@ -53,7 +54,15 @@ class Latest:
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages: committed and untainted; after the secret was destroyed, also in the store."""
-        inventory = snapshot.inventory(self.orders.now(), prototypes=self.recipe.method.has_prototypes)
+        orders, made = self.orders.now(), self._inventory
+        if made is not None and made[0] is snapshot and made[1] is orders:
+            return made[2]
+        inventory = self._made(snapshot, orders)
+        self._inventory = None if self.only_serves else (snapshot, orders, inventory)
+        return inventory
+
+    def _made(self, snapshot: Snapshot, orders: Shards) -> Inventory:
+        inventory = snapshot.inventory(orders, prototypes=self.recipe.method.has_prototypes)
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)
             alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}

@@ -106,7 +106,7 @@ class Workshop:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
         any more, by whosever hand.
         """
-        self._resident.keep(snapshot.stages.values())
+        self._resident.keep(snapshot.keys)
         self.material.forget_stale(snapshot)
 
     def train(
