@@ -31,15 +31,18 @@ def names_in(
     Raises:
         InputError: nothing is named, both are to be read from stdin, or the file cannot be read.
     """
-    from s3t.records.request_files import read_requests
 
     if not record and not subject and file is None:
         raise InputError("the command", f"name what to {verb}: --record ID, --subject ID or --file FILE")
     if record and subject and STDIN in record and STDIN in subject:
         raise InputError("the command", "--record - and --subject - both read stdin; give one of them in a file")
     record, subject = _with_stdin(record or []), _with_stdin(subject or [])
-    listed = ((), ()) if file is None else read_requests(file)
-    return [*record, *listed[0]], [*subject, *listed[1]]
+    if file is None:
+        return record, subject
+    from s3t.records.request_files import read_requests
+
+    records, subjects = read_requests(file)
+    return [*record, *records], [*subject, *subjects]
 
 
 def _with_stdin(names: list[str]) -> list[str]:

@@ -120,10 +120,10 @@ class Lookup:
         """(Requested token, token of the record) for each row with a requested name."""
         if not asked:
             return []
-        import pyarrow.compute  # here: most requests name records that the ledger knows
+        from s3t.records.tables import rows_with  # here: most requests name records that the ledger knows
 
         by_name = {name: token for token, name in asked.items()}
-        rows = names.filter(pyarrow.compute.is_in(names[kind], pyarrow.array(by_name, pyarrow.string())))
+        rows = rows_with(names, kind, by_name)
         return [
             (by_name[owner], self.secret.token("ledger", "record", record))
             for owner, record in zip(rows[kind].to_pylist(), rows["record"].to_pylist(), strict=True)

@@ -1,13 +1,19 @@
-"""Tables of records: as Parquet files and from them, and some of their rows."""
+"""Tables of records: as Parquet files and from them, and some of their rows.
+
+Arrays are made of their buffers: `pyarrow.array` imports pandas, which takes longer than a whole deletion.
+"""
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Sequence
+from array import array
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.parquet
 
 UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, MemoryError, struct.error)
@@ -16,7 +22,8 @@ UNREADABLE = (OSError, pa.ArrowException, ValueError, KeyError, OverflowError, M
 
 def table_in(file: BinaryIO | Path, columns: Sequence[str] | None = None) -> pa.Table:
     """The table in a Parquet file, or some of its columns; raises `UNREADABLE`."""
-    return pa.parquet.ParquetFile(file).read(columns=columns)
+    # A thread of arrow's that lets go of a Python file while Python ends aborts the process; so none is started.
+    return pa.parquet.ParquetFile(file, pre_buffer=False).read(columns=columns, use_threads=False)
 
 
 def row_count_in(file: BinaryIO) -> int:
@@ -36,5 +43,19 @@ def parquet(rows: pa.Table) -> bytes:
 
 def rows_at(rows: pa.Table, numbers: Sequence[int]) -> pa.Table:
     """Copies of some rows, in the given order."""
+    indices = pa.Array.from_buffers(pa.int64(), len(numbers), [None, pa.py_buffer(array("q", numbers))])
     # take() copies what is kept; a filter by slicing would share, and write, the old buffers.
-    return rows.take(pa.array(numbers, pa.int64())).combine_chunks()
+    return rows.take(indices).combine_chunks()
+
+
+def rows_with(rows: pa.Table, column: str, values: Collection[str]) -> pa.Table:
+    """The rows whose value in a column of text is among some.
+
+    >>> rows_with(pa.table({"name": ["a", "\u00e9", "b"]}), "name", ["\u00e9", "", "b"])["name"].to_pylist()
+    ['\u00e9', 'b']
+    """
+    texts = [value.encode() for value in values]
+    ends = array("q", itertools.accumulate(map(len, texts), initial=0))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(texts))]
+    wanted = pa.Array.from_buffers(pa.large_string(), len(texts), buffers)
+    return rows.filter(pyarrow.compute.is_in(rows[column].cast(pa.large_string()), wanted))
