@@ -134,6 +134,52 @@ def test_tensors_survive_the_file_and_give_the_same_bytes(text_model):
         deserialize(b"not a safetensors file")
 
 
+@pytest.mark.parametrize("adapter", [{"alpha": 3}, {"use_rslora": True}, *ADAPTERS], ids=str)
+def test_merged_blocks_compute_what_mounted_ones_do_and_leave_the_base_as_it_was(adapter, text_model):
+    model = loaded(text_model, **adapter)
+    inputs = {"input_ids": torch.tensor([[2, 5, 6, 3]]), "attention_mask": torch.ones(1, 4, dtype=torch.int64)}
+    chain, bare = chain_of(model, 2), base_digest(model.base)
+    with torch.no_grad():
+        with model.mounted(chain):
+            mounted = model.base.model(**inputs).logits
+        with model.mounted(chain) as mount:
+            mount.merge(chain)
+            assert not any(isinstance(module, BaseTunerLayer) for module in model.base.model.modules())
+            torch.testing.assert_close(model.base.model(**inputs).logits, mounted, rtol=1e-3, atol=1e-4)
+            mount.add_block(3)
+            mount.check_isolation()
+    assert base_digest(model.base) == bare
+
+
+def test_weights_that_change_beside_or_under_a_merged_block_are_noticed(text_model):
+    model = loaded(text_model)
+    chain = chain_of(model, 1)
+    name = next(iter(chain[1].block)).partition("/")[0]
+    base = model.base.model.get_submodule(name)
+    with model.mounted(chain) as mount:
+        mount.merge(chain)
+        merged = model.base.model.get_submodule(name)
+        for module, what in ((merged, "merged"), (base, "base model")):
+            kept = module.weight.data.clone()
+            module.weight.data[0, 0] += 1
+            with pytest.raises(IsolationError, match=what):
+                mount.check_isolation()
+            module.weight.data.copy_(kept)
+        mount.check_isolation()
+    assert model.base.model.get_submodule(name) is base
+
+
+def test_in_bfloat16_what_is_frozen_is_stored_so_and_what_is_trained_is_not(text_model):
+    recipe = recipe_from(tiny.recipe(text_model, training={"precision": "bfloat16"}))
+    base = load_base(text_model, recipe, labels=3)
+    model = BlockModel(base, recipe.adapter)
+    with model.mounted({}) as mount:
+        mount.add_block(1)
+        trained = set(mount.thaw())
+        types = {(parameter in trained, parameter.dtype) for parameter in base.model.parameters()}
+    assert types == {(True, torch.float32), (False, torch.bfloat16)}
+
+
 @pytest.mark.parametrize("adapter", [{"alpha": 3}, {"use_rslora": True}], ids=str)
 @pytest.mark.parametrize("precision", [torch.float32, torch.bfloat16], ids=str)
 def test_fused_lora_computes_what_pefts_does_and_its_gradients(adapter, precision, text_model):

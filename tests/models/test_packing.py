@@ -12,7 +12,7 @@ from transformers.models.bert import modeling_bert
 
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.encode import TextEncoder
-from s3t.models.packing import Packing, fitted, pack
+from s3t.models.packing import Packing, fitted, pack, row_width
 from s3t.models.passes import Passes
 from s3t.recipe import recipe_from
 from s3t.training.numerics import resolved
@@ -60,9 +60,7 @@ def test_every_text_is_in_one_row_that_has_room_for_it(lengths):
 def test_every_token_is_found_where_it_was_laid_beside_those_of_its_text_alone(lengths, side):
     mask = mask_of(lengths, side)
     packing, (count, width) = pack(mask), mask.shape
-    assert (packing is None) is (len(fitted(lengths, max(lengths))) == count)
-    if packing is None:
-        return
+    assert packing.taken.shape == (len(fitted(lengths, row_width(width))), row_width(width))
     text = torch.full((packing.taken.numel(),), -1)
     for number in range(count):
         for token in range(width):
@@ -153,5 +151,7 @@ def test_a_model_whose_layers_look_from_token_to_token_otherwise_is_not_packed(t
     assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).packing
 
 
-def test_texts_cut_so_short_that_none_fits_beside_another_are_not_packed(text_model):
-    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model, text={"max_length": 3}))).packing
+def test_a_batch_that_is_as_it_would_be_packed_stays_as_it_is():
+    assert pack(mask_of([16, 9], "right")) is None
+    assert pack(mask_of([16, 7, 9], "right")) is not None
+    assert pack(mask_of([15, 9], "right")) is not None

@@ -12,7 +12,7 @@ from pydantic import ByteSize
 import s3t
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
-from s3t.models.packing import fitted
+from s3t.models.packing import fitted, row_width
 from s3t.partition import Place
 from s3t.progress import SILENT
 from s3t.recipe import recipe_from
@@ -167,7 +167,7 @@ def gradients(model, kind, precision, *, fast, depth):
         patch.setattr(stage.nn.utils, "clip_grad_norm_", lambda own, _: found.extend(p.grad.clone() for p in own))
         train_stage(assembled, depth, frozen=above, examples=examples, target=target, training=training, seed=seed)
     counted.remove()
-    assert rows == [len(fitted(lengths, max(lengths))) if fast and lengths else 6]  # packed, or not
+    assert rows == [len(fitted(lengths, row_width(max(lengths)))) if fast and lengths else 6]  # packed, or not
     assert rows[0] < 6 or not (fast and lengths)
     return found
 

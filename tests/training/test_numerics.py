@@ -7,7 +7,7 @@ import torch
 
 from s3t.models.assembly import Abilities
 from s3t.recipe import Training
-from s3t.training import environment, exact_numerics, resolve_device, resolved
+from s3t.training import environment, exact_numerics, numerics, resolve_device, resolved
 
 ABLE = Abilities(sdpa=True, trunk=True, packing=True)
 
@@ -84,12 +84,11 @@ def test_what_torch_was_told_elsewhere_does_not_hold_within_and_does_again_after
         torch.set_default_dtype(torch.float32)
 
 
-def test_memory_that_is_new_holds_no_number_that_was_there_before():
-    torch.utils.deterministic.fill_uninitialized_memory = False
-    try:
-        with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
-            torch.ones(1_000)  # of a deleted record, and given back
-            assert torch.empty(1_000).isnan().all()
-        assert not torch.utils.deterministic.fill_uninitialized_memory
-    finally:
-        torch.utils.deterministic.fill_uninitialized_memory = True
+@pytest.mark.parametrize("fill", [True, False])
+def test_filling_new_memory_is_set_and_put_back(fill, monkeypatch):
+    monkeypatch.setattr(numerics, "FILL_NEW_MEMORY", fill)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", not fill)
+    with exact_numerics(resolve_device("cpu"), Training(precision="float32", threads=1)):
+        assert torch.utils.deterministic.fill_uninitialized_memory is fill
+        assert not fill or torch.empty(1_000).isnan().all()
+    assert torch.utils.deterministic.fill_uninitialized_memory is not fill

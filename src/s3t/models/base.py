@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,8 +26,9 @@ class Base:
     """A base model with an untrained head.
 
     Attributes:
-        model: float32, in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives
-            the same output in every epoch.
+        model: in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives the same
+            output in every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32; the
+            head is in float32.
         layers: where its transformer layers are.
         head: full names of the head's parameters: all that lies outside the backbone, and what of the backbone the
             checkpoint does not carry (a missing pooler). They are drawn anew at every first stage.
@@ -91,7 +92,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
 
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
-    """Load the model in float32 with a head of `labels` outputs.
+    """Load the model with a head of `labels` outputs.
 
     Raises:
         RecipeError: the checkpoint lacks tensors of the transformer layers.
@@ -125,6 +126,8 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     model.eval()
     model.requires_grad_(False)
+    if recipe.training.precision == "bfloat16" and recipe.method.options.trainable == "adapter":
+        _reduce(model, kept=head)
     _align(model)
     return Base(model=model, layers=layers, head=tuple(head))
 
@@ -160,6 +163,13 @@ def reset_head(base: Base, *, seed: int) -> None:
             parameter.data.copy_(drawn)
 
 
+def _reduce(model: nn.Module, *, kept: Container[str]) -> None:
+    """Store frozen parameters in bfloat16: no product converts them again, and states stay in it between products."""
+    for name, parameter in model.named_parameters():
+        if name not in kept:
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+
 def _align(model: nn.Module) -> None:
     """Move every tensor to memory of torch's own, which is aligned: as loaded, it lies where the file's buffer was.
 
@@ -169,14 +179,22 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True) -> str:
-    """SHA-256 of every base parameter and buffer, or of the buffers alone, whether blocks are mounted or not. The
-    head's are not base's."""
+def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Module] = {}) -> str:
+    """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
+
+    Args:
+        base: the model.
+        parameters: False: of the buffers alone.
+        aside: the base's own modules, by full name, in whose place others are.
+    """
     head = set(base.head)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or _is_adapters(base.model, name):
             continue
+        module, _, leaf = name.rpartition(".")
+        if module in aside:
+            tensor = getattr(aside[module], leaf)
         # PEFT moves a wrapped module's own tensors down to base_layer.
         own_name = name.replace(".base_layer.", ".")
         digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())

@@ -7,8 +7,11 @@ exactly the planned modules are wrapped. Unmounting restores the base's own modu
 
 from __future__ import annotations
 
+import copy
+import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -36,6 +39,9 @@ class MountedModel:
         self._own = 0
         self.bare_modules: dict[str, nn.Module] = {}
         """The base's own modules by full name, from the first block on; none where no block was put on."""
+        self._aside: dict[str, nn.Module] = {}
+        """The base's own modules, by full name, in whose place merged ones are."""
+        self._merged = self._merged_digest()
 
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
@@ -52,7 +58,7 @@ class MountedModel:
         self._targets[block] = targets
         self._own = block
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-        planned = {name for names in self._targets.values() for name in names}
+        planned = {name for names in self._targets.values() for name in names} - self._aside.keys()
         if wrapped != planned:
             stray = sorted(wrapped ^ planned)
             raise IsolationError(f"block {block} should wrap other modules than PEFT did: {', '.join(stray)}")
@@ -61,6 +67,8 @@ class MountedModel:
             module = model.get_submodule(name)
             module.set_adapter(active)  # type: ignore[operator]
             module.eval()  # a new adapter starts in training mode, and its dropout would stay on in prediction
+        for _, parameter in self._block_parameters(block):
+            parameter.data = parameter.data.float()  # PEFT gives it the type of the module that it is on
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
         """Give a block its trained values."""
@@ -81,6 +89,31 @@ class MountedModel:
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
 
+    def merge(self, blocks: Blocks) -> None:
+        """Fold the blocks that are on into copies of their modules, which then cost what the base's own cost.
+
+        Args:
+            blocks: what they should be.
+
+        Raises:
+            IsolationError: a block is not what it should be.
+        """
+        for block, parent in blocks.items():
+            held = dict(self._block_parameters(block))
+            if held.keys() != parent.block.keys() or not all(
+                _same_bytes(held[name], tensor) for name, tensor in parent.block.items()
+            ):
+                raise IsolationError(f"block {block}, which was trained before, is not what it was; nothing is stored")
+        device = self.base.model.get_parameter(self.base.head[0]).device
+        with torch.no_grad(), torch.autocast(device.type, enabled=False):
+            for name in (name for names in self._targets.values() for name in names):
+                module: Any = self.base.model.get_submodule(name)
+                self._aside[name] = module.base_layer
+                module.base_layer = copy.deepcopy(module.base_layer)
+                module.merge()
+                self.base.model.set_submodule(name, module.base_layer)
+        self._merged = self._merged_digest()
+
     def fuse(self) -> None:
         """Have the blocks that are on computed with fewer passes over memory; see `s3t.models.fused`."""
         fuse(self.base.model.get_submodule(name) for names in self._targets.values() for name in names)
@@ -92,23 +125,26 @@ class MountedModel:
             head={name: copied(value) for name, value in self.base.head_parameters().items()},
         )
 
-    def check_isolation(self, frozen: Blocks) -> None:
-        """See that all that is not the last block's or the head's is, byte for byte, what it should be.
+    def check_isolation(self) -> None:
+        """See that the base model and merged blocks are, byte for byte, what they were.
 
         Raises:
-            IsolationError: a base tensor, a buffer, or a tensor of a parent's block has changed.
+            IsolationError: a base tensor, a buffer, or a merged weight has changed.
         """
-        if base_digest(self.base) != self._pristine:
+        if base_digest(self.base, aside=self._aside) != self._pristine:
             raise IsolationError(
                 "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "
                 "buffer that follows the data, does this"
             )
-        for block, parent in frozen.items():
-            held = dict(self._block_parameters(block))
-            if held.keys() != parent.block.keys() or not all(
-                _same_bytes(held[name], tensor) for name, tensor in parent.block.items()
-            ):
-                raise IsolationError(f"block {block}, which was trained before, is not what it was; nothing is stored")
+        if self._merged_digest() != self._merged:
+            raise IsolationError("a weight with a merged block, which was trained before, changed; nothing is stored")
+
+    def _merged_digest(self) -> str:
+        digest = hashlib.sha256()
+        for name in self._aside:
+            for parameter in self.base.model.get_submodule(name).parameters():
+                digest.update(copied(parameter).view(-1).view(torch.uint8).numpy().data)
+        return digest.hexdigest()
 
     def _block_parameters(self, block: int) -> Iterator[tuple[str, nn.Parameter]]:
         adapter = _adapter_name(block)
@@ -147,7 +183,7 @@ class BlockModel:
             finally:
                 if mount.bare_modules:  # else nothing was wrapped, and a walk would be a part of a single answer's time
                     for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer):
+                        if isinstance(module, BaseTunerLayer) or module is not mount.bare_modules.get(name, module):
                             model.set_submodule(name, mount.bare_modules[name])
                     if hasattr(model, "peft_config"):
                         del model.peft_config

@@ -30,8 +30,8 @@ Parameters = Mapping[str, nn.Parameter]
 def merge(linear: nn.Linear, update: Update, *, dtype: torch.dtype) -> Parameters:
     """Parameters of a linear module with an update folded in: computed in float32, kept as the matrix products take
     them."""
-    weight: Tensor = linear.weight
-    bias: Tensor | None = linear.bias
+    weight: Tensor = linear.weight.float()
+    bias: Tensor | None = None if linear.bias is None else linear.bias.float()
     if update.input_gain is not None:
         weight = weight * update.input_gain
     if update.gain is not None:

@@ -39,14 +39,17 @@ class Mounted(Protocol):
     def thaw(self) -> Sequence[nn.Parameter]:
         """Make the block that was added last and the head trainable, and nothing else; their parameters."""
 
+    def merge(self, blocks: Blocks) -> None:
+        """Fold the mounted blocks, which must be these, into their modules' weights until the model is unmounted."""
+
     def fuse(self) -> None:
         """Compute the mounted blocks with fewer passes over memory."""
 
     def own_tensors(self) -> StageTensors:
         """Copies of the block that was added last and the head, on the CPU."""
 
-    def check_isolation(self, frozen: Blocks) -> None:
-        """Compare all that is not the stage's own, byte for byte, with the base model and the stored blocks."""
+    def check_isolation(self) -> None:
+        """Compare all that is not the stage's own, byte for byte, with what it was."""
 
 
 class Model(Protocol):

@@ -29,30 +29,44 @@ class Packing(NamedTuple):
 
 
 def pack(mask: Tensor) -> Packing | None:
-    """Lay the texts of a batch into as few rows as first-fit-decreasing finds; a row is as wide as the longest text.
+    """Lay the texts of a batch into as few rows as first-fit-decreasing finds.
 
     Args:
         mask: batch x longest; 1 where there is a token, 0 where there is padding. On the CPU.
 
     Returns:
-        None where no two texts fit into one row.
+        None where the batch is as it would be packed.
     """
-    count, width = mask.shape
-    tokens = [row.nonzero().squeeze(1).add(number * width) for number, row in enumerate(mask)]
+    count, longest = mask.shape
+    width = row_width(longest)
+    tokens = [row.nonzero().squeeze(1).add(number * longest) for number, row in enumerate(mask)]
     rows = fitted([len(one) for one in tokens], width)
-    if len(rows) == count:
-        return None
     places = len(rows) * width
+    if len(rows) == count and width == longest:
+        return None
     # Of what nothing looks at, indices differ all the same: gradients that fall on one place are added one by one.
-    taken = torch.arange(places).reshape(len(rows), width)
-    found = torch.arange(count * width) % places
+    taken = (torch.arange(places) % (count * longest)).reshape(len(rows), width)
+    found = torch.arange(count * longest) % places
     text = torch.zeros(len(rows), width, dtype=torch.int64)
     for index, row in enumerate(rows):
         laid = torch.cat([tokens[number] for number in row])
         taken[index, : len(laid)] = laid
-        text[index, : len(laid)] = laid // width + 1
+        text[index, : len(laid)] = laid // longest + 1
         found[laid] = torch.arange(len(laid)) + index * width
-    return Packing(taken, found.reshape(count, width), (text[:, :, None] == text[:, None, :])[:, None])
+    return Packing(taken, found.reshape(count, longest), (text[:, :, None] == text[:, None, :])[:, None])
+
+
+def row_width(longest: int) -> int:
+    """The least of 16, 24, 32, 48, 64, 96, ... that a text fits into.
+
+    Few widths make few sizes of matrix products. oneDNN makes code for each size at its first use in a process, and in
+    bfloat16 that takes longer than a short step. Wider rows hold more texts, so only attention costs more.
+
+    >>> [row_width(longest) for longest in (3, 16, 17, 25, 64, 65, 300)]
+    [16, 16, 24, 32, 64, 96, 384]
+    """
+    power = max(16, 1 << (longest - 1).bit_length())
+    return power if power == 16 or longest > power * 3 // 4 else power * 3 // 4
 
 
 def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:

@@ -48,6 +48,15 @@ class MountedWhole:
         self.base.model.requires_grad_(True)
         return list(self.base.model.parameters())
 
+    def merge(self, blocks: Blocks) -> None:
+        """Do nothing: there are no adapters.
+
+        Raises:
+            IsolationError: there are other blocks.
+        """
+        if blocks:
+            raise IsolationError("the model itself is trained, so no other block can be on it; nothing is stored")
+
     def fuse(self) -> None:
         """Do nothing: there are no adapters."""
 
@@ -58,14 +67,12 @@ class MountedWhole:
             head={name: copied(value) for name, value in self.base.head_parameters().items()},
         )
 
-    def check_isolation(self, frozen: Blocks) -> None:
+    def check_isolation(self) -> None:
         """See that no buffer has changed; parameters may all.
 
         Raises:
-            IsolationError: one has, or there are other blocks.
+            IsolationError: one has.
         """
-        if frozen:
-            raise IsolationError("the model itself is trained, so no other block can be on it; nothing is stored")
         if base_digest(self.base, parameters=False) != self._buffers:
             raise IsolationError(
                 "a buffer of the base model changed; nothing is stored. One that follows the data does this"

@@ -24,6 +24,10 @@ from s3t.recipe import Training
 # Those whose version can change a tensor: arithmetic, adapters, tokenisation, decoding.
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
 
+FILL_NEW_MEMORY = False
+"""True: new memory holds NaN, so that whoever reads what lay there before, perhaps of another record, fails. It takes a
+tenth of a step. Tests train with it and compare bytes."""
+
 Environment = dict[str, str]
 
 
@@ -109,8 +113,7 @@ def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
             # cuBLAS asks for it, and reads it once; a value that the user chose stays.
             os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
-        # New memory holds NaN, which takes a little time: what lay there may be of another record; its reader fails.
-        torch.utils.deterministic.fill_uninitialized_memory = True  # type: ignore[attr-defined]
+        torch.utils.deterministic.fill_uninitialized_memory = FILL_NEW_MEMORY  # type: ignore[attr-defined]
         torch.set_num_threads(training.threads)
         torch.set_float32_matmul_precision("highest")  # no TF32, no bfloat16 behind our back
         torch.set_default_dtype(torch.float32)

@@ -75,6 +75,7 @@ def train_stage(
         if not frozen and start is None:
             model.reset_head(seed=seed("head"))
         with model.mounted(frozen) as mount:
+            mount.merge(frozen)
             torch.manual_seed(seed("block"))
             mount.add_block(block)
             if start is not None:
@@ -91,7 +92,7 @@ def train_stage(
                     "training diverged: the block or the head holds numbers that are not finite; nothing is stored. "
                     f"Lower training.learning_rate ({training.learning_rate}) in a new run"
                 )
-            mount.check_isolation(frozen)
+            mount.check_isolation()
             tensors = mount.own_tensors()
     return Trained(tensors=tensors, steps=steps)
 
