@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-POOL_BATCHES = 64
-"""Records of so many batches are sorted by length together; more would make an epoch less random, not much faster."""
+POOL_BATCHES, POOLS = 50, 4
+"""Records of so many batches at most are sorted by length together, and an epoch has at least so many pools, or every
+epoch would have the same batches. The numbers are those of transformers' LengthGroupedSampler."""
 
 
 def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[int] | None = None) -> list[list[int]]:
@@ -17,15 +18,15 @@ def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[i
         count: records.
         batch_size: records a batch.
         seed: of the order.
-        lengths: of the records; those of like length then share a batch, so it is hardly padded. Which of them do, and
-            the order of batches, stay random.
+        lengths: of the records; those of similar length then share a batch, which needs little padding. Which of them
+            share one, and the order of batches, stay random.
 
     Raises:
         ValueError: `batch_size` is below 1.
 
-    >>> lengths = [5, 9, 5, 9, 9, 5]
-    >>> [{lengths[number] for number in batch} for batch in epoch_batches(6, batch_size=3, seed=0, lengths=lengths)]
-    [{9}, {5}]
+    >>> lengths = [5, 9] * 8
+    >>> [{lengths[number] for number in batch} for batch in epoch_batches(16, batch_size=2, seed=0, lengths=lengths)]
+    [{5}, {5, 9}, {5, 9}, {9}, {5, 9}, {9}, {5}, {5, 9}]
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
@@ -34,7 +35,8 @@ def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[i
     if lengths is None:
         return cut(order, batch_size)
     batches: list[list[int]] = []
-    for pool in cut(order, POOL_BATCHES * batch_size):
+    pool_batches = max(1, min(POOL_BATCHES, count // (POOLS * batch_size)))
+    for pool in cut(order, pool_batches * batch_size):
         batches += cut(sorted(pool, key=lengths.__getitem__), batch_size)
     return [batches[number] for number in torch.randperm(len(batches), generator=generator).tolist()]
 
