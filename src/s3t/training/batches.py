@@ -25,8 +25,8 @@ def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[i
         ValueError: `batch_size` is below 1.
 
     >>> lengths = [5, 9] * 8
-    >>> [{lengths[number] for number in batch} for batch in epoch_batches(16, batch_size=2, seed=0, lengths=lengths)]
-    [{5}, {5, 9}, {5, 9}, {9}, {5, 9}, {9}, {5}, {5, 9}]
+    >>> [[lengths[number] for number in batch] for batch in epoch_batches(16, batch_size=2, seed=0, lengths=lengths)]
+    [[5, 5], [5, 9], [5, 9], [9, 9], [5, 9], [9, 9], [5, 5], [5, 9]]
     """
     if batch_size < 1:
         raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
