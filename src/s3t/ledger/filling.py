@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from sqlalchemy import Connection, delete, insert, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState
-from s3t.ledger.statements import chunks, now
+from s3t.ledger.statements import chunks_of_any, now
 from s3t.partition import Place, Secret
 
 
@@ -32,11 +34,43 @@ def write_first_rows(
             for place, state in slices.items()
         ),
     )
-    # In the order of the index, which then grows at its end: time per record stays the same up to a million.
-    for chunk in chunks(sorted(records, key=lambda record: record.token)):
+    for chunk in chunks_of_any(records):
         rows.insert(schema.records, map(record_values, chunk))
     values = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
     rows.insert(schema.copies, values)
+
+
+class CompactRecords:
+    """Records of a new ledger, in 60 bytes of memory each, 90 with subjects; in the order of their tokens.
+
+    So the table's index grows at its end, and time per record stays the same up to a million.
+    """
+
+    def __init__(self) -> None:
+        self._tokens, self._subjects = bytearray(), bytearray()
+        self._places: list[Place] = []
+        self._place_of, self._copies = array("I"), array("I")
+
+    def add(self, place: Place, rows: Iterable[RecordRow]) -> None:
+        """Take in the records of a slice."""
+        self._places.append(place)
+        for row in rows:
+            self._tokens += row.token
+            if row.subject is not None:  # none, as long as no record has one
+                self._subjects += bytes(len(self._tokens) - len(self._subjects) - 32) + row.subject
+            self._place_of.append(len(self._places) - 1)
+            self._copies.append(row.copies)
+
+    def __iter__(self) -> Iterator[RecordRow]:
+        beginnings = np.frombuffer(self._tokens, dtype=">u8")[::4]  # of two tokens with one beginning, any is first
+        for index in map(int, np.argsort(beginnings.astype(np.uint64))):
+            subject = bytes(self._subjects[32 * index : 32 * index + 32])
+            yield RecordRow(
+                token=bytes(self._tokens[32 * index : 32 * index + 32]),
+                subject=subject if any(subject) else None,
+                place=self._places[self._place_of[index]],
+                copies=self._copies[index],
+            )
 
 
 def record_values(record: RecordRow) -> dict[str, Any]:

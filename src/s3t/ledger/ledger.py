@@ -70,7 +70,7 @@ class Ledger:
         Args:
             address: the new ledger's address.
             slices: every slice.
-            records: every record.
+            records: every record; in the order of their tokens they are written fastest.
             copies: files outside the run that hold records.
             key: key of the rows' checks; None: rows have none.
 

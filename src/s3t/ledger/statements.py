@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from sqlalchemy import Connection, Table, func, select
@@ -61,6 +62,13 @@ def stage_at(shard: int, prefix: str) -> Stage:
     """The stage of a row."""
     text = prefix.removeprefix(_PROTOTYPES)
     return Stage(shard, tuple(map(int, text.split(","))), "model" if text == prefix else "prototypes")
+
+
+def chunks_of_any(rows: Iterable[Any]) -> Iterator[list[Any]]:
+    """As `chunks`, of rows that are not in memory all at once."""
+    each = iter(rows)
+    while chunk := list(itertools.islice(each, _CHUNK)):
+        yield chunk
 
 
 def chunks(rows: list[Any]) -> Iterator[list[Any]]:

@@ -6,7 +6,7 @@ one group is a check between rows, but it decides no place: it refuses the table
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from s3t.recipe import Group
@@ -17,7 +17,7 @@ from s3t.records.values import name_of
 class RowGroups:
     """The group of each row, from the cells of the group's column; one that is not declared is a problem."""
 
-    def __init__(self, group: Group, cells: Sequence[Any], problems: Problems) -> None:
+    def __init__(self, group: Group, cells: Iterable[Any], problems: Problems) -> None:
         self._group = group
         self._problems = problems
         self._names = [name_of(cell) for cell in cells]
@@ -31,7 +31,7 @@ class RowGroups:
                     "partition.group or correct the row",
                 )
 
-    def check_one_each(self, owner_is: str, owners: Sequence[str | None]) -> None:
+    def check_one_each(self, owner_is: str, owners: Iterable[str | None]) -> None:
         """Check that all rows of an owner have one group, since they lie in one slice; None owns nothing."""
         first: dict[str, int] = {}
         for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):

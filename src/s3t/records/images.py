@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import threading
 import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 from PIL import Image
 
 from s3t.disk import open_regular
+from s3t.records.columns import converted
 from s3t.records.problems import Problems
 
 MAX_BYTES = 256 * 2**20
@@ -22,23 +24,25 @@ _warnings_as_errors = threading.Lock()
 """Filters of warnings belong to the whole process."""
 
 
-def image_bytes(cells: list[Any], name: str, folder: Path, problems: Problems) -> pa.Array:
+def image_bytes(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> pa.ChunkedArray:
     """The encoded images of a column's cells, once each has been seen to decode.
 
     A cell holds bytes, a path from `folder`, or a mapping with `bytes` or `path`. Of one that is no image, neither
     path nor bytes are quoted.
     """
+    return converted(_decoded(cells, name, folder, problems), pa.binary())
+
+
+def _decoded(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> Iterator[bytes | None]:
     with _warnings_as_errors, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        contents = []
         for row, cell in enumerate(cells):
             content, problem = _encoded(cell, folder)
             if content is not None:
                 problem = _decoding_problem(content)
             if problem is not None:
                 problems.add_row(row, f"the image (column {name!r}) {problem}")
-            contents.append(content)
-    return pa.array(contents, pa.binary())
+            yield content
 
 
 def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:

@@ -8,7 +8,7 @@ the label set of `labels: infer`, which is why that one is a gap (docs/guarantee
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
-from s3t.records.canonical import canonical_bytes
+from s3t.records.canonical import canonical_bytes, count_distinct
+from s3t.records.cells import Cells
 from s3t.records.column_types import may_be_categories, may_be_lists, may_be_names, may_be_numbers
-from s3t.records.columns import column_values, listed
+from s3t.records.columns import column_values, converted, converted_or_same, listed
 from s3t.records.features import read_features
 from s3t.records.groups import RowGroups
 from s3t.records.inputs import Inputs, inputs_as_data
@@ -88,13 +89,14 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
     labels = None if column is None else _labels(table, recipe, column, problems)
     _check_counts(features, labels, recipe, problems)
     given = _subjects(table, recipe.columns.subject if with_owners else None, problems)
-    subjects = [None if subject is None else normal_form(subject) for subject in given]
+    normal = (None if subject is None else normal_form(subject) for subject in Cells(given))
+    subjects = converted_or_same(normal, pa.string(), pa.table({"given": given}), "given")
     ids = _declared_ids(table, recipe.columns.id if with_owners else None, problems)
-    names = _label_set(labels or [], fixed, recipe, problems)
+    names = _label_set(_cells(labels), fixed, recipe, problems)
     groups = None
     if group is not None:
         groups = RowGroups(group, _group_cells(table, labels, recipe, problems), problems)
-        groups.check_one_each("the subject", subjects)
+        groups.check_one_each("the subject", Cells(subjects))
     if table.rows.num_rows == 0:
         problems.add("holds no records")
     if problems.sentences():
@@ -103,12 +105,12 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
         # Of the subject as it is given, not in its normal form, so that `s3t ids` gives the ids of older runs, too.
         ids = _content_ids(given, labels, features)
         if groups is not None:
-            groups.check_one_each("the same record", ids)
+            groups.check_one_each("the same record", Cells(ids))
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
-    arrays = {"record": pa.array(ids, pa.string()), "subject": pa.array(subjects, pa.string())}
-    if column is not None:
-        arrays["label"] = pa.array(labels, column.kept)
+    arrays = {"record": ids, "subject": subjects}
+    if labels is not None:
+        arrays["label"] = labels
     among = None if groups is None else groups.among()
     return Records(rows=pa.table(arrays | features), labels=names, among=among)
 
@@ -221,16 +223,27 @@ def _check_columns(table: Table, fields: dict[str, str], problems: Problems, *, 
 _NAME_IS = "an id or a subject is text or a whole number"
 
 
-def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[str] | None:
+def _declared_ids(table: Table, name: str | None, problems: Problems) -> pa.ChunkedArray | None:
     values = column_values(table, name, may_be_names, _NAME_IS, problems)
-    if values is None:
+    if name is None or values is None:
         return None
+    texts = (text_of(value) for value in values)
+    records = ("" if text is None else normal_form(text) for text in texts)
+    ids = converted_or_same(records, pa.string(), table.rows, name)
+    # Unique hashes are unique ids. Only for a message is every id looked at by itself.
+    if count_distinct(record.encode() for record in Cells(ids)) < len(ids) or any(
+        text is None or space_problem(text) for text in map(text_of, values)
+    ):
+        _name_problems(values, name, problems)
+    return ids
+
+
+def _name_problems(values: Iterable[Any], name: str | None, problems: Problems) -> None:
+    """Tell of every id that is missing, odd or repeated."""
     first: dict[str, int] = {}
-    ids = []
     for row, value in enumerate(values):
         text = text_of(value)
         record = "" if text is None else normal_form(text)
-        ids.append(record)
         problem = "is empty; give every record one" if text is None else space_problem(text)
         if problem is not None:
             problems.add_row(row, f"the id (column {name!r}) {problem}")
@@ -242,55 +255,63 @@ def _declared_ids(table: Table, name: str | None, problems: Problems) -> list[st
             )
         else:
             first[record] = row
-    return ids
 
 
-def _subjects(table: Table, name: str | None, problems: Problems) -> list[str | None]:
+def _subjects(table: Table, name: str | None, problems: Problems) -> pa.ChunkedArray:
     values = column_values(table, name, may_be_names, _NAME_IS, problems)
-    if values is None:
-        return [None] * table.rows.num_rows
-    subjects = [text_of(value) for value in values]
-    for row, subject in enumerate(subjects):
+    if name is None or values is None:
+        return pa.chunked_array([pa.nulls(table.rows.num_rows, pa.string())])
+    subjects = converted_or_same(map(text_of, values), pa.string(), table.rows, name)
+    for row, subject in enumerate(Cells(subjects)):
         problem = None if subject is None else space_problem(subject)
         if problem is not None:
             problems.add_row(row, f"the subject (column {name!r}) {problem}")
     return subjects
 
 
-def _labels(table: Table, recipe: Recipe, column: _LabelColumn, problems: Problems) -> list[Any]:
+def _labels(table: Table, recipe: Recipe, column: _LabelColumn, problems: Problems) -> pa.ChunkedArray:
     name, target, names = recipe.columns.label, recipe.task.target, LabelNames(recipe)
     values = column_values(table, name, column.fits, column.expected, problems)
-    if target.column == "categories":
-        values = [listed(value, recipe.columns.delimiter) for value in values or []]
-    labels = [target.parsed(value, names.label_of) for value in values or []]
-    for row, label in enumerate(labels):
-        if label is None:
-            problems.add_row(row, f"column {name!r} does not hold {target.wanted}; correct or drop the row")
-    return labels
+
+    def labels() -> Iterator[Any]:
+        for row, value in enumerate(values or ()):
+            cell = listed(value, recipe.columns.delimiter) if target.column == "categories" else value
+            label = target.parsed(cell, names.label_of)
+            if label is None:
+                problems.add_row(row, f"column {name!r} does not hold {target.wanted}; correct or drop the row")
+            yield label
+
+    return converted(labels(), column.kept)
+
+
+def _cells(column: pa.ChunkedArray | None) -> Collection[Any]:
+    return () if column is None else Cells(column)
 
 
 def _check_counts(
-    features: Mapping[str, pa.Array], labels: list[Any] | None, recipe: Recipe, problems: Problems
+    features: Mapping[str, pa.ChunkedArray], labels: pa.ChunkedArray | None, recipe: Recipe, problems: Problems
 ) -> None:
     """Check that every row has as many tags as words."""
     if recipe.task.inputs.kind != "words" or labels is None or problems.sentences():
         return
-    for row, (words, tags) in enumerate(zip(features["text"].to_pylist(), labels, strict=True)):
+    for row, (words, tags) in enumerate(zip(Cells(features["text"]), Cells(labels), strict=True)):
         if len(words) != len(tags):
             columns = f"columns {recipe.columns.text!r} and {recipe.columns.label!r}"
             problems.add_row(row, f"{columns} hold lists of different lengths; give each word one tag")
 
 
-def _group_cells(table: Table, labels: list[Any] | None, recipe: Recipe, problems: Problems) -> list[Any]:
+def _group_cells(table: Table, labels: pa.ChunkedArray | None, recipe: Recipe, problems: Problems) -> Collection[Any]:
     """The group of every row; where the label is the group, by the name that the recipe gives it."""
     group = recipe.partition.group
     if group is None or (labels is not None and group.column == recipe.columns.label):
-        return labels or []
+        return _cells(labels)
     cells = column_values(table, group.column, may_be_categories, "a group is text, a number, true or false", problems)
-    return cells or []
+    return cells or ()
 
 
-def _label_set(labels: list[Any], fixed: tuple[str, ...] | None, recipe: Recipe, problems: Problems) -> tuple[str, ...]:
+def _label_set(
+    labels: Iterable[Any], fixed: tuple[str, ...] | None, recipe: Recipe, problems: Problems
+) -> tuple[str, ...]:
     """The label set: the run's, which is fixed; else the recipe's; else the labels in the data."""
     target = recipe.task.target
     if not target.has_labels:
@@ -329,11 +350,10 @@ _LABEL_COLUMNS: Mapping[Kind, _LabelColumn] = {
 }
 
 
-def _content_ids(subjects: list[str | None], labels: list[Any] | None, features: dict[str, pa.Array]) -> list[str]:
+def _content_ids(
+    subjects: pa.ChunkedArray, labels: pa.ChunkedArray | None, features: Mapping[str, pa.ChunkedArray]
+) -> pa.ChunkedArray:
     """The hash of content and subject: identical rows share it."""
-    columns = [
-        subjects,
-        *([] if labels is None else [labels]),
-        *(features[name].to_pylist() for name in sorted(features)),
-    ]
-    return [hashlib.sha256(canonical_bytes(row)).hexdigest() for row in zip(*columns, strict=True)]
+    columns = [subjects, *([] if labels is None else [labels]), *(features[name] for name in sorted(features))]
+    rows = zip(*map(Cells, columns), strict=True)
+    return converted((hashlib.sha256(canonical_bytes(row)).hexdigest() for row in rows), pa.string())

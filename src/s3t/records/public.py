@@ -59,8 +59,9 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
     """
     rows = ingest_labelled(path, recipe).rows
     rows = rows.select(features_of(rows))
-    known = set(contents(private, rows.column_names))
-    shared = [row for row, content in enumerate(contents(rows, rows.column_names)) if content in known]
+    own = list(contents(rows, rows.column_names))
+    known = set(own).intersection(contents(private, rows.column_names))
+    shared = [row for row, content in enumerate(own) if content in known]
     if shared:
         where = Positions.in_file(path).named(shared)
         raise DataError(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hmac
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
-from s3t.partition import Place, Secret, place_of
+from s3t.partition import Place, Secret
 from s3t.records.canonical import canonical_bytes, contents
 
 if TYPE_CHECKING:
@@ -139,35 +139,6 @@ class Slices:
             f"({reason}); put it back from a backup, then run `s3t reconcile {self.run}`, which takes out what was "
             "deleted since"
         )
-
-
-def split_into_slices(
-    rows: pa.Table, *, secret: Secret, shards: int, slices: int, among: Sequence[Sequence[int]] | None = None
-) -> dict[Place, pa.Table]:
-    """Every slice's rows, ordered; slices without records are there, empty.
-
-    Args:
-        rows: records.
-        secret: decides the slice, and the order within it.
-        shards: m.
-        slices: L.
-        among: for each row, the slices that its group is spread over; None where there are no groups.
-    """
-    from s3t.records.tables import rows_at
-
-    ids, subjects = rows["record"].to_pylist(), rows["subject"].to_pylist()
-    members: dict[Place, list[tuple[bytes, int]]] = {
-        Place(shard, index): [] for shard in range(shards) for index in range(slices)
-    }
-    spread = [None] * len(ids) if among is None else among
-    for row, (record, subject, allowed) in enumerate(zip(ids, subjects, spread, strict=True)):
-        place = place_of(record, subject, secret=secret, shards=shards, slices=slices, among=allowed)
-        members[place].append((secret.token("order", "record", record), row))
-    return {
-        # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.
-        place: rows_at(rows, [row for _, row in sorted(numbers)])
-        for place, numbers in members.items()
-    }
 
 
 def slice_digest(rows: pa.Table, secret: Secret) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,16 +19,17 @@ from s3t.folder.layout import Description, Layout, write_layout
 from s3t.folder.ledger_address import VARIABLE, ledger_address, ledger_url
 from s3t.folder.secret import secret_of_new_run
 from s3t.folder.unfinished import Unfinished
-from s3t.ledger import Address, Copy, Ledger, SliceState
+from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
-from s3t.ledger.filling import record_rows
+from s3t.ledger.filling import CompactRecords, record_rows
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
 from s3t.records.ingest import Records, ingest
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
-from s3t.records.slices import count_copies, split_into_slices
+from s3t.records.slices import count_copies
+from s3t.records.splitting import split_into_slices
 from s3t.run.notices import notices_of
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
@@ -64,7 +65,6 @@ def create_run(
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
     base_digest, recipe, records, public, secret = _checked(recipe, data, recipe_name, public_data=public_data)
     notices = notices_of(records.rows, recipe, model=_folder(recipe))
-    contents = _contents(records, recipe, secret)
     description = Description(
         version=__version__,
         run=secrets.token_hex(8),
@@ -85,8 +85,9 @@ def create_run(
         sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
-            digests = _write(Layout(part), recipe, description, secret, contents, public)
-            ledger = _new_ledger(address, contents, digests, secret, copies=cached_copies(data))
+            written, rows = _write(Layout(part), recipe, description, secret, records, public)
+            copies = cached_copies(data)
+            ledger = Ledger.create(address, slices=written, records=rows, copies=copies, key=secret.key("row"))
             try:
                 write_home(Layout(part), Home.of(part, named=path))
                 part.rename(path)
@@ -102,7 +103,7 @@ def create_run(
     return notices
 
 
-def _contents(records: Records, recipe: Recipe, secret: Secret) -> dict[Place, pa.Table]:
+def _contents(records: Records, recipe: Recipe, secret: Secret) -> Mapping[Place, pa.Table]:
     shards, slices = recipe.partition.shards, recipe.partition.slices
     return split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
 
@@ -187,36 +188,21 @@ def _write(
     recipe: Recipe,
     description: Description,
     secret: Secret,
-    contents: Mapping[Place, pa.Table],
+    ingested: Records,
     public: pa.Table | None,
-) -> dict[Place, str]:
-    """Write all of the run folder but the ledger; returns the slices' digests."""
+) -> tuple[dict[Place, SliceState], CompactRecords]:
+    """Write all of the run folder but the ledger; returns what the ledger will hold: slices and records."""
     write_layout(layout, recipe, description, secret)
     if public is not None:
         write_public(layout.public, public, tmp=layout.tmp)
     make_folder(layout.artifacts)
     slices = slices_of(layout, secret)
-    return {place: slices.put(place, rows) for place, rows in contents.items()}
-
-
-def _new_ledger(
-    address: Address,
-    contents: Mapping[Place, pa.Table],
-    digests: Mapping[Place, str],
-    secret: Secret,
-    *,
-    copies: Sequence[Copy],
-) -> Ledger:
-    return Ledger.create(
-        address,
-        slices={
-            place: SliceState(records=rows.num_rows, digest=digests[place], pending=False)
-            for place, rows in contents.items()
-        },
-        records=[row for place, rows in contents.items() for row in record_rows(place, count_copies(rows), secret)],
-        copies=copies,
-        key=secret.key("row"),
-    )
+    states: dict[Place, SliceState] = {}
+    records = CompactRecords()
+    for place, rows in _contents(ingested, recipe, secret).items():
+        states[place] = SliceState(records=rows.num_rows, digest=slices.put(place, rows), pending=False)
+        records.add(place, record_rows(place, count_copies(rows), secret))
+    return states, records
 
 
 def _unused(recipe: Recipe) -> list[str]:

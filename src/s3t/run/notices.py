@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from s3t.recipe import Recipe
-from s3t.records.canonical import contents
+from s3t.records.canonical import contents, count_distinct
 from s3t.records.public import features_of
 from s3t.wording import counted
 
@@ -29,14 +29,14 @@ def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...
 
 def _repeated(rows: pa.Table) -> Iterator[str]:
     names = features_of(rows)
-    features = contents(rows, [name for name in names if name != "label"])  # all of them, if the task reads no labels
-    different = set(contents(rows, names))
-    if repeated := rows.num_rows - len(different):
+    features = [name for name in names if name != "label"]  # all of them, if the task reads no labels
+    different = count_distinct(contents(rows, names))
+    if repeated := rows.num_rows - different:
         yield (
             f"{repeated:,} of {counted(rows.num_rows, 'record')} repeat the features and the label of another; a "
             "request for one of them does not delete the others, unless they share its id or its subject"
         )
-    if clashing := len(different) - len(set(features)):
+    if clashing := different - count_distinct(contents(rows, features)):
         yield f"{clashing:,} times the same features occur with different labels; look at how they were labelled"
 
 
