@@ -103,7 +103,7 @@ def test_many_losses_are_shortened_a_regressions_error_is_one_and_no_record_is_s
 def test_a_terminal_has_a_bar_with_the_loss_and_a_line_for_every_stage(monkeypatch):
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=80)
-    monkeypatch.setattr(progress_bar, "Console", lambda **_: console)
+    monkeypatch.setattr("rich.console.Console", lambda **_: console)
     train(ProgressBar(), lambda seconds: None)
     shown = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", screen.getvalue())
     assert "stage (1, 0) of shard 0: loss 1.25, 0.1235 in 6 steps, 8.0 s, accuracy on public records 0.75" in shown

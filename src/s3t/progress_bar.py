@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.text import Text
-
 from s3t.progress_lines import ProgressLines, described_end
 from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.progress import Progress, TaskID
 
 
@@ -21,6 +19,8 @@ class ProgressBar:
     """
 
     def __init__(self) -> None:
+        from rich.console import Console
+
         console = Console(stderr=True)
         display = _Bar(console) if console.is_terminal or console.is_jupyter else ProgressLines()
         self.start, self.note, self.advance = display.start, display.note, display.advance
@@ -73,6 +73,8 @@ class _Bar:
             case EpochEnd():
                 self._describe(f"{self._at()} loss {event.loss:.4g}, {event.stage}")
             case StageEnd():
+                from rich.text import Text
+
                 self._stored += 1
                 self._console.print(Text(described_end(event)), highlight=False, soft_wrap=True)
 

@@ -388,33 +388,6 @@ def test_every_command_offers_json(command):
     assert any("--json" in parameter.opts for held, parameter in parameters() if held == command)
 
 
-def test_help_is_shown_without_importing_what_is_slow():
-    lines = (
-        "import sys",
-        "from s3t.cli import main",
-        "sys.argv = ['s3t', '--help']",
-        "try: main()",
-        "finally: print(*sorted(sys.modules), file=sys.stderr)",
-    )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    modules = {name.partition(".")[0] for name in done.stderr.split()}
-    assert "s3t" in modules
-    slow = {
-        "torch",
-        "transformers",
-        "peft",
-        "pydantic",
-        "pyarrow",
-        "pandas",
-        "numpy",
-        "scipy",
-        "sqlalchemy",
-        "datasets",
-    }
-    assert modules & slow == set()
-    assert all(command in done.stdout for command in COMMANDS)
-
-
 def test_the_program_is_installed_under_its_name():
     program = shutil.which("s3t", path=str(Path(sys.executable).parent))
     assert program is not None

@@ -3,8 +3,6 @@
 import itertools
 import math
 import re
-import subprocess
-import sys
 from functools import partial
 
 import pytest
@@ -232,16 +230,3 @@ def test_long_orders_are_cut_in_the_table_alone():
     arguments = ("--slices", 60, "--budget", 2, "--selector", "cyclic")
     assert "29 30 31 ..." in " ".join(invoke(*arguments).stdout.replace("│", " ").split())
     assert [len(order) for order in document(*arguments)["sequences"]] == [60, 60]
-
-
-def test_torch_is_not_imported(tmp_path):
-    lines = (
-        "import sys",
-        "from s3t.cli import main",
-        f"sys.argv = ['s3t', 'sequences', '--slices', '4', '--budget', '4', '--plot', {str(tmp_path / 'a.png')!r}]",
-        "try: main()",
-        "finally: print(*{'torch', 'transformers', 'pyarrow', 'sqlalchemy'} & set(sys.modules), file=sys.stderr)",
-    )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert done.stderr == "\n"
-    assert (tmp_path / "a.png").exists()

@@ -1,8 +1,6 @@
 """`s3t simulate`: simulated numbers, repairs, pictures, and what is never."""
 
 import json
-import subprocess
-import sys
 from functools import partial
 
 import numpy as np
@@ -190,16 +188,3 @@ def test_people_read_numbers_and_their_intervals():
     assert "±" in shown
     assert "Lemma 1" in shown
     assert "full trainings" not in shown
-
-
-def test_torch_is_not_imported():
-    lines = (
-        "import sys",
-        "from s3t.cli import main",
-        "sys.argv = ['s3t', 'simulate', *'--shards 2 --slices 3 --budget 2 --trials 10 --json'.split()]",
-        "try: main()",
-        "finally: print(*{'torch', 'transformers', 'matplotlib', 'sqlalchemy'} & set(sys.modules), file=sys.stderr)",
-    )
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-    assert done.stderr == "\n"
-    json.loads(done.stdout)

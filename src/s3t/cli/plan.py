@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-import yaml
 
 from s3t.cli.declarations import noted
 from s3t.cli.display import print_table, working
@@ -210,6 +209,8 @@ def _recipe_lines(result: Plan, recipe: Recipe | None) -> list[str]:
         "adapter": adapter | {"layers_per_slice": result.demand.layers_of(best.slices)},
         "deletion": deletion | {"repair": {"below-depth": best.depth}},
     }
+    import yaml
+
     return [
         f"{name}: {yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()}"
         for name, value in fields.items()
