@@ -9,7 +9,7 @@ Alternates, in one run, what s3t does and the same written down as plainly as it
     simulation   one deletion after another, and the depths of the orders of its shard, until every shard is dead;
                  5 shards of 32 slices, 8 orders each. s3t simulates 10,000 systems, the loop as many as --systems
                  says, and its time is scaled to 10,000
-    survival     seconds at (slices, orders) = (16, 4), (16, 16), (32, 8), (64, 64); depth after 1, 2, 4 and 8 deletions
+    survival     seconds at several (slices, orders), from (16, 4) to (256, 8); depth after 1, 2, 4 and 8 deletions
                  beside that of the paper's selectors, and as a share of what all L! orders keep
 
 Times are medians of the rounds; survival is run once.
@@ -54,7 +54,7 @@ def main() -> None:
     result: dict[str, Any] = {"seed": SEED, "bms": compare_bms(options.rounds)}
     note("simulation")
     result["simulation"] = compare_simulation(options.rounds, options.systems)
-    sizes = () if options.without_survival else ((16, 4), (16, 16), (32, 8), (64, 64))
+    sizes = () if options.without_survival else ((16, 4), (16, 16), (32, 8), (64, 64), (128, 16), (256, 8))
     result["survival"] = [compare_survival(slices, budget) for slices, budget in sizes]
     result["machine"] = describe()
     if options.json:
