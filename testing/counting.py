@@ -80,7 +80,7 @@ def counted() -> Iterator[Counter[str]]:
 def training_nothing() -> Iterator[None]:
     """Stages, while within, are trained without a model, to a byte; all else of a training is done."""
     train = LazyWorkshop.train
-    LazyWorkshop.train = _train  # type: ignore[method-assign]
+    LazyWorkshop.train = _train  # type: ignore[assignment, method-assign]
     try:
         yield
     finally:
