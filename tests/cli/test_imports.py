@@ -39,7 +39,7 @@ COMMANDS = {
     "locate RUN --record nobody": TABLES,
     "erase RUN --json": TABLES,
     "delete RUN --record r2 --dry-run": {*OPENED, "rich.console"},
-    "delete RUN --record r3": {*TABLES, "rich.console"},
+    "delete RUN --record r3": {*OPENED, "pyarrow", "rich.console"},
     "reconcile RUN --json": TABLES,
     "ids FILE --recipe RECIPE": {*TABLES, "PIL", "pandas", "s3t.records.reading"},
     "sequences --slices 4 --budget 4": {*PLANNED, "rich.console"},

@@ -206,7 +206,7 @@ def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_pa
 
 def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
     from s3t.partition import Place
-    from s3t.records import slices
+    from s3t.records import splitting
 
     def by_position(position):
         def place(record, subject, *, secret, shards, slices, among):
@@ -220,9 +220,9 @@ def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
     folder = tmp_path / "worlds"
     folder.mkdir()
     recipe, table = tiny.recipe(text_model, **SMALL), tiny.text_table()
-    monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
+    monkeypatch.setattr(splitting, "place_of", by_position(itertools.count()))
     forgot = trained_run(folder / "forgot", recipe, table)
-    monkeypatch.setattr(slices, "place_of", by_position(itertools.count()))
+    monkeypatch.setattr(splitting, "place_of", by_position(itertools.count()))
     never_knew = trained_run(folder / "never-knew", recipe, table.drop(index=3))
     forgot.delete(records=["r3"])
     forgot.repair()

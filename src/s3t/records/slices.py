@@ -152,11 +152,11 @@ def slice_digest(rows: pa.Table, secret: Secret) -> str:
 
 def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -> pa.Table:
     """The rows whose id's ledger token is not among `tokens`, in the same order."""
-    from s3t.records.tables import rows_at
+    from s3t.records.tables import rows_without
 
     ids = rows["record"].to_pylist()
-    remaining = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) not in tokens]
-    return rows_at(rows, remaining)
+    removed = [row for row, record in enumerate(ids) if secret.token("ledger", "record", record) in tokens]
+    return rows_without(rows, removed)
 
 
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
