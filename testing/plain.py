@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 import numpy as np
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch import nn
 
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.model import Blocks, Model
@@ -33,6 +36,22 @@ def member_logits(
             batch = {name: tensor.to(device) for name, tensor in collated.items()}
             parts.append(mount.base.model(**batch).logits.float().cpu().numpy().astype(np.float64))
     return np.concatenate(parts)
+
+
+def copy_with(model: Model, chain: Blocks) -> nn.Module:
+    """A copy of the model with a member's blocks as PEFT's modules."""
+    with model.mounted(chain) as mount:
+        return deepcopy(mount.base.model)
+
+
+def merged_model(model: Model, chain: Blocks) -> nn.Module:
+    """A copy with a member's blocks folded in by PEFT, as its `merge_and_unload` does."""
+    copy = copy_with(model, chain)
+    for name, module in list(copy.named_modules()):
+        if isinstance(module, BaseTunerLayer):
+            module.merge()
+            copy.set_submodule(name, module.get_base_layer())
+    return copy
 
 
 def random_chain(model: Model, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None) -> Blocks:

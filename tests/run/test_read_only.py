@@ -5,6 +5,7 @@ import time
 import pytest
 
 import s3t
+from s3t.run import answerer
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document
@@ -78,7 +79,7 @@ def test_a_deletion_by_a_writer_is_honoured_by_one_that_can_only_read(run, tmp_p
 
 
 def test_an_answer_that_a_deletion_overtakes_is_made_again(run, tmp_path, monkeypatch):
-    predict, calls = s3t.run.answerer.predict, []
+    predict, calls = answerer.predict, []
 
     def overtaken(*arguments, **options):
         answer = predict(*arguments, **options)
