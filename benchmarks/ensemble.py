@@ -59,6 +59,21 @@ MEMBERS, LAYERS, BATCH, RANK, RECORDS = 5, 6, 64, 16, 1_500
 DEPTHS = {"full": 6, "half": 3}
 PRECISIONS = ("float32", "bfloat16")
 
+RATIOS = {
+    "one_over_merged": "one member over the bare pass of the merged model",
+    "one_over_adapters": "one member over the bare pass with PEFT's modules",
+    "twenty_over_one": "twenty members over one",
+}
+BESIDE = {"merged_and_side_by_side": "merged, and beside the base's weights"}
+DIFFERENCES = {
+    "float32": BESIDE,
+    "bfloat16": BESIDE
+    | {
+        "merged_and_float32": "merged, and float32",
+        "side_by_side_and_float32": "beside the base's weights, and float32",
+    },
+}
+
 DATA_SETS: Mapping[str, Mapping[str, Any]] = {
     "banking77": {"columns": {"text": "text", "label": "category"}, "asked": "test"},
     "sst2": {"columns": {"text": "sentence", "label": "label"}, "asked": "test"},
@@ -90,11 +105,37 @@ def main() -> None:
     if options.json:
         print(json.dumps(found))
         return
-    for name, result in found.items():
-        for case, many in result["many_texts"].items():
-            print(f"{name}, {case}: {many['times_as_fast']} times as fast as merged, bound {many['bound']}; {many}")
-        for precision in PRECISIONS:
-            print(f"{name}, {precision}: {result['one_text'][precision]}; {result['merged_weights'][precision]}")
+    print("\n".join(table_rows(found)))
+
+
+def table_rows(found: Mapping[str, Any]) -> list[str]:
+    """The rows of the tables in docs/benchmarks.md: the worst and the best data set; then the largest differences."""
+
+    def row(what: str, *cells: str) -> str:
+        return f"| {what} | {' | '.join(cells)} |"
+
+    def ends(what: str, values: Mapping[str, float], *, best: Callable[..., str]) -> str:
+        good = best(values, key=values.get)
+        bad = (min if best is max else max)(values, key=values.get)
+        return row(what, *(f"{values[name]:.2f} ({name})" for name in (bad, good)))
+
+    rows = []
+    for case in (f"{precision}, {depth} depth" for precision in PRECISIONS for depth in DEPTHS):
+        fast = {name: each["many_texts"][case]["times_as_fast"] for name, each in found.items()}
+        rows.append(ends(f"five members, {case}: times as fast as merged models", fast, best=max))
+    for precision in PRECISIONS:
+        for key, what in RATIOS.items():
+            slow = {name: each["one_text"][precision][key] for name, each in found.items()}
+            rows.append(ends(f"one text, {precision}: {what}", slow, best=min))
+    for precision, pairs in DIFFERENCES.items():
+        for key, what in pairs.items():
+            apart = [each["merged_weights"][precision][key] for each in found.values()]
+            labelled = [each for each in apart if "other_labels" in each]
+            cells = [f"{max(each['largest'] for each in labelled):.1e}"]
+            cells.append(f"{100 * max(each['other_labels'] for each in labelled):.1f} %")
+            cells.append(", ".join(f"{each['largest']:.1e}" for each in apart if "other_labels" not in each) or "none")
+            rows.append(row(f"{precision}: {what}", *cells))
+    return rows
 
 
 def measured(name: str, table: pd.DataFrame, *, inputs: int, rounds: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+from benchmarks.ensemble import table_rows
 from s3t.run.advice import STEPS_A_LABEL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -75,3 +76,10 @@ def test_the_accuracies_by_optimiser_steps():
     lost = {steps: max(row)[1] - accuracy for row in rows.values() for steps, accuracy in row}
     assert max(loss for steps, loss in lost.items() if steps >= STEPS_A_LABEL) < 0.0051
     assert min(loss for steps, loss in lost.items() if steps < STEPS_A_LABEL) > 0.007
+
+
+def test_the_ensemble_against_merged_models_and_what_merged_weights_change():
+    found = json.loads((ROOT / "benchmarks" / "results" / "ensemble.json").read_text())
+    assert [told for told in table_rows(found) if told not in PAGE] == []
+    seconds = found["banking77"]["many_texts"]["float32, full depth"]["seconds"]
+    assert f"{seconds['plain'] / seconds['s3t']:.2f} times as fast as five passes in the inputs' order" in PAGE

@@ -3,8 +3,9 @@
 import pytest
 
 import s3t
-from s3t.ledger import Snapshot, Transaction
+from s3t.ledger import Ledger, Snapshot, Transaction
 from s3t.ledger.presence import Work
+from s3t.run.upkeep import Upkeep
 from testing import tiny
 from testing.accepted import accept
 from testing.roles import roles
@@ -103,9 +104,16 @@ def first_record(recipe, table):
     return records_by_slice(recipe, table)[0, 0][0]
 
 
-def test_the_onlooker_sees_an_answer_that_no_deletion_stops(watched, recipe, table, monkeypatch):
+@pytest.mark.parametrize("looks", ["at its end", "once"])
+def test_the_onlooker_sees_an_answer_that_no_deletion_stops(looks, watched, recipe, table, monkeypatch):
+    """Larger inputs look at the ledger before and at the end, a single batch once."""
     run, notes, look = watched
     monkeypatch.setattr(Work, "look", lambda self, snapshot: None)
+    now = roles(run).ledger.snapshot()
+    if looks == "once":
+        monkeypatch.setattr(Upkeep, "newest", lambda self: now)
+    else:
+        monkeypatch.setattr(Ledger, "recent", lambda self: None)
     notes.ask(run, progress=Meanwhile(lambda: delete(run, first_record(recipe, table))))
     seen = look()
     assert (len(seen.tainted_answers), seen.tainted_asked) == (1, [])
