@@ -50,6 +50,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.ledger
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sequences
 	$(BIN)/python -m benchmarks.training
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.data_sets
 	$(BIN)/python -m benchmarks.scaling
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 

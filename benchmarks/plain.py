@@ -216,10 +216,12 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
     return found.with_format("torch") if plain.images else found
 
 
-def collator(plain: Plain) -> Callable[[Any], Mapping[str, Any]]:
-    """Makes a batch of records: pads texts to the longest, stacks pixels."""
+def collator(plain: Plain, *, multiple: int | None = None) -> Callable[[Any], Mapping[str, Any]]:
+    """Makes a batch of records: pads texts to the longest, or to a multiple of some tokens; stacks pixels."""
     collate: Callable[[Any], Mapping[str, Any]] = (
-        default_data_collator if plain.images else DataCollatorWithPadding(AutoTokenizer.from_pretrained(plain.folder))
+        default_data_collator
+        if plain.images
+        else DataCollatorWithPadding(AutoTokenizer.from_pretrained(plain.folder), pad_to_multiple_of=multiple)
     )
     return collate
 

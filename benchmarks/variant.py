@@ -38,6 +38,7 @@ class Job:
         records: Parquet file of the records to train on.
         test: Parquet file of the records to evaluate on; None: none.
         peak: also measure the machine's best matrix product at the variant's precision, before and after.
+        cpu_time: stages and the whole in CPU seconds, which other work on the machine changes less.
     """
 
     variant: str
@@ -45,6 +46,7 @@ class Job:
     records: str
     test: str | None = None
     peak: bool = False
+    cpu_time: bool = False
 
 
 def measure(job: Job) -> dict[str, Any]:
@@ -65,7 +67,8 @@ def measure(job: Job) -> dict[str, Any]:
 class Stopwatch:
     """Hears of stages and steps, as `s3t.Progress` does, and notes when."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._now = clock or _settled
         self.stages: list[tuple[str, float, list[float], list[tuple[float, int]]]] = []
         """Name and beginning of each; when each batch of the trunk cache was filled; when each step was done, and on
         how many records."""
@@ -75,15 +78,15 @@ class Stopwatch:
 
     def note(self, what: str) -> None:
         """A stage begins."""
-        self.stages.append((what, _settled(), [], []))
+        self.stages.append((what, self._now(), [], []))
 
     def advance(self, count: int) -> None:
         """A step is done; or, of no records, a batch of the trunk cache is filled."""
         _, _, fills, steps = self.stages[-1]
         if count:
-            steps.append((_settled(), count))
+            steps.append((self._now(), count))
         else:
-            fills.append(_settled())
+            fills.append(self._now())
 
     def finish(self) -> None:
         """It is done."""
@@ -180,10 +183,11 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
         precision = own.get(job.variant, "float32")
         torch.set_num_threads(training["threads"])
         peaks = [matmul_peak(precision)] if job.peak else []
-        before, watch = resident_peak(), Stopwatch()
-        began = time.perf_counter()
+        clock = time.process_time if job.cpu_time else time.perf_counter
+        before, watch = resident_peak(), Stopwatch(time.process_time if job.cpu_time else None)
+        began = clock()
         done = _s3t(run, watch) if job.variant == "s3t" else _plain(run, watch, job.variant)
-        seconds, after = time.perf_counter() - began, resident_peak()
+        seconds, after = clock() - began, resident_peak()
         peaks += [matmul_peak(precision)] if job.peak else []
         return {
             "seconds": seconds,
