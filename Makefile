@@ -53,6 +53,7 @@ bench: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.data_sets
 	$(BIN)/python -m benchmarks.scaling
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.commands
 
 experiments: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all

@@ -65,6 +65,15 @@ def test_as_many_repetitions_as_told():
     assert {results(part)["repetitions"] for part in ("whole", "switches", "cache", "peak", "memory")} == {3}
 
 
+def test_the_cpu_time_of_commands():
+    found = json.loads((ROOT / "benchmarks" / "results" / "commands.json").read_text())
+    told = PAGE.partition("| command | least | median |")[2].partition("## GPU")[0]
+    for seconds in found["commands"].values():
+        assert f"| {seconds['least']:.2f} | {seconds['median']:.2f} |" in told
+    assert f"{found['rounds']} rounds, load average {found['load_before']:.1f} on" in PAGE
+    assert f"{found['predict_against_bare']:.2f} times as long as bare" in PAGE
+
+
 def test_the_accuracies_by_optimiser_steps():
     rows = {}
     for point in json.loads((ROOT / "benchmarks" / "results" / "optimiser_steps.json").read_text())["points"]:
