@@ -19,7 +19,7 @@ def blocks(language):
 @pytest.mark.integration
 def test_the_commands_and_the_python_of_the_readme_run(tmp_path):
     environment = os.environ | {"S3T_STATE": str(tmp_path / "state")}
-    commands = "\n".join(blocks("sh")).replace("epochs: 24", "epochs: 1")
+    commands = "\n".join(blocks("sh")).replace("epochs: 8", "epochs: 1")
     programs = (["bash", "-c", SHELL + commands], [sys.executable, "-c", "\n".join(blocks("python"))])
     for program in programs:
         ended = subprocess.run(program, cwd=tmp_path, env=environment, capture_output=True, text=True)
