@@ -19,6 +19,15 @@ def row(what, values):
     return f"| {what} | {' | '.join(values)} |"
 
 
+def test_every_data_set_against_the_competent_loop():
+    found = json.loads((ROOT / "benchmarks" / "results" / "data_sets.json").read_text())["data_sets"].values()
+    for each in found:
+        stages = ", ".join(f"{ratio:.2f}" for ratio in each["times_as_fast_by_stage"])
+        seconds = ", ".join(f"{each['seconds'][name]:.1f}" for name in ("s3t", "competent"))
+        scores = ", ".join(f"{each['scores'][name]:.3f}" for name in ("s3t", "competent"))
+        assert f"| {each['times_as_fast']:.2f} | {stages} | {seconds} s | {scores} |" in PAGE
+
+
 def test_the_whole_against_the_plain_procedure():
     found = results("whole")
     fast, ours = found["times_as_fast"], ("s3t float32", "s3t")

@@ -31,6 +31,12 @@ def of_training():
     return [text for each in variants for text in (f"{each['seconds']:.0f}", f"{each['accuracy']:.3f}")]
 
 
+def of_data_sets():
+    found = results("data_sets")["data_sets"].values()
+    ranges = [[each["times_as_fast"] for each in found], [each["times_as_fast_by_stage"][0] for each in found]]
+    return [f"{number:.2f}" for values in ranges for number in (min(values), max(values))]
+
+
 def of_ensemble():
     """The worst and the best of all data sets and both precisions."""
     found = results("ensemble").values()
@@ -56,6 +62,7 @@ NUMBERS = {
     "deletion": of_deletion,
     "ledger": of_ledger,
     "training": of_training,
+    "data_sets": of_data_sets,
     "ensemble": of_ensemble,
     "banking77": of_banking77,
     "sequences": of_sequences,

@@ -12,7 +12,9 @@ from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 from sqlalchemy.engine import make_url
 
 import s3t
+from s3t import disk
 from s3t.disk import temporary_name
+from s3t.run import creation
 from testing import tiny
 from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race
 from tests.run.worlds import make_worlds
@@ -147,6 +149,21 @@ def test_a_connection_lost_when_the_ledger_was_made_leaves_none(recipe, url, tmp
 
     monkeypatch.setattr(PGDialect_psycopg, "do_commit", and_lose_the_connection)
     with pytest.raises(s3t.StorageError, match="is unknown whether"):
+        s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
+    assert schemas(url) == before
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_init_whose_fsync_failed_leaves_no_ledger_that_no_run_has(recipe, url, tmp_path, monkeypatch):
+    """The process may change no run any more; the ledger that it has just made has none."""
+    before = schemas(url)
+    monkeypatch.setattr(disk, "_failed_fsync", [])
+
+    def refused(layout, home):
+        raise disk.note_failed_fsync(str(layout.home))
+
+    monkeypatch.setattr(creation, "write_home", refused)
+    with pytest.raises(s3t.FsyncError):
         s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table())
     assert schemas(url) == before
     assert list(tmp_path.iterdir()) == []

@@ -175,10 +175,19 @@ class Ledger:
         self._key = key
 
     def drop(self) -> None:
-        """Remove PostgreSQL's tables, if they are there. A SQLite file is removed with its folder."""
+        """Remove PostgreSQL's tables, if they are there. A SQLite file is removed with its folder.
+
+        Also after a failed fsync of the run's folder, which says nothing of the database: without its folder, the
+        ledger would never be found again.
+        """
         if isinstance(self._address, PostgresAddress):
-            with self._transaction(writing=True, alone=True) as connection:
-                connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
+            refuse_after_fork(self._process)
+            engine = self._engine.execution_options(s3t_writing=True, s3t_alone=True)
+            try:
+                with engine.begin() as connection:
+                    connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
+            except DBAPIError as error:
+                raise refusal(self._address, error, ending=True) from error
 
     @classmethod
     def drop_at(cls, address: Address) -> None:
