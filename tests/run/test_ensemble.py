@@ -91,7 +91,7 @@ def deleted(run, table):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("budget", [0, 3000, "1GiB"])
+@pytest.mark.parametrize("budget", [0, 8000, "1GiB"])
 def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
     table = tiny.text_table()
     answers = []

@@ -17,6 +17,7 @@ from s3t.deletion import acceptance
 from s3t.folder import layout
 from s3t.inventory import Serving
 from s3t.ledger.locks import hold
+from s3t.progress import SILENT
 from s3t.recipe import recipe_from
 from s3t.run import orders
 from s3t.sequences import Setting, cyclic, survival
@@ -71,23 +72,26 @@ def test_orders_are_added_behind_those_that_are_there(data):
     old = data.draw(st.permutations(cyclic(Setting(slices=slices, budget=present))).map(tuple))
     selector, vary = data.draw(st.sampled_from(["survival", "cyclic", "random"])), data.draw(st.booleans())
     recipe = recipe_of(slices=slices, budget=present, selector=selector, vary_by_shard=vary)
-    for new in orders._extended((old, old), recipe, budget=budget):
+    for new in orders._extended((old, old), recipe, budget=budget, progress=SILENT):
         assert new[:present] == old
         assert len(set(new)) == len(new) == budget
         assert all(sorted(order) == list(range(slices)) for order in new)
 
 
 def test_added_orders_follow_from_declared_numbers_and_the_orders_that_are_there():
-    assert set(inspect.signature(orders._extended).parameters) == {"orders", "recipe", "budget"}
+    assert set(inspect.signature(orders._extended).parameters) == {"orders", "recipe", "budget", "progress"}
     old = cyclic(Setting(slices=40, budget=3))
-    extended = orders._extended((old, old), recipe_of(slices=40, budget=3), budget=5)  # 40! is nobody's budget
+    extended = orders._extended(
+        (old, old), recipe_of(slices=40, budget=3), budget=5, progress=SILENT
+    )  # 40! is nobody's budget
     assert [len(chosen) for chosen in extended] == [5, 5]
 
 
 def test_added_orders_begin_with_slices_that_none_begins_with():
     old = survival(Setting(slices=6, budget=2))
     for selector in ("survival", "cyclic", "bms"):
-        for chosen in orders._extended((old, old), recipe_of(slices=6, budget=2, selector=selector), budget=6):
+        recipe = recipe_of(slices=6, budget=2, selector=selector)
+        for chosen in orders._extended((old, old), recipe, budget=6, progress=SILENT):
             assert len({order[0] for order in chosen}) == 6
 
 
@@ -211,7 +215,7 @@ def test_orders_that_shun_slices_which_lost_records_are_caught(text_model, tmp_p
     honest.assert_exact()
     worlds = make_worlds(tmp_path / "leaking", tiny.recipe(text_model), tiny.text_table(), requests)
 
-    def shunning(old, recipe, *, budget):
+    def shunning(old, recipe, *, budget, progress):
         alive = roles(run).ledger.snapshot().stages
         hit = [-sum(index in stage.prefix for stage in alive) for index in range(3)]
         ranked = sorted(cyclic(Setting(slices=3, budget=6)), key=lambda order: [hit[index] for index in order])
