@@ -94,8 +94,8 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     """Draw the head, mount every block at its initial values, and pass inputs of different length."""
-    exact = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32"})})
-    model, encoder = assemble(folder, exact, labels=recipe.task.target.outputs(("a", "b")))
+    in_float32 = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32"})})
+    model, encoder = assemble(folder, in_float32, labels=recipe.task.target.outputs(("a", "b")))
     model.reset_head(seed=0)
     roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
     records = encoder.encode(encoder.trial(roles))

@@ -127,7 +127,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     model.eval()
     model.requires_grad_(False)
     if recipe.training.precision == "bfloat16" and recipe.method.options.trainable == "adapter":
-        _reduce(model, kept=head)
+        _store_in_bfloat16(model, except_for=head)
     _align(model)
     return Base(model=model, layers=layers, head=tuple(head))
 
@@ -163,10 +163,10 @@ def reset_head(base: Base, *, seed: int) -> None:
             parameter.data.copy_(drawn)
 
 
-def _reduce(model: nn.Module, *, kept: Container[str]) -> None:
-    """Store frozen parameters in bfloat16: no product converts them again, and states stay in it between products."""
+def _store_in_bfloat16(model: nn.Module, *, except_for: Container[str]) -> None:
+    """Convert parameters once, so that no step does; states between layers then stay in bfloat16, too."""
     for name, parameter in model.named_parameters():
-        if name not in kept:
+        if name not in except_for:
             parameter.data = parameter.data.to(torch.bfloat16)
 
 
@@ -179,15 +179,15 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Module] = {}) -> str:
+def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Module] | None = None) -> str:
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
     Args:
         base: the model.
         parameters: False: of the buffers alone.
-        aside: the base's own modules, by full name, in whose place others are.
+        aside: the base's own modules by full name, where others stand in for them; None: none do.
     """
-    head = set(base.head)
+    head, aside = set(base.head), aside or {}
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or _is_adapters(base.model, name):

@@ -40,7 +40,7 @@ class MountedModel:
         self.bare_modules: dict[str, nn.Module] = {}
         """The base's own modules by full name, from the first block on; none where no block was put on."""
         self._aside: dict[str, nn.Module] = {}
-        """The base's own modules, by full name, in whose place merged ones are."""
+        """The base's own modules by full name, where merged copies stand in for them."""
         self._merged = self._merged_digest()
 
     def add_block(self, block: int) -> None:

@@ -67,7 +67,7 @@ class _Prefixes:
 
     orders: list[Order]
     members: list[int]
-    """Of each order: the sum of 2^i over its slices i."""
+    """Each prefix's set of slices as a bit mask: the sum of 2^i over its slices i."""
     gained: Floats
     """P: what each has gained from the sets that it has not survived."""
     surviving: Floats

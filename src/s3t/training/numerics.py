@@ -25,8 +25,8 @@ from s3t.recipe import Training
 _PACKAGES = ("torch", "transformers", "peft", "tokenizers", "numpy", "pillow")
 
 FILL_NEW_MEMORY = False
-"""True: new memory holds NaN, so that whoever reads what lay there before, perhaps of another record, fails. It takes a
-tenth of a step. Tests train with it and compare bytes."""
+"""True: torch fills new memory with NaN, so that reading it unwritten, with another record's data in it, gives NaN. It
+takes a tenth of a step. Tests train with it and compare bytes."""
 
 Environment = dict[str, str]
 
