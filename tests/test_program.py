@@ -20,3 +20,22 @@ def test_core_dumps_are_forbidden_and_large_pages_asked_for_unless_the_user_has_
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=True, env=environment)
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     assert done.stdout.split() == [after, "0", str(hard), "False"]
+
+
+GARBAGE = """
+import gc
+from s3t.program import set_up_process
+
+usual = gc.get_threshold()
+set_up_process()
+before = gc.get_stats()[0]["collections"]
+made = [[] for _ in range(100_000)]
+print(gc.get_stats()[0]["collections"] - before)
+made += [[] for _ in range(150_000)]
+print(gc.get_threshold() == usual, gc.callbacks)
+"""
+
+
+def test_the_first_search_for_garbage_waits_until_modules_are_imported_and_later_ones_do_not():
+    done = subprocess.run([sys.executable, "-c", GARBAGE], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["0", "True []"]

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion import deleter
 from s3t.deletion.policy import repair_due
-from s3t.deletion.reconcile import Reconciler
 from s3t.deletion.request import Request
 from s3t.errors import S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
@@ -127,6 +126,8 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
 
 def reconcile(parts: Parts) -> Reconciliation:
     """Apply later deletions to a run that is an older state of itself."""
+    from s3t.deletion.reconcile import Reconciler
+
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED), hold(parts.lock):
         eraser = parts.eraser
