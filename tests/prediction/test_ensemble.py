@@ -156,6 +156,29 @@ def test_the_trunk_runs_once_and_members_above_it_run_side_by_side(text_model):
     assert top == [6] * 12  # three members with two inputs each
 
 
+@pytest.mark.parametrize(("depths", "passes"), [((3, 3, 3), 2), ((3, 1, 3), 3)])
+def test_members_go_through_layers_and_heads_in_one_pass_from_where_the_last_one_joins(depths, passes, text_model):
+    world, runs = World(text_model, depths=depths), []
+    ensemble = world.ensemble(batch_size=64)
+    ensemble.logits(world.members, world.inputs.slice(0, 1))  # has found out what can be shared
+    world.model.base.model.register_forward_pre_hook(lambda *_: runs.append(True))
+    found = ensemble.logits(world.members, world.inputs.slice(0, 5))
+    assert len(runs) == passes  # one of them the trunk's
+    assert_close(found, world.plain()[:, :5])
+
+
+def test_words_are_answered_by_each_members_own_head(text_model, tmp_path):
+    recipe = recipe_from(tiny.tagging_recipe(text_model))
+    model, encoder = assemble(text_model, recipe, labels=len(tiny.TAGS))
+    chains = [random_chain(model, depth, seed=depth) for depth in (2, 3, 2)]
+    members = [[prepare(model.base, model.adapter, *stage) for stage in chain.items()] for chain in chains]
+    training = recipe.training.model_copy(update={"threads": 1, "precision": "float32"})
+    ensemble = Ensemble(model, Windows(encoder, batch_size=7, window_batches=2), training=training)
+    inputs = ingest(tiny.tagged_table(), recipe).rows
+    alone = np.concatenate([ensemble.logits([member], inputs) for member in members])
+    np.testing.assert_allclose(ensemble.logits(members, inputs), alone, rtol=1e-4, atol=1e-5)
+
+
 def test_members_with_merged_weights_pass_alone_but_in_small_batches(text_model):
     world = World(text_model, depths=(2, 2))
     members = [world.links(chain, merged=torch.float32) for chain in world.chains]

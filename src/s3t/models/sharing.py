@@ -22,10 +22,12 @@ class Sharing:
             positions of DeBERTa).
         trunk: the layers below their blocks. Not so where a part of the head lies below the layers, because the
             checkpoint lacks it.
+        head: one pass through it. Its parameters are those of linear modules above the layers that get rows first.
     """
 
     rows: bool
     trunk: bool
+    head: bool
 
 
 def find_sharing(base: Base, one: Batch) -> Sharing:
@@ -35,7 +37,16 @@ def find_sharing(base: Base, one: Batch) -> Sharing:
     """
     # Twice, for the number of rows may also be that of something else.
     tries = [_tried(base, tiled(one, count), count) for count in (2, 3)]
-    return Sharing(rows=all(found.rows for found in tries), trunk=all(found.trunk for found in tries))
+    return Sharing(
+        rows=all(found.rows for found in tries),
+        trunk=all(found.trunk for found in tries),
+        head=all(found.head for found in tries),
+    )
+
+
+def head_modules(base: Base) -> tuple[str, ...]:
+    """Full names of the modules that the head's parameters belong to."""
+    return tuple(dict.fromkeys(name.rpartition(".")[0] for name in base.head))
 
 
 def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
@@ -47,13 +58,18 @@ def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
 
 def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     layers = list(base.model.get_submodule(base.layers.path).children())
-    owners = [base.model.get_submodule(name.rpartition(".")[0]) for name in base.head]
+    owners = {name: base.model.get_submodule(name) for name in head_modules(base)}
     rows_first: list[bool] = []
-    head_ran: list[bool] = []
+    head_ran: list[str] = []
+    head_rows_first: list[bool] = []
     trunk: list[bool] = []
 
     def note(_module: nn.Module, args: tuple[Any, ...]) -> None:
         rows_first.append(bool(args) and args[0].dim() > 2 and args[0].shape[0] == count)
+
+    def note_head(name: str, args: tuple[Any, ...]) -> None:
+        head_ran.append(name)
+        head_rows_first.append(bool(args) and args[0].dim() > 1 and args[0].shape[0] == count)
 
     def end(*_: Any) -> None:
         trunk.append(not head_ran)
@@ -64,7 +80,10 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
         for module in layer.modules()
         if isinstance(module, nn.Linear)
     ]
-    handles += [owner.register_forward_pre_hook(lambda *_: head_ran.append(True)) for owner in owners]
+    handles += [
+        owner.register_forward_pre_hook(lambda _module, args, name=name: note_head(name, args))
+        for name, owner in owners.items()
+    ]
     handles.append(layers[-1].register_forward_hook(end))
     try:
         with torch.no_grad():
@@ -72,4 +91,8 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     finally:
         for handle in handles:
             handle.remove()
-    return Sharing(rows=all(rows_first), trunk=all(trunk))
+    own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
+    linear = all(type(owner) is nn.Linear for owner in owners.values())
+    once = sorted(head_ran) == sorted(owners)
+    head = all(trunk) and linear and once and all(head_rows_first) and own == set(base.head)
+    return Sharing(rows=all(rows_first), trunk=all(trunk), head=head)

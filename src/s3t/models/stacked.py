@@ -17,7 +17,7 @@ import math
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -50,8 +50,7 @@ class Update:
 
     def tensors(self) -> dict[str, Tensor]:
         """The tensors of this kind of adapter, by name."""
-        named = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: tensor for name, tensor in named.items() if tensor is not None}
+        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,13 +152,17 @@ def _update(linear: nn.Linear, own: Mapping[str, Tensor], adapter: Adapter, *, f
 class Stack:
     """The adapters of several members, block by block. Nothing of it is on the model but within `on`."""
 
-    def __init__(self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype) -> None:
+    def __init__(
+        self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype, heads: Sequence[str] = ()
+    ) -> None:
         """Copy the members' adapters together.
 
         Args:
             base: the model that they belong on.
             chains: the members', the longest first, so that those that have a block are always the first ones.
             dtype: of matrix products.
+            heads: linear modules of which each member has its own parameters, by full name; none: `heads_on` does
+                nothing.
 
         Raises:
             ValueError: a member has a block that the one before it lacks.
@@ -167,11 +170,20 @@ class Stack:
         held = [{link.block: link.updates for link in chain} for chain in chains]
         if any(later.keys() - earlier.keys() for earlier, later in pairwise(held)):
             raise ValueError("the longest members come first")
-        self._model = base.model
         self._blocks = {
             block: self._stacked([blocks[block] for blocks in held if block in blocks], dtype)
             for block in (held[0] if held else ())
         }
+        self._heads = {
+            target: {
+                name: torch.stack([chain[-1].head[f"{target}.{name}"] for chain in chains]).to(dtype)
+                for name, _ in base.model.get_submodule(target).named_parameters()
+            }
+            for target in heads
+        }
+        targets = [*(target for updates in self._blocks.values() for target in updates), *heads]
+        # By name once: a walk for each would be a part of a single answer's time.
+        self._modules: dict[str, Any] = {target: base.model.get_submodule(target) for target in targets}
 
     @staticmethod
     def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
@@ -197,7 +209,7 @@ class Stack:
         updates = self._blocks[block] if members.stop > members.start else {}
         try:
             for target, update in updates.items():
-                module = self._model.get_submodule(target)
+                module = self._modules[target]
                 chosen = Update(**{name: tensor[members] for name, tensor in update.tensors().items()})
                 if chosen.input_gain is not None:
                     handles.append(module.register_forward_pre_hook(_scaling(chosen.input_gain, groups)))
@@ -207,6 +219,22 @@ class Stack:
         finally:
             for handle in handles:
                 handle.remove()
+
+    @contextmanager
+    def heads_on(self, members: slice) -> Iterator[None]:
+        """While within, each member's rows go through its own head. The head's rows are of these members, as many for
+        each, member after member.
+        """
+        try:
+            for target, parameters in self._heads.items():
+                bias = parameters.get("bias")
+                self._modules[target].forward = _through_heads(
+                    parameters["weight"][members], None if bias is None else bias[members]
+                )
+            yield
+        finally:
+            for target in self._heads:
+                vars(self._modules[target]).pop("forward", None)  # the class's own is there again
 
 
 class KeptStack:
@@ -218,17 +246,33 @@ class KeptStack:
     def __init__(self) -> None:
         self._held: list[tuple[list[weakref.ref[Link]], Stack]] = []  # at most one
 
-    def of(self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype) -> Stack:
-        """The stack of some members; arguments as for `Stack`, always of one base and type."""
+    def of(
+        self, base: Base, chains: Sequence[Sequence[Link]], *, dtype: torch.dtype, heads: Sequence[str] = ()
+    ) -> Stack:
+        """The stack of some members; arguments as for `Stack`, but for the chains always the same."""
         links = [link for chain in chains for link in chain]
         for references, stack in tuple(self._held):
             if len(references) == len(links) and all(a() is b for a, b in zip(references, links, strict=True)):
                 return stack
         self._held.clear()
-        stack, held = Stack(base, chains, dtype=dtype), self._held
+        stack, held = Stack(base, chains, dtype=dtype, heads=heads), self._held
         if len(set(map(id, links))) == len(links):  # else it would be larger than the links
             held.append(([weakref.ref(link, lambda _: held.clear()) for link in links], stack))
         return stack
+
+
+def _through_heads(weight_GOI: Tensor, bias_GO: Tensor | None) -> Any:
+    """Forward of a linear module with parameters for each group of rows."""
+
+    def forward(x: Tensor) -> Tensor:
+        x_GRI = x.reshape(len(weight_GOI), -1, x.shape[-1]).to(weight_GOI.dtype)
+        weight_GIO = weight_GOI.transpose(1, 2)
+        if bias_GO is None:
+            return torch.bmm(x_GRI, weight_GIO).view(*x.shape[:-1], -1)
+        y_GRO = torch.baddbmm(bias_GO[:, None], x_GRI, weight_GIO)
+        return y_GRO.view(*x.shape[:-1], -1)
+
+    return forward
 
 
 def _scaling(gain_GI: Tensor, groups: int) -> Any:

@@ -3,7 +3,7 @@
 The trunk runs without blocks, once for all members, up to the border of the shallowest one. Above the border of its
 deepest block a member has rows of its own in one batch. Every module of the base runs once on that batch, with each
 member's own update (`models/stacked.py`). A member joins at the border of its deepest block, with the trunk's states
-there. Above the last layer each member has its own head.
+there. Above the last layer each member has its own head; where heads are linear modules, in the same pass.
 
 Where members are few, each may have merged weights (`models/merged.py`). Then it passes its layers alone, as fast as
 the bare base, unless a batch is so small that reading several members' weights costs more than passing the rows.
@@ -15,7 +15,7 @@ Shapes: M members, N inputs, C labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
-from s3t.models.sharing import Sharing, find_sharing, tiled
+from s3t.models.sharing import Sharing, find_sharing, head_modules, tiled
 from s3t.models.stacked import KeptStack, Link, Stack, deepest, prepare
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
@@ -109,22 +109,27 @@ class Ensemble:
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
-            ensemble = _Pass(
-                self._model,
-                mount,
-                chains,
-                modules=self._modules,
-                stacks=self._stacks,
-                rows=self._windows.batch_size,
-                dtype=self._dtype,
-            )
+            ensemble: _Pass | None = None
             for window in self._windows.of(inputs, device):
                 for rows, batch in window.batches():
-                    if self._sharing is None:
-                        one = {name: tensor[:1] for name, tensor in batch.items()}
-                        self._sharing = find_sharing(self._model.base, one)
-                    logits[np.ix_(order, rows)] = ensemble.run(batch, self._sharing, steps)
+                    ensemble = ensemble or _Pass(
+                        self._model,
+                        mount,
+                        chains,
+                        sharing=self._shared(batch),
+                        modules=self._modules,
+                        stacks=self._stacks,
+                        rows=self._windows.batch_size,
+                        dtype=self._dtype,
+                    )
+                    logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
         return logits
+
+    def _shared(self, batch: Batch) -> Sharing:
+        """What members can share, tried out with the first batch."""
+        if self._sharing is None:
+            self._sharing = find_sharing(self._model.base, {name: tensor[:1] for name, tensor in batch.items()})
+        return self._sharing
 
 
 class _Pass:
@@ -136,12 +141,14 @@ class _Pass:
         mount: MountedModel,
         chains: Sequence[Member],
         *,
+        sharing: Sharing,
         modules: Mapping[str, nn.Module],
         stacks: KeptStack,
         rows: int,
         dtype: torch.dtype,
     ) -> None:
         self._mount = mount
+        self._sharing = sharing
         self._modules = modules
         self._stacks = stacks
         self._passes = model.passes
@@ -150,16 +157,18 @@ class _Pass:
         self._rows = rows
         self._dtype = dtype
         self._merged = all(link.merged is not None for chain in chains for link in chain)
+        self._heads = head_modules(model.base) if sharing.head and len(chains) > 1 else ()
 
     @cached_property
     def _stack(self) -> Stack:
-        return self._stacks.of(self._mount.base, self._chains, dtype=self._dtype)
+        return self._stacks.of(self._mount.base, self._chains, dtype=self._dtype, heads=self._heads)
 
-    def run(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
+    def run(self, batch: Batch, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
         count = len(next(iter(batch.values())))
         if len(self._chains) == 1 or (self._merged and count >= MERGED_ROWS):
-            return self._one_by_one(batch, sharing, steps)
+            return self._one_by_one(batch, steps)
+        sharing = self._sharing
         largest = self._rows if sharing.rows else 1
         trunk: dict[int, Tensor] = {}
         parts: list[Scores] = []
@@ -177,9 +186,9 @@ class _Pass:
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
 
-    def _one_by_one(self, batch: Batch, sharing: Sharing, steps: Steps) -> Scores:
+    def _one_by_one(self, batch: Batch, steps: Steps) -> Scores:
         """Logits of members, each in a pass of its own above the trunk; of one member in one pass from the inputs."""
-        trunk = self._trunk(batch) if sharing.trunk and len(self._chains) > 1 else {}
+        trunk = self._trunk(batch) if self._sharing.trunk and len(self._chains) > 1 else {}
         parts: list[Scores] = []
         for chain in self._chains:
             border = self._border(deepest(chain))
@@ -207,21 +216,34 @@ class _Pass:
     def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
         """Logits of some members, side by side through the layers, then each through its own head."""
         chains = self._chains[team]
+        depths = sorted({deepest(chain) for chain in chains}, reverse=True)
         states: Tensor | None = None
-        for block in range(deepest(chains[0]), 0, -1):
-            joined = sum(deepest(chain) >= block for chain in chains)
-            fresh = sum(deepest(chain) == block for chain in chains)
-            having = sum(any(link.block == block for link in chain) for chain in chains)
-            border, top = self._border(block), self._border(block - 1)
-            above = [] if states is None else [states]
-            states = torch.cat([*above, *[trunk[border]] * fresh]) if fresh else states
-            with self._stack.on(block, slice(team.start, team.start + having), groups=joined):
-                states = self._passes.states(tiled(batch, joined), [top], border=border, states=states)[top]
-        logits = []
+        for depth, above in pairwise([*depths, 0]):  # no member joins in between
+            joined = sum(deepest(chain) >= depth for chain in chains)
+            fresh = [trunk[self._border(depth)]] * sum(deepest(chain) == depth for chain in chains)
+            states = torch.cat(fresh if states is None else [states, *fresh])
+            border, top = self._border(depth), self._border(above)
+            rows = tiled(batch, joined)
+            with self._side_by_side(team, range(above + 1, depth + 1), groups=joined):
+                if above == 0 and self._heads:
+                    with self._stack.heads_on(team):
+                        logits = self._passes.logits(rows, border=border, states=states)
+                    return _scores(logits.reshape(joined, -1, logits.shape[-1]))
+                states = self._passes.states(rows, [top], border=border, states=states)[top]
+        each = []
         for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
             self._mount.load_head(chain[-1].head)
-            logits.append(self._passes.logits(batch, border=self._passes.top, states=own_states))
-        return _scores(torch.stack(logits))
+            each.append(self._passes.logits(batch, border=self._passes.top, states=own_states))
+        return _scores(torch.stack(each))
+
+    @contextmanager
+    def _side_by_side(self, team: slice, blocks: Iterable[int], *, groups: int) -> Iterator[None]:
+        """While within, those of a team's first members that have a block compute with theirs."""
+        with ExitStack() as stack:
+            for block in blocks:
+                having = sum(any(link.block == block for link in chain) for chain in self._chains[team])
+                stack.enter_context(self._stack.on(block, slice(team.start, team.start + having), groups=groups))
+            yield
 
 
 def _scores(logits: Tensor) -> Scores:
