@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 
 import numpy as np
 import torch
+from peft import inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import nn
 
+from s3t.models.blocks import BlockModel, peft_config
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.model import Blocks, Model
 from s3t.models.tensors import StageTensors
@@ -30,21 +33,41 @@ def member_logits(
     """One member's logits of every input, N x C; the batches are the inputs in their order."""
     device = next(model.base.model.parameters()).device
     parts = []
-    with exact_numerics(device, training), model.mounted(chain) as mount, torch.inference_mode():
+    with exact_numerics(device, training), _with(model, chain) as member, torch.inference_mode():
         for start in range(0, len(inputs), batch_size):
             collated = encoder.collate(inputs[start : start + batch_size])
             batch = {name: tensor.to(device) for name, tensor in collated.items()}
-            parts.append(mount.base.model(**batch).logits.float().cpu().numpy().astype(np.float64))
+            parts.append(member(**batch).logits.float().cpu().numpy().astype(np.float64))
     return np.concatenate(parts)
 
 
-def copy_with(model: Model, chain: Blocks) -> nn.Module:
-    """A copy of the model with a member's blocks as PEFT's modules."""
+@contextmanager
+def _with(model: Model, chain: Blocks) -> Iterator[nn.Module]:
+    if isinstance(model, BlockModel):
+        yield copy_with(model, chain)
+        return
     with model.mounted(chain) as mount:
-        return deepcopy(mount.base.model)
+        yield mount.base.model
 
 
-def merged_model(model: Model, chain: Blocks) -> nn.Module:
+def copy_with(model: BlockModel, chain: Blocks) -> nn.Module:
+    """A copy of the bare model with a member's blocks as PEFT's modules, and its head."""
+    copy = deepcopy(model.base.model)
+    for tensors in chain.values():
+        targets = sorted({name.partition("/")[0] for name in tensors.block})
+        if hasattr(copy, "peft_config"):
+            del copy.peft_config  # or PEFT warns of a second adapter
+        inject_adapter_in_model(peft_config(model.adapter, targets), copy, adapter_name="member")
+        for target in targets:
+            for name, parameter in copy.get_submodule(target).eval().named_parameters():
+                if not name.startswith("base_layer."):
+                    parameter.data = tensors.block[f"{target}/{name.replace('.member', '')}"].clone()
+        for name, value in tensors.head.items():
+            copy.get_parameter(name).data.copy_(value)
+    return copy.requires_grad_(False)
+
+
+def merged_model(model: BlockModel, chain: Blocks) -> nn.Module:
     """A copy with a member's blocks folded in by PEFT, as its `merge_and_unload` does."""
     copy = copy_with(model, chain)
     for name, module in list(copy.named_modules()):
@@ -67,11 +90,12 @@ def random_chain(model: Model, depth: int, *, seed: int, spread: float = 0.3, bo
 
     chain = {}
     model.reset_head(seed=seed)
-    with torch.random.fork_rng(devices=[]), model.mounted({}) as mount:
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for block in blocks:
-            mount.add_block(block)
-            own = mount.own_tensors()
+            with model.mounted({}) as mount:
+                mount.add_block(block)
+                own = mount.own_tensors()
             chain[block] = StageTensors(
                 block={name: moved(values) for name, values in own.block.items()},
                 head={name: moved(values) for name, values in own.head.items()},

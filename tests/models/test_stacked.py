@@ -14,7 +14,7 @@ from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
-from testing.plain import random_chain
+from testing.plain import copy_with, random_chain
 
 TEXT = {
     "lora": {"alpha": 3},
@@ -55,10 +55,7 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
         for chain in chains:
             mount.load_head(chain[1].head)
             alone.append(model.base.model(**batch).logits)
-    wanted = []
-    for chain in chains:
-        with model.mounted(chain):
-            wanted.append(model.base.model(**batch).logits)
+    wanted = [copy_with(model, chain)(**batch).logits for chain in chains]
     assert not any(torch.allclose(one, other, rtol=1e-3) for one, other in pairwise([*wanted, alone[-1]]))
     stack = Stack(model.base, members, dtype=torch.float32)
     with model.mounted({}) as mount:

@@ -93,16 +93,18 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
 
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
-    """Draw the head, mount every block at its initial values, and pass inputs of different length."""
+    """Mount every block at its initial values; draw the head, and pass inputs of different length."""
     in_float32 = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32"})})
     model, encoder = assemble(folder, in_float32, labels=recipe.task.target.outputs(("a", "b")))
-    model.reset_head(seed=0)
     roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
     records = encoder.encode(encoder.trial(roles))
     frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
-    with ALONE, model.mounted({}) as mount, torch.no_grad(), torch.random.fork_rng(devices=[]):
+    with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for block in range(1, recipe.blocks + 1):
-            mount.add_block(block)
+            with model.mounted({}) as mount:
+                mount.add_block(block)
+                model.passes.logits(encoder.collate(records[:1]))
+        model.reset_head(seed=0)
         model.passes.logits(encoder.collate(records))
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
         varied = recipe.image.varies or not recipe.method.blocks.top_down

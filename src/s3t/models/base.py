@@ -179,22 +179,20 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Module] | None = None) -> str:
+def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Parameter] | None = None) -> str:
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
     Args:
         base: the model.
         parameters: False: of the buffers alone.
-        aside: the base's own modules by full name, where others stand in for them; None: none do.
+        aside: the base's own parameters by full name, where others stand in for them; None: none do.
     """
     head, aside = set(base.head), aside or {}
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or _is_adapters(base.model, name):
             continue
-        module, _, leaf = name.rpartition(".")
-        if module in aside:
-            tensor = getattr(aside[module], leaf)
+        tensor = aside.get(name, tensor)
         # PEFT moves a wrapped module's own tensors down to base_layer.
         own_name = name.replace(".base_layer.", ".")
         digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())

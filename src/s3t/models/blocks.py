@@ -1,132 +1,111 @@
-"""Blocks on a base model: one named PEFT adapter per stage, put on and taken off without a trace.
+"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained.
 
-A mounted model has the adapters of a chain of stages switched on and nothing else changed. Every mount starts from the
-bare base model. It loads every tensor of every block, so that no block keeps its initial values, and checks that
-exactly the planned modules are wrapped. Unmounting restores the base's own modules.
+Every mount starts from the bare base model and takes every tensor of every block, so that no block keeps its initial
+values. Unmounting restores the base's own modules and parameters.
 """
 
 from __future__ import annotations
 
-import copy
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from s3t.errors import IntegrityError, IsolationError
+from s3t.errors import IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
+from s3t.models.merged import Parameters, merged_on
 from s3t.models.model import Blocks, Mounting
 from s3t.models.passes import Passes
-from s3t.models.tensors import StageTensors
+from s3t.models.stacked import prepare
+from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.recipe import Adapter
 
 
 class MountedModel:
-    """A base model with the blocks of a chain of stages on it. Made by `BlockModel.mounted`."""
+    """A base model with trained blocks merged into its weights, and at most one block of PEFT's on it.
 
-    def __init__(self, base: Base, adapter: Adapter, *, pristine: str) -> None:
+    Made by `BlockModel.mounted`.
+    """
+
+    def __init__(self, base: Base, adapter: Adapter, *, pristine: str, aside: Mapping[str, nn.Parameter]) -> None:
+        """Describe what is mounted.
+
+        Args:
+            base: the model, on which merged parameters are.
+            adapter: of each block.
+            pristine: digest of the bare base model.
+            aside: the base's own parameters by full name, where merged ones stand in for them.
+        """
         self.base = base
         self._adapter = adapter
         self._pristine = pristine
-        self._targets: dict[int, tuple[str, ...]] = {}
-        self._own = 0
-        self.bare_modules: dict[str, nn.Module] = {}
-        """The base's own modules by full name, from the first block on; none where no block was put on."""
-        self._aside: dict[str, nn.Module] = {}
-        """The base's own modules by full name, where merged copies stand in for them."""
+        self._aside = aside
         self._merged = self._merged_digest()
+        self._targets: tuple[str, ...] = ()
+
+    @property
+    def has_block(self) -> bool:
+        """Whether PEFT was asked to put a block on."""
+        return bool(self._targets)
 
     def add_block(self, block: int) -> None:
         """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
 
         Raises:
-            IsolationError: PEFT wrapped other modules than the block's.
+            IsolationError: a block is on already, or PEFT wrapped other modules than the block's.
         """
         model = self.base.model
-        self.bare_modules = self.bare_modules or dict(model.named_modules())
-        targets = block_modules(model, self.base.layers, self._adapter, block)
-        if hasattr(model, "peft_config"):
-            del model.peft_config  # PEFT's note of the block before; with it, PEFT would warn of a second adapter
-        inject_adapter_in_model(_peft_config(self._adapter, targets), model, adapter_name=_adapter_name(block))
-        self._targets[block] = targets
-        self._own = block
+        if self.has_block:
+            raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
+        self._targets = block_modules(model, self.base.layers, self._adapter, block)
+        inject_adapter_in_model(peft_config(self._adapter, self._targets), model, adapter_name=_ADAPTER)
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
-        planned = {name for names in self._targets.values() for name in names} - self._aside.keys()
-        if wrapped != planned:
-            stray = sorted(wrapped ^ planned)
+        if wrapped != set(self._targets):
+            stray = sorted(wrapped ^ set(self._targets))
             raise IsolationError(f"block {block} should wrap other modules than PEFT did: {', '.join(stray)}")
-        active = [_adapter_name(number) for number in self._targets]
-        for name in planned:
-            module = model.get_submodule(name)
-            module.set_adapter(active)  # type: ignore[operator]
-            module.eval()  # a new adapter starts in training mode, and its dropout would stay on in prediction
-        for _, parameter in self._block_parameters(block):
+        for name in self._targets:
+            model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
+        for _, parameter in self._block_parameters():
             parameter.data = parameter.data.float()  # PEFT gives it the type of the module that it is on
 
     def load_block(self, block: int, tensors: Mapping[str, Tensor]) -> None:
-        """Give a block its trained values."""
-        copy_exactly(dict(self._block_parameters(block)), tensors, what=f"block {block}")
+        """Give the block that was added its trained values."""
+        copy_exactly(dict(self._block_parameters()), tensors, what=f"block {block}")
 
     def load_head(self, tensors: Mapping[str, Tensor]) -> None:
         """Give the head its trained values."""
         copy_exactly(self.base.head_parameters(), tensors, what="the head")
 
     def thaw(self) -> list[nn.Parameter]:
-        """Make the block that was added last and the head trainable, and nothing else; their parameters."""
+        """Make the block that was added and the head trainable, and nothing else; their parameters."""
         self.base.model.requires_grad_(False)
-        own = [*dict(self._block_parameters(self._own)).values(), *self.base.head_parameters().values()]
+        own = [*dict(self._block_parameters()).values(), *self.base.head_parameters().values()]
         for parameter in own:
             parameter.requires_grad_(True)
-        for name in self._targets[self._own]:
+        for name in self._targets:
             self.base.model.get_submodule(name).train()  # the adapter's own dropout; the base stays in eval mode
             self.base.model.get_submodule(name).get_submodule("base_layer").eval()
         return own
 
-    def merge(self, blocks: Blocks) -> None:
-        """Fold the blocks that are on into copies of their modules, which then cost what the base's own cost.
-
-        Args:
-            blocks: what they should be.
-
-        Raises:
-            IsolationError: a block is not what it should be.
-        """
-        for block, parent in blocks.items():
-            held = dict(self._block_parameters(block))
-            if held.keys() != parent.block.keys() or not all(
-                _same_bytes(held[name], tensor) for name, tensor in parent.block.items()
-            ):
-                raise IsolationError(f"block {block}, which was trained before, is not what it was; nothing is stored")
-        device = self.base.model.get_parameter(self.base.head[0]).device
-        with torch.no_grad(), torch.autocast(device.type, enabled=False):
-            for name in (name for names in self._targets.values() for name in names):
-                module: Any = self.base.model.get_submodule(name)
-                self._aside[name] = module.base_layer
-                module.base_layer = copy.deepcopy(module.base_layer)
-                module.merge()
-                self.base.model.set_submodule(name, module.base_layer)
-        self._merged = self._merged_digest()
-
     def fuse(self) -> None:
-        """Have the blocks that are on computed with fewer passes over memory; see `s3t.models.fused`."""
-        fuse(self.base.model.get_submodule(name) for names in self._targets.values() for name in names)
+        """Have the block that was added computed with fewer passes over memory; see `s3t.models.fused`."""
+        fuse(self.base.model.get_submodule(name) for name in self._targets)
 
     def own_tensors(self) -> StageTensors:
-        """Copies of the block that was added last and the head, on the CPU."""
+        """Copies of the block that was added and the head, on the CPU."""
         return StageTensors(
-            block={name: copied(value) for name, value in self._block_parameters(self._own)},
+            block={name: copied(value) for name, value in self._block_parameters()},
             head={name: copied(value) for name, value in self.base.head_parameters().items()},
         )
 
     def check_isolation(self) -> None:
-        """See that the base model and merged blocks are, byte for byte, what they were.
+        """See that the base model and merged weights are, byte for byte, what they were.
 
         Raises:
             IsolationError: a base tensor, a buffer, or a merged weight has changed.
@@ -142,17 +121,16 @@ class MountedModel:
     def _merged_digest(self) -> str:
         digest = hashlib.sha256()
         for name in self._aside:
-            for parameter in self.base.model.get_submodule(name).parameters():
-                digest.update(copied(parameter).view(-1).view(torch.uint8).numpy().data)
+            parameter = self.base.model.get_parameter(name)
+            digest.update(copied(parameter).view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
-    def _block_parameters(self, block: int) -> Iterator[tuple[str, nn.Parameter]]:
-        adapter = _adapter_name(block)
-        for target in self._targets[block]:
+    def _block_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
+        for target in self._targets:
             for name, parameter in self.base.model.get_submodule(target).named_parameters():
                 parts = name.split(".")
                 if parts[0] != "base_layer":
-                    yield f"{target}/{'.'.join(part for part in parts if part != adapter)}", parameter
+                    yield f"{target}/{'.'.join(part for part in parts if part != _ADAPTER)}", parameter
 
 
 class BlockModel:
@@ -162,34 +140,36 @@ class BlockModel:
         self.base = base
         self.passes = Passes(base)
         self.adapter = adapter
+        self._modules = dict(base.model.named_modules())  # once: a walk would be a part of a single answer's time
         self._pristine = base_digest(base)
         self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
         self._mounting = Mounting()
 
     @contextmanager
     def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
-        """As `Model.mounted`. On leaving, every wrapped module is the base's own again."""
+        """As `Model.mounted`. The blocks are merged into copies of the weights, so they cost what bare layers cost."""
         model = self.base.model
-        with self._mounting.begun():
-            mount = MountedModel(self.base, self.adapter, pristine=self._pristine)
+        with self._mounting.begun(), merged_on(self._modules, self._merged(blocks)) as aside:
+            mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside)
             try:
-                with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; leave no trace of drawing
-                    for number, tensors in blocks.items():
-                        mount.add_block(number)
-                        mount.load_block(number, tensors.block)
-                    if blocks:
-                        mount.load_head(list(blocks.values())[-1].head)
+                if blocks:
+                    mount.load_head(list(blocks.values())[-1].head)
                 yield mount
             finally:
-                if mount.bare_modules:  # else nothing was wrapped, and a walk would be a part of a single answer's time
+                if mount.has_block:  # else nothing was wrapped
                     for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer) or module is not mount.bare_modules.get(name, module):
-                            model.set_submodule(name, mount.bare_modules[name])
+                        if isinstance(module, BaseTunerLayer):
+                            model.set_submodule(name, self._modules[name])
                     if hasattr(model, "peft_config"):
                         del model.peft_config
                     model.requires_grad_(False)
                 for name, value in self._bare_head.items():
                     model.get_parameter(name).data.copy_(value)
+
+    def _merged(self, blocks: Blocks) -> Iterator[Mapping[str, Parameters]]:
+        """Each block's parameters, in the base's own types."""
+        for block, tensors in blocks.items():
+            yield prepare(self.base, self.adapter, block, tensors, merged=True).merged or {}
 
     def border(self, block: int) -> int:
         """As `Model.border`."""
@@ -203,11 +183,12 @@ class BlockModel:
         reset_head(self.base, seed=seed)
 
 
-def _adapter_name(block: int) -> str:
-    return f"block{block}"
+_ADAPTER = "s3t"
+"""PEFT's name of the block that is trained."""
 
 
-def _peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
+def peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
+    """PEFT's configuration of a block on the linear modules of these full names."""
     if adapter.kind == "ia3":
         return IA3Config(target_modules=list(targets), feedforward_modules=feedforward_modules(targets, adapter))
     return LoraConfig(
@@ -220,42 +201,3 @@ def _peft_config(adapter: Adapter, targets: Sequence[str]) -> PeftConfig:
         target_modules=list(targets),
         bias="none",
     )
-
-
-def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    """Check that an artifact's tensors have exactly the model's names and shapes.
-
-    Raises:
-        IntegrityError: a name or a shape differs.
-    """
-    wrong = sorted(set(shapes) ^ set(tensors)) or [
-        name for name, shape in shapes.items() if shape != tensors[name].shape
-    ]
-    if wrong:
-        raise IntegrityError(
-            f"{what} of an artifact does not fit the model: {', '.join(wrong[:5])}; the base model or PEFT has "
-            "changed since it was trained"
-        )
-
-
-def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    """Give parameters the values of an artifact.
-
-    Raises:
-        IntegrityError: as `check_fit`.
-    """
-    check_fit({name: parameter.shape for name, parameter in parameters.items()}, tensors, what=what)
-    with torch.no_grad():
-        for name, parameter in parameters.items():
-            parameter.copy_(tensors[name])
-
-
-def _same_bytes(one: Tensor, other: Tensor) -> bool:
-    """Not torch.equal: it takes -0.0 for 0.0, and nothing for NaN."""
-    here, there = (tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
-    return torch.equal(here, there)
-
-
-def copied(parameter: nn.Parameter) -> Tensor:
-    """A copy on the CPU."""
-    return parameter.detach().to("cpu", copy=True).contiguous()

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +27,8 @@ Parameters = Mapping[str, nn.Parameter]
 """Parameters of a linear module, by name: weight, and bias where it has one."""
 
 
-def merge(linear: nn.Linear, update: Update, *, dtype: torch.dtype) -> Parameters:
-    """Parameters of a linear module with an update folded in: computed in float32, kept as the matrix products take
-    them."""
+def merge(linear: nn.Linear, update: Update) -> Parameters:
+    """Parameters of a linear module with an update folded in: computed in float32, kept in the module's type."""
     weight: Tensor = linear.weight.float()
     bias: Tensor | None = None if linear.bias is None else linear.bias.float()
     if update.input_gain is not None:
@@ -43,39 +42,41 @@ def merge(linear: nn.Linear, update: Update, *, dtype: torch.dtype) -> Parameter
         weight = torch.addmm(weight, update.up.t(), update.down.t())
     merged = {"weight": weight, "bias": bias}
     return {
-        name: nn.Parameter(tensor.detach().to(dtype), requires_grad=False)
+        name: nn.Parameter(tensor.detach().to(linear.weight.dtype), requires_grad=False)
         for name, tensor in merged.items()
         if tensor is not None
     }
 
 
-def merged_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int], *, dtype: torch.dtype) -> int:
+def merged_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int]) -> int:
     """Memory that the merged weights of some blocks take, in bytes."""
     linears = [
         base.model.get_submodule(name)
         for block in blocks
         for name in block_modules(base.model, base.layers, adapter, block)
     ]
-    return sum(parameter.numel() for linear in linears for parameter in linear.parameters()) * dtype.itemsize
+    return sum(parameter.nbytes for linear in linears for parameter in linear.parameters())
 
 
 @contextmanager
-def merged_on(linears: Mapping[str, nn.Module], merged: Iterable[Mapping[str, Parameters]]) -> Iterator[None]:
-    """While within, linear modules have merged parameters, by full name; then their own.
+def merged_on(
+    linears: Mapping[str, nn.Module], merged: Iterable[Mapping[str, Parameters]]
+) -> Iterator[Mapping[str, nn.Parameter]]:
+    """While within, linear modules have merged parameters; then their own, which it yields by full name.
 
     Args:
         linears: the modules by full name, perhaps beside others.
-        merged: of each block, the parameters.
+        merged: of each block, the parameters by full name of the module.
     """
-    own: list[tuple[Any, str, Any]] = []
+    own: dict[str, nn.Parameter] = {}
     try:
         for block in merged:
             for target, parameters in block.items():
-                held = linears[target]._parameters
                 for name, parameter in parameters.items():
-                    own.append((held, name, held[name]))
-                    held[name] = parameter
-        yield
+                    own[f"{target}.{name}"] = linears[target].get_parameter(name)
+                    linears[target]._parameters[name] = parameter
+        yield own
     finally:
-        for held, name, parameter in own:
-            held[name] = parameter
+        for full_name, parameter in own.items():
+            target, _, name = full_name.rpartition(".")
+            linears[target]._parameters[name] = parameter

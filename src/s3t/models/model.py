@@ -18,7 +18,7 @@ Blocks: TypeAlias = Mapping[int, StageTensors]
 
 
 class Mounted(Protocol):
-    """A base model with the blocks of a chain of stages on it.
+    """A base model with the blocks of a chain of stages on it, and at most one that is added to be trained.
 
     Tensors of an artifact that do not fit raise IntegrityError. A change of what is not the stage's own raises
     IsolationError.
@@ -37,16 +37,13 @@ class Mounted(Protocol):
         """Give the head its trained values."""
 
     def thaw(self) -> Sequence[nn.Parameter]:
-        """Make the block that was added last and the head trainable, and nothing else; their parameters."""
-
-    def merge(self, blocks: Blocks) -> None:
-        """Fold the mounted blocks, which must be these, into their modules' weights until the model is unmounted."""
+        """Make the block that was added and the head trainable, and nothing else; their parameters."""
 
     def fuse(self) -> None:
-        """Compute the mounted blocks with fewer passes over memory."""
+        """Compute the block that was added with fewer passes over memory."""
 
     def own_tensors(self) -> StageTensors:
-        """Copies of the block that was added last and the head, on the CPU."""
+        """Copies of the block that was added and the head, on the CPU."""
 
     def check_isolation(self) -> None:
         """Compare all that is not the stage's own, byte for byte, with what it was."""

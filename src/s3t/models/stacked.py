@@ -26,10 +26,9 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
-from s3t.models.blocks import check_fit
 from s3t.models.layers import block_modules, feedforward_modules
 from s3t.models.merged import Parameters, merge
-from s3t.models.tensors import StageTensors
+from s3t.models.tensors import StageTensors, check_fit
 from s3t.recipe import Adapter
 
 
@@ -78,14 +77,12 @@ class Link:
         return [*updates, *self.head.values(), *merged]
 
 
-def prepare(
-    base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: torch.dtype | None = None
-) -> Link:
+def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
     """A stage's tensors as the formula takes them.
 
     Args:
         base: bare; what a DoRA block needs of it is looked at here, once.
-        merged: type of merged weights, if there shall be some.
+        merged: whether to make merged weights, too.
 
     Raises:
         IntegrityError: names or shapes are not those of the block or the head.
@@ -114,8 +111,8 @@ def prepare(
         # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
         head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
         folded = None
-        if merged is not None:
-            folded = {name: merge(linears[name], update, dtype=merged) for name, update in updates.items()}
+        if merged:
+            folded = {name: merge(linears[name], update) for name, update in updates.items()}
     return Link(block=block, updates=updates, head=head, merged=folded)
 
 

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import safetensors
 import safetensors.torch
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from s3t.errors import IntegrityError
 
@@ -47,3 +48,36 @@ def deserialize(content: bytes) -> StageTensors:
         block={name.removeprefix(BLOCK): tensor for name, tensor in flat.items() if name.startswith(BLOCK)},
         head={name.removeprefix(HEAD): tensor for name, tensor in flat.items() if name.startswith(HEAD)},
     )
+
+
+def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    """Check that an artifact's tensors have exactly the model's names and shapes.
+
+    Raises:
+        IntegrityError: a name or a shape differs.
+    """
+    wrong = sorted(set(shapes) ^ set(tensors)) or [
+        name for name, shape in shapes.items() if shape != tensors[name].shape
+    ]
+    if wrong:
+        raise IntegrityError(
+            f"{what} of an artifact does not fit the model: {', '.join(wrong[:5])}; the base model or PEFT has "
+            "changed since it was trained"
+        )
+
+
+def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
+    """Give parameters the values of an artifact.
+
+    Raises:
+        IntegrityError: as `check_fit`.
+    """
+    check_fit({name: parameter.shape for name, parameter in parameters.items()}, tensors, what=what)
+    with torch.no_grad():
+        for name, parameter in parameters.items():
+            parameter.copy_(tensors[name])
+
+
+def copied(parameter: nn.Parameter) -> Tensor:
+    """A copy on the CPU."""
+    return parameter.detach().to("cpu", copy=True).contiguous()

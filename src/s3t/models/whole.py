@@ -14,10 +14,9 @@ from torch import Tensor, nn
 
 from s3t.errors import IsolationError
 from s3t.models.base import Base, base_digest, reset_head
-from s3t.models.blocks import copied, copy_exactly
 from s3t.models.model import Blocks, Mounting
 from s3t.models.passes import Passes
-from s3t.models.tensors import StageTensors
+from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.recipe import Adapter
 
 
@@ -47,15 +46,6 @@ class MountedWhole:
         """Make every parameter trainable. The model stays in evaluation mode, as under adapters: no dropout."""
         self.base.model.requires_grad_(True)
         return list(self.base.model.parameters())
-
-    def merge(self, blocks: Blocks) -> None:
-        """Do nothing: there are no adapters.
-
-        Raises:
-            IsolationError: there are other blocks.
-        """
-        if blocks:
-            raise IsolationError("the model itself is trained, so no other block can be on it; nothing is stored")
 
     def fuse(self) -> None:
         """Do nothing: there are no adapters."""

@@ -85,7 +85,7 @@ class Ensemble:
 
     def _fit(self, merging: Merging) -> bool:
         blocks = range(1, merging.blocks + 1)
-        member = merged_nbytes(self._model.base, self._model.adapter, blocks, dtype=self._dtype)
+        member = merged_nbytes(self._model.base, self._model.adapter, blocks)
         return merging.members * member <= merging.memory
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
@@ -94,8 +94,7 @@ class Ensemble:
         Raises:
             IntegrityError: names or shapes are not those of the block or the head.
         """
-        merged = self._dtype if self._merged else None
-        return prepare(self._model.base, self._model.adapter, block, tensors, merged=merged)
+        return prepare(self._model.base, self._model.adapter, block, tensors, merged=self._merged)
 
     def logits(self, members: Sequence[Member], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model

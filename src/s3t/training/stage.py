@@ -56,7 +56,7 @@ def train_stage(
     Args:
         model: the base model; restored at the end.
         block: index of the trained block, 1 for the top block.
-        frozen: mounted frozen blocks, in the order of their training.
+        frozen: trained blocks above, in the order of their training.
         start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
             last frozen block's stage, or drawn.
         examples: the records of the whole prefix.
@@ -75,7 +75,6 @@ def train_stage(
         if not frozen and start is None:
             model.reset_head(seed=seed("head"))
         with model.mounted(frozen) as mount:
-            mount.merge(frozen)
             torch.manual_seed(seed("block"))
             mount.add_block(block)
             if start is not None:
