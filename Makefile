@@ -54,6 +54,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.scaling
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.ensemble
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.commands
+	$(BIN)/python -m benchmarks.together
 
 experiments: $(VENV)/test.stamp
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all

@@ -31,6 +31,20 @@ def test_every_kind_of_text_model_goes_through_the_whole_loop_on_pairs(kind, tex
         assert run.audit(replay=2).ok
 
 
+WIDE = {
+    "roberta": TEXT["roberta"] | {"hidden_size": 12},
+    "distilbert": TEXT["distilbert"] | {"dim": 12},
+    "llama": LLAMA | {"hidden_size": 12, "head_dim": 4, "intermediate_size": 28},
+    "modernbert": SMALL | {"hidden_size": 12, "max_position_embeddings": 24, "pad_token_id": 0},
+}
+
+
+@pytest.mark.parametrize("kind", WIDE)
+def test_a_models_width_is_that_of_its_hidden_states(kind, text_model, tmp_path):
+    folder = model_of_kind(kind, text_model, tmp_path / "model", **WIDE[kind])
+    assert check_assembly(folder, recipe_from(tiny.recipe(folder))).width == 12
+
+
 @torch.inference_mode()
 def test_a_decoder_without_a_pad_id_takes_its_tokenizers(text_model, tmp_path):
     """It reads the logits at a text's last token: padding after it changes nothing."""

@@ -7,9 +7,11 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import s3t
 from s3t.disk import temporary_name
+from s3t.training import numerics
 from testing import tiny
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,6 +64,16 @@ def test_every_auto_that_decides_bits_is_resolved_and_kept(text_model, tmp_path)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         assert run.recipe.training.precision in ("float32", "bfloat16")
         assert run.recipe.training.threads >= 1
+
+
+def test_auto_threads_are_no_more_than_the_cores_whose_time_a_container_is_given(text_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 8)
+    monkeypatch.setattr(numerics, "WIDTH_A_THREAD", 1)  # so narrow a model is worth 8
+    for cores in (8, 3):
+        monkeypatch.setattr("s3t.run.creation.cores_worth", lambda cores=cores: cores)
+        recipe = tiny.recipe(text_model)
+        with s3t.Run.create(tmp_path / str(cores), recipe=recipe, data=tiny.text_table()) as run:
+            assert run.recipe.training.threads == cores
 
 
 REPLAY = """

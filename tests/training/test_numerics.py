@@ -9,19 +9,33 @@ from s3t.models.assembly import Abilities
 from s3t.recipe import Training
 from s3t.training import environment, exact_numerics, numerics, resolve_device, resolved
 
-ABLE = Abilities(sdpa=True, trunk=True, packing=True)
+ABLE = Abilities(sdpa=True, trunk=True, packing=True, width=8 * numerics.WIDTH_A_THREAD)
 
 
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
     capabilities = torch.cpu.get_capabilities()
     native = capabilities.get("avx512_bf16") or capabilities.get("amx_bf16")
-    assert resolved(Training(device="cpu"), ABLE).precision == ("bfloat16" if native else "float32")
-    assert resolved(Training(precision="float32"), ABLE).precision == "float32"
+    assert resolved(Training(device="cpu"), ABLE, cores=8).precision == ("bfloat16" if native else "float32")
+    assert resolved(Training(precision="float32"), ABLE, cores=8).precision == "float32"
 
 
-def test_auto_threads_are_as_many_as_torch_takes():
-    assert resolved(Training(), ABLE).threads == torch.get_num_threads()
-    assert resolved(Training(threads=3), ABLE).threads == 3
+@pytest.mark.parametrize(
+    ("width", "torchs", "cores", "threads"),
+    [
+        (8, 16, 16, 1),
+        (128, 16, 16, 1),
+        (384, 16, 16, 2),
+        (768, 16, 16, 4),
+        (1024, 16, 16, 5),
+        (1024, 3, 16, 3),
+        (1024, 16, 2, 2),
+        (1024, 16, 1, 1),
+    ],
+)
+def test_auto_threads_are_worth_the_models_width_and_no_more_than_there_are(width, torchs, cores, threads, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: torchs)
+    assert resolved(Training(), replace(ABLE, width=width), cores=cores).threads == threads
+    assert resolved(Training(threads=3), replace(ABLE, width=width), cores=cores).threads == 3
 
 
 @pytest.mark.parametrize(
@@ -30,21 +44,21 @@ def test_auto_threads_are_as_many_as_torch_takes():
 )
 def test_auto_attention_is_torchs_where_the_model_has_it_and_it_is_fast(precision, sdpa, attention):
     training = Training(device="cpu", precision=precision)
-    assert resolved(training, replace(ABLE, sdpa=sdpa)).attention == attention
+    assert resolved(training, replace(ABLE, sdpa=sdpa), cores=8).attention == attention
     asked = training.model_copy(update={"attention": "model"})
-    assert resolved(asked, ABLE).attention == "model"
+    assert resolved(asked, ABLE, cores=8).attention == "model"
 
 
 @pytest.mark.parametrize("trunk", [True, False])
 def test_the_trunk_is_kept_where_the_model_allows_it(trunk):
-    assert resolved(Training(), replace(ABLE, trunk=trunk)).trunk_cache is trunk
-    assert resolved(Training(trunk_cache=False), ABLE).trunk_cache is False
+    assert resolved(Training(), replace(ABLE, trunk=trunk), cores=8).trunk_cache is trunk
+    assert resolved(Training(trunk_cache=False), ABLE, cores=8).trunk_cache is False
 
 
 @pytest.mark.parametrize(("packing", "bucketing"), [(True, "packed"), (False, "none")])
 def test_texts_share_rows_where_the_model_allows_it(packing, bucketing):
-    assert resolved(Training(), replace(ABLE, packing=packing)).bucketing == bucketing
-    assert resolved(Training(bucketing="length"), ABLE).bucketing == "length"
+    assert resolved(Training(), replace(ABLE, packing=packing), cores=8).bucketing == bucketing
+    assert resolved(Training(bucketing="length"), ABLE, cores=8).bucketing == "length"
 
 
 def test_nothing_is_computed_with_an_auto_left():

@@ -23,8 +23,8 @@ WorkersOption = Annotated[
     typer.Option(
         "--workers",
         metavar="N",
-        help="Processes that share the training, or auto: one a GPU, or as many as the cores have room for (1 where "
-        "training.threads is auto). Each has the base model, a shard's encoded slices and the optimiser in memory.",
+        help="Processes that share the training, or auto: one a GPU, or as many as the cores have room for, each with "
+        "training.threads. Each has the base model, a shard's encoded slices and the optimiser in memory.",
     ),
 ]
 

@@ -51,7 +51,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
 
 @dataclass(frozen=True, kw_only=True)
 class Abilities:
-    """Abilities of a model, tested with public inputs alone."""
+    """Abilities of a model, tested with public inputs alone, and its size."""
 
     sdpa: bool
     """Attention by torch's scaled_dot_product_attention is available."""
@@ -60,6 +60,8 @@ class Abilities:
     the head. From cached states of single records it gives the same logits as a whole pass."""
     packing: bool
     """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
+    width: int
+    """Of its hidden states: features that a layer passes to the next."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
@@ -122,7 +124,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         problems.append(f"training.bucketing: {what}; set it to auto")
     if problems:
         raise RecipeError("the recipe", problems)
-    return Abilities(sdpa=_has_sdpa(model), trunk=trunk, packing=packing)
+    return Abilities(sdpa=_has_sdpa(model), trunk=trunk, packing=packing, width=model.base.width)
 
 
 def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:

@@ -44,6 +44,13 @@ class Base:
         config: Any = self.model.config
         return int(config.num_labels)
 
+    @property
+    def width(self) -> int:
+        """Of its hidden states: the lesser side of the layers' largest matrix."""
+        layers = self.model.get_submodule(self.layers.path)
+        largest = max(layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
+        return min(largest.shape)
+
     def head_parameters(self) -> dict[str, nn.Parameter]:
         """The head's, by full name."""
         return {name: self.model.get_parameter(name) for name in self.head}

@@ -283,8 +283,9 @@ class Training(Part):
     """Precision of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
     and kept. Adapter weights and optimiser are float32."""
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
-    """Processor threads of a stage and of a prediction; another number can give other bits. auto: as many as torch
-    takes here; resolved at init and kept."""
+    """Processor threads of a stage and of a prediction; another number can give other bits. auto: one for each
+    192 of the model's width, at most the cores of this machine, a container's quota and OMP_NUM_THREADS; resolved at
+    init and kept."""
     attention: Literal["auto", "eager", "sdpa", "model"] = "auto"
     """Attention kernel: eager (separate matrix products), sdpa (torch's scaled_dot_product_attention), or model
     (transformers' choice). auto: eager in bfloat16 on a CPU, where it is faster, else sdpa where the model has it;

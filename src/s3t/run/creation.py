@@ -13,6 +13,7 @@ import pyarrow as pa
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
 from s3t.deletion.dataset_cache import cached_copies
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
+from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
 from s3t.folder.home import Home, write_home
 from s3t.folder.layout import Description, Layout, write_layout
@@ -165,7 +166,8 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
 
     folder = _folder(recipe)
     abilities = check_assembly(folder, recipe)
-    return model_digest(folder), recipe.model_copy(update={"training": resolved(recipe.training, abilities)})
+    training = resolved(recipe.training, abilities, cores=cores_worth())
+    return model_digest(folder), recipe.model_copy(update={"training": training})
 
 
 def _folder(recipe: Recipe) -> Path:

@@ -28,6 +28,11 @@ FILL_NEW_MEMORY = False
 """True: torch fills new memory with NaN, so that reading it unwritten, with another record's data in it, gives NaN. It
 takes a tenth of a step. Tests train with it and compare bytes."""
 
+WIDTH_A_THREAD = 192
+"""Width of a model that is worth a thread of a training. With a thread for each so many features, a step takes at most
+a tenth more CPU seconds than on one thread, so trainings that share a machine keep to their fair shares
+(`python -m benchmarks.together --part widths`)."""
+
 Environment = dict[str, str]
 
 
@@ -38,23 +43,25 @@ def resolve_device(device: str) -> torch.device:
     return torch.device(device)
 
 
-def resolved(training: Training, abilities: Abilities) -> Training:
+def resolved(training: Training, abilities: Abilities, *, cores: int) -> Training:
     """The same with every `auto` that decides bits replaced by what it means here.
 
-    Precision: bfloat16 where the processor multiplies it natively, else float32. Threads: as many as torch takes.
+    Precision: bfloat16 where the processor multiplies it natively, else float32. Threads: as many as the model's width
+    is worth, at most those that torch takes and the cores; never by the clock, so that runs of one machine agree.
     Attention: that of torch where the model has it; but on a CPU the backward pass of that is slow in bfloat16. The
     device stays `auto`: it is noted in the manifests, and a run may move to another.
 
     Args:
         training: as declared.
         abilities: of the model.
+        cores: whose time this process may take.
     """
     device = resolve_device(training.device)
     precision, threads, attention = training.precision, training.threads, training.attention
     if precision == "auto":
         precision = "bfloat16" if _has_bfloat16(device) else "float32"
     if threads == "auto":
-        threads = torch.get_num_threads()
+        threads = min(torch.get_num_threads(), cores, max(1, abilities.width // WIDTH_A_THREAD))
     if attention == "auto":
         slow = device.type == "cpu" and precision == "bfloat16"
         attention = "sdpa" if abilities.sdpa and not slow else "eager"
