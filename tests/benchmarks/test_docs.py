@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 
 from benchmarks.ensemble import table_rows
+from benchmarks.together import MOST_COST
 from s3t.run.advice import STEPS_A_LABEL
+from s3t.training.numerics import WIDTH_A_THREAD
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
@@ -81,6 +83,19 @@ def test_the_cpu_time_of_commands():
         assert f"| {seconds['least']:.2f} | {seconds['median']:.2f} |" in told
     assert f"{found['rounds']} rounds, load average {found['load_before']:.1f} on" in PAGE
     assert f"{found['predict_against_bare']:.2f} times as long as bare" in PAGE
+
+
+def test_what_threads_cost_and_that_automatic_ones_keep_to_it():
+    found = json.loads((ROOT / "benchmarks" / "results" / "together.json").read_text())["widths"]
+    for each in found["widths"]:
+        shown = [f"{each['cpu'][n]:.2f}; {each['main_cpu'][n]:.2f}" for n in ("2", "4", "8")]
+        assert row(f"{each['width']}, {each['precision']}", shown) in PAGE
+    loads = [one["load"] for rows in found["rounds"] for one in rows]
+    assert f"two cores under a load of {min(loads):.0f} to {max(loads):.0f}" in PAGE
+    by_width = {width: max(1, width // WIDTH_A_THREAD) for width in (384, 768)}
+    for each in found["widths"]:
+        if each["width"] in by_width:
+            assert each["cpu"][str(by_width[each["width"]])] <= MOST_COST
 
 
 def test_the_accuracies_by_optimiser_steps():
