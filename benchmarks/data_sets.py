@@ -123,19 +123,26 @@ def concluded(runs: Runs) -> dict[str, Any]:
 
     Medians over the seeds; scores are means.
     """
+    points = [100 * (ours["accuracy"][0] - theirs["accuracy"][0]) for theirs, ours in map(_both, runs)]
+    return {
+        **speeds(runs),
+        "points_above": statistics.fmean(points),
+        "scores": {variant: statistics.fmean(run[variant]["accuracy"][0] for run in runs) for variant in VARIANTS},
+        "seconds": {variant: statistics.median(run[variant]["seconds"] for run in runs) for variant in VARIANTS},
+    }
+
+
+def speeds(runs: Runs) -> dict[str, Any]:
+    """How many times as fast s3t is, in all and by stage: medians over the repetitions, and each of them."""
     whole = [run["competent"]["seconds"] / run["s3t"]["seconds"] for run in runs]
     stages = [
         [sum(other["epochs"]) / sum(one["epochs"]) for other, one in zip(*map(_stages, _both(run)), strict=True)]
         for run in runs
     ]
-    points = [100 * (ours["accuracy"][0] - theirs["accuracy"][0]) for theirs, ours in map(_both, runs)]
     return {
         "times_as_fast": statistics.median(whole),
         "every_time": whole,
         "times_as_fast_by_stage": [statistics.median(ratios) for ratios in zip(*stages, strict=True)],
-        "points_above": statistics.fmean(points),
-        "scores": {variant: statistics.fmean(run[variant]["accuracy"][0] for run in runs) for variant in VARIANTS},
-        "seconds": {variant: statistics.median(run[variant]["seconds"] for run in runs) for variant in VARIANTS},
     }
 
 
