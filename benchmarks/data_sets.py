@@ -26,6 +26,7 @@ import pandas as pd
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.flops import cache_bound
 from benchmarks.machine import describe
 from benchmarks.variant import Job, measure
 from experiments.tasks import Task, task
@@ -133,16 +134,21 @@ def concluded(runs: Runs) -> dict[str, Any]:
 
 
 def speeds(runs: Runs) -> dict[str, Any]:
-    """How many times as fast s3t is, in all and by stage: medians over the repetitions, and each of them."""
+    """How many times as fast s3t is, in all and by stage: medians over the repetitions, and each of them; and how many
+    times the trunk cache alone could make it.
+    """
     whole = [run["competent"]["seconds"] / run["s3t"]["seconds"] for run in runs]
     stages = [
         [sum(other["epochs"]) / sum(one["epochs"]) for other, one in zip(*map(_stages, _both(run)), strict=True)]
         for run in runs
     ]
+    depths = range(1, len(stages[0]) + 1)  # of as many layers each, so the model has one for each
     return {
         "times_as_fast": statistics.median(whole),
         "every_time": whole,
         "times_as_fast_by_stage": [statistics.median(ratios) for ratios in zip(*stages, strict=True)],
+        "cache_bound": cache_bound(depths, layers=len(depths), width=1),
+        "cache_bound_by_stage": [cache_bound([depth], layers=len(depths), width=1) for depth in depths],
     }
 
 

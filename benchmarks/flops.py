@@ -6,7 +6,7 @@ fused attention does in its backward pass) counts once. A multiplication and an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,21 @@ from transformers import PreTrainedModel
 
 from benchmarks.plain import add_block
 from s3t.models.layers import find_layers
+
+
+def cache_bound(depths: Iterable[int], *, layers: int, width: int) -> float:
+    """Layer passes of an epoch without a trunk cache, over those with one, if a pass backward costs one forward.
+
+    Args:
+        depths: of the stages; that of depth i has i slices.
+        layers: of the model.
+        width: layers of a block.
+
+    >>> cache_bound([1], layers=6, width=2), round(cache_bound([1, 2, 3], layers=6, width=2), 3)
+    (2.0, 1.143)
+    """
+    passes = [(depth * (layers + depth * width), 2 * depth**2 * width) for depth in depths]
+    return sum(without for without, _ in passes) / sum(cached for _, cached in passes)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,6 +36,7 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.banking77 import SLICED
+from benchmarks.flops import cache_bound
 from benchmarks.machine import describe
 from benchmarks.variant import Job, measure, steady
 
@@ -266,7 +267,8 @@ def cache(runs: Runs) -> dict[str, Any]:
     found = {}
     for precision in BOTH:
         without, cached = (epoch_seconds(runs[f"{precision}, {word} cache"]) for word in ("without", "with"))
-        bounds = {"stage 1": cache_bound([1]), "all stages": cache_bound(range(1, SLICES + 1))}
+        depths = {"stage 1": [1], "all stages": range(1, SLICES + 1)}
+        bounds = {what: cache_bound(one, layers=LAYERS, width=WIDTH) for what, one in depths.items()}
         gains = {"stage 1": without[0] / cached[0], "all stages": sum(without) / sum(cached)}
         filling = median(sum(stage["fill"] for stage in run["stages"]) for run in runs[f"{precision}, with cache"])
         found[precision] = {
@@ -274,19 +276,6 @@ def cache(runs: Runs) -> dict[str, Any]:
             for what, gain in gains.items()
         } | {"fill_seconds": filling, "fill_in_epochs_of_all_stages": filling / sum(cached)}
     return {"cache": found}
-
-
-def cache_bound(depths: Sequence[int]) -> float:
-    """Layer passes of an epoch without a cache, over those with one, if a pass backward costs one forward.
-
-    Args:
-        depths: of the stages; that of depth i has i slices.
-
-    >>> cache_bound([1]), round(cache_bound([1, 2, 3]), 3)
-    (2.0, 1.143)
-    """
-    without = sum(depth * (LAYERS + depth * WIDTH) for depth in depths)
-    return without / sum(2 * depth**2 * WIDTH for depth in depths)
 
 
 def peak(runs: Runs) -> dict[str, Any]:

@@ -19,6 +19,8 @@ def test_ratios_are_medians_over_seeds_and_points_are_means():
     found = data_sets.concluded(runs)
     assert (found["times_as_fast"], found["every_time"]) == (2, [2, 3, 1])
     assert found["times_as_fast_by_stage"] == [2, 1.5]
+    assert found["cache_bound_by_stage"] == [1.5, 1]  # forward and backward: 2 + 1 layers, with the cache 1 + 1
+    assert found["cache_bound"] == pytest.approx((3 + 2 * 4) / (2 + 2 * 4))
     assert found["points_above"] == pytest.approx(10)
     assert found["seconds"] == {"competent": 20, "s3t": 10}
 

@@ -28,6 +28,8 @@ def test_every_data_set_against_the_competent_loop():
         seconds = ", ".join(f"{each['seconds'][name]:.1f}" for name in ("s3t", "competent"))
         scores = ", ".join(f"{each['scores'][name]:.3f}" for name in ("s3t", "competent"))
         assert f"| {each['times_as_fast']:.2f} | {stages} | {seconds} s | {scores} |" in PAGE
+        bounds = ", ".join(f"{bound:.2f}" for bound in each["cache_bound_by_stage"])
+        assert f"stages {bounds} times as fast once it is filled, and all {each['cache_bound']:.2f} times" in PAGE
 
 
 def test_the_whole_against_the_plain_procedure():

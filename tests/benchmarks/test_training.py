@@ -7,13 +7,15 @@ from functools import partial
 import pytest
 
 from benchmarks import training
+from benchmarks.flops import cache_bound
 from benchmarks.variant import Stopwatch, steady
 
 
 def test_the_bound_of_the_cache_is_the_layers_passed_without_it_over_those_with_it():
-    assert training.cache_bound([1]) == (6 + 2) / 4
-    assert training.cache_bound([1, 2, 3]) == pytest.approx((8 + 20 + 36) / (4 + 16 + 36))
-    assert training.cache_bound([3]) == 1  # all layers are blocks: there is no trunk
+    bound = partial(cache_bound, layers=6, width=2)
+    assert bound([1]) == (6 + 2) / 4
+    assert bound([1, 2, 3]) == pytest.approx((8 + 20 + 36) / (4 + 16 + 36))
+    assert bound([3]) == 1  # all layers are blocks: there is no trunk
 
 
 def test_a_stopwatch_tells_filling_from_steps_and_the_first_epoch_from_the_others(monkeypatch):
