@@ -208,7 +208,8 @@ class Case:
         self.inputs = pa.table(dict(zip(("text", "text_pair"), inputs.to_dict("list").values(), strict=False)))
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
-        merging = Merging(members=MEMBERS, blocks=LAYERS, memory=int(whole.prediction.merged_memory))
+        settings = whole.prediction
+        merging = Merging(members=MEMBERS, blocks=LAYERS, memory=settings.merged_memory, kept=settings.adapter_memory)
         made: Callable[..., Ensemble] = partial(Ensemble, self.model, windows, training=self.training)
         self.ensembles = {"s3t": made(merging=merging), "side by side": made()}
         self.members = {

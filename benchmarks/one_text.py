@@ -14,10 +14,12 @@ import torch
 from transformers import AutoTokenizer
 
 import s3t
+from s3t.models.assembly import assemble
 from s3t.models.source import model_folder
-from s3t.models.tensors import deserialize
+from s3t.models.tensors import StageTensors, deserialize
 from s3t.prediction.answers import Answers
 from s3t.prediction.ensemble import Ensemble
+from s3t.prediction.windows import Windows
 from s3t.stages import Stage
 from s3t.tasks.aggregate import Scores
 from testing.plain import copy_with, merged_model
@@ -66,11 +68,7 @@ def one_text(few: s3t.Run, twenty: s3t.Run, inputs: pd.DataFrame) -> dict[str, A
 
 def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable[[dict[str, str]], Any]]:
     """The tokenizer's call and one forward pass, with PEFT's modules or what PEFT merges."""
-    workshop, snapshot = roles(run).loaded.get(), roles(run).ledger.snapshot()
-    chain = {
-        workshop._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
-        for artifact in workshop._artifacts(stage, snapshot)
-    }
+    model, chain = roles(run).loaded.get()._model, tensors_of(run, stage)
     tokenizer = AutoTokenizer.from_pretrained(model_folder(run.recipe.base_model, revision=None))
     reduced = run.recipe.training.precision == "bfloat16"
 
@@ -84,7 +82,16 @@ def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable
         return bare
 
     made = {"merged": merged_model, "adapters": copy_with}
-    return {way: passed_by(make(workshop._model, chain)) for way, make in made.items()}
+    return {way: passed_by(make(model, chain)) for way, make in made.items()}
+
+
+def tensors_of(run: s3t.Run, stage: Stage) -> dict[int, StageTensors]:
+    """The trained stages of a chain, by block."""
+    workshop, snapshot = roles(run).loaded.get(), roles(run).ledger.snapshot()
+    return {
+        workshop._recipe.trained_block(len(artifact.manifest.prefix)): deserialize(artifact.content)
+        for artifact in workshop._artifacts(stage, snapshot)
+    }
 
 
 def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
@@ -93,22 +100,31 @@ def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     stages = [Stage(shard, serving.prefix) for shard, serving in run.status().inventory.members().items()]
     names = ("text", "text_pair")[: inputs.shape[1]]
     table = pa.table(dict(zip(names, inputs.to_dict("list").values(), strict=True)))
-    model, windows, training = workshop._model, workshop._windows, run.recipe.training
-    exact = Ensemble(model, windows, training=training.model_copy(update={"precision": "float32"}))
     chains = [workshop.chain(stage, snapshot) for stage in stages]
     unmerged = [[without_merged(link) for link in chain] for chain in chains]
-    merged, beside, truth = (
+    merged, beside = (
         Compared(run, stages, ensemble.logits(members, table))
-        for ensemble, members in (
-            (workshop._ensemble, chains),
-            (workshop._scoring, unmerged),
-            (exact, unmerged),
-        )
+        for ensemble, members in ((workshop._ensemble, chains), (workshop._scoring, unmerged))
     )
     found = {"merged_and_side_by_side": merged.difference(beside)}
-    if training.precision == "bfloat16":
+    if run.recipe.training.precision == "bfloat16":
+        exact = in_float32(run)
+        links = [[exact.prepared(*one) for one in tensors_of(run, stage).items()] for stage in stages]
+        truth = Compared(run, stages, exact.logits(links, table))
         found |= {"merged_and_float32": merged.difference(truth), "side_by_side_and_float32": beside.difference(truth)}
     return found
+
+
+def in_float32(run: s3t.Run) -> Ensemble:
+    """Passes of the base model as float32 has it, for a run whose base is kept in bfloat16."""
+    training = run.recipe.training.model_copy(update={"precision": "float32"})
+    recipe = run.recipe.model_copy(update={"training": training})
+    labels = recipe.task.target.outputs(run.labels)
+    model, encoder = assemble(model_folder(recipe.base_model, revision=None), recipe, labels=labels)
+    windows = Windows(
+        encoder, batch_size=recipe.prediction.batch_size, window_batches=recipe.task.inputs.window_batches
+    )
+    return Ensemble(model, windows, training=training)
 
 
 def without_merged(link: Any) -> Any:

@@ -9,7 +9,7 @@ import torch
 from s3t.errors import IntegrityError
 from s3t.models.assembly import assemble
 from s3t.models.sharing import head_modules, tiled
-from s3t.models.stacked import Stack, prepare
+from s3t.models.stacked import Stack, prepare, prepared_nbytes
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
@@ -40,8 +40,8 @@ def made(kind, adapter, folder):
     return model, encoder.collate(encoder.encode(rows)[:5])
 
 
-def prepared(model, chain):
-    return [prepare(model.base, model.adapter, block, stage) for block, stage in chain.items()]
+def prepared(model, chain, *, merged=False):
+    return [prepare(model.base, model.adapter, block, stage, merged=merged) for block, stage in chain.items()]
 
 
 @pytest.mark.parametrize(("kind", "adapter"), KINDS, ids=str)
@@ -112,7 +112,20 @@ def test_a_prepared_link_lies_in_aligned_memory_of_its_own(adapter, text_model):
     for tensor in (*tensors, *link.head.values()):
         assert tensor.data_ptr() % 64 == 0
         assert tensor.untyped_storage().data_ptr() not in read
-    assert link.nbytes == sum(tensor.untyped_storage().nbytes() for tensor in (*tensors, *link.head.values()))
+    held = sum(tensor.untyped_storage().nbytes() for tensor in (*tensors, *link.head.values()))
+    assert link.nbytes == 2 * held  # once more in a stack
+
+
+@pytest.mark.parametrize("adapter", TEXT)
+def test_the_memory_of_links_is_known_before_they_are_prepared_and_bounds_a_stacks(adapter, text_model):
+    model, _ = made("text", adapter, text_model)
+    members = [prepared(model, random_chain(model, 2, seed=seed), merged=True) for seed in range(3)]
+    known = prepared_nbytes(model.base, model.adapter, (1, 2))
+    assert [sum(link.nbytes for link in member) for member in members] == [known] * 3
+    stack = Stack(model.base, members, dtype=torch.float32, heads=head_modules(model.base))
+    copies = sum(tensor.nbytes for tensor in stack.tensors())
+    links = [link for member in members for link in member]
+    assert 0 < copies <= sum(link.nbytes - sum(tensor.nbytes for tensor in link.tensors()) for link in links)
 
 
 def test_the_longest_member_comes_first(text_model):

@@ -213,13 +213,14 @@ def test_progress_adds_up_and_is_heard_of_at_every_pass(text_model):
     assert max(heard) <= 10
 
 
-@pytest.mark.parametrize(("spare", "merged"), [(0, True), (-1, False)])
-def test_weights_are_merged_if_those_of_all_members_at_full_depth_fit(spare, merged, text_model):
+@pytest.mark.parametrize(("spare", "merged"), [((0, 0), True), ((-1, 0), False), ((0, -1), False)])
+def test_weights_are_merged_if_those_of_all_members_at_full_depth_fit_and_stay(spare, merged, text_model):
     world = World(text_model, depths=(3,))
     member = world.links(world.chains[0], merged=torch.float32)
     needed = 5 * sum(link.nbytes - without.nbytes for link, without in zip(member, world.members[0], strict=True))
     windows = Windows(world.encoder, batch_size=7, window_batches=2)
-    merging = Merging(members=5, blocks=3, memory=needed + spare)
+    kept = 5 * sum(link.nbytes for link in member)
+    merging = Merging(members=5, blocks=3, memory=needed + spare[0], kept=kept + spare[1])
     ensemble = Ensemble(world.model, windows, training=world.training, merging=merging)
     link = ensemble.prepared(1, world.chains[0][1])
     assert (link.merged is not None) == merged

@@ -37,7 +37,7 @@ class Store:
 
     def prepare(self, made):
         self.prepared.append((made.manifest.key, made.content))
-        return Link(block=1, updates={}, head={"classifier.weight": torch.zeros(25)})
+        return Link(block=1, updates={}, head={"classifier.weight": torch.zeros(25, dtype=torch.float16)})
 
     def chain(self, resident, *artifacts):
         keys = [made.manifest.key for made in artifacts]

@@ -95,13 +95,15 @@ def deleted(run, table):
 def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
     table = tiny.text_table()
     answers = []
-    for name, changes in (("default", {}), ("other", {"prediction": {"adapter_memory": budget}})):
-        with s3t.Run.create(tmp_path / name, recipe=tiny.recipe(text_model, **changes), data=table) as run:
+    for name, changes in (("default", {}), ("other", {"adapter_memory": budget})):
+        recipe = tiny.recipe(text_model, prediction={"merged_memory": 0, **changes})
+        with s3t.Run.create(tmp_path / name, recipe=recipe, data=table) as run:
             run.train()
             answers += [bits(run.predict(table)), bits(run.predict(table))]
             resident = roles(run).loaded.get()._resident
             assert resident.nbytes <= run.recipe.prediction.adapter_memory
             assert bool(resident.keys) == (budget != 0 or name == "default")
+            assert in_memory(run) <= run.recipe.prediction.adapter_memory
             answers.append(str(run.evaluate(table).to_json()))
     assert answers[:3] == answers[3:]
 
@@ -122,6 +124,14 @@ def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
     entries = roles(run).loaded.get()._resident._entries
     return [weakref.ref(tensor) for key in keys for tensor in entries[key].link.tensors()]
+
+
+def in_memory(run):
+    """Bytes of all that is kept of stages from one answer to the next."""
+    workshop = roles(run).loaded.get()
+    links = [entry.link for entry in workshop._resident._entries.values()]
+    stacks = [stack for _, stack in workshop._ensemble._stacks._held]
+    return sum(tensor.nbytes for held in (*links, *stacks) for tensor in held.tensors())
 
 
 def alive(run):
@@ -167,12 +177,7 @@ def test_members_side_by_side_leave_memory_with_any_of_their_stages(trained):
     ((_, stack),) = kept
     trained.predict(["w2 w3"])
     assert kept[0][1] is stack
-    tensors = [
-        weakref.ref(tensor)
-        for block in stack._blocks.values()
-        for update in block.values()
-        for tensor in update.tensors().values()
-    ]
+    tensors = [weakref.ref(tensor) for tensor in stack.tensors()]
     del stack
     assert trained.delete(records=["r3"]).state in ("effective", "erased")
     gc.collect()

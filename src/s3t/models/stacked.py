@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -27,7 +27,7 @@ from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
 from s3t.models.layers import block_modules, feedforward_modules
-from s3t.models.merged import Parameters, merge
+from s3t.models.merged import Parameters, merge, merged_nbytes
 from s3t.models.tensors import StageTensors, check_fit
 from s3t.recipe import Adapter
 
@@ -67,14 +67,18 @@ class Link:
 
     @property
     def nbytes(self) -> int:
-        """Memory, in bytes."""
-        return sum(tensor.nbytes for tensor in self.tensors())
+        """Memory, in bytes: of the tensors, and of the copies that a kept stack has of some of them, at most."""
+        return sum(tensor.nbytes for tensor in [*self.tensors(), *self._stacked()])
 
     def tensors(self) -> list[Tensor]:
-        """All that is in memory of the stage."""
-        updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
+        """All that is in memory of the stage, but for the copies in a stack."""
         merged = [tensor for parameters in (self.merged or {}).values() for tensor in parameters.values()]
-        return [*updates, *self.head.values(), *merged]
+        return [*self._stacked(), *merged]
+
+    def _stacked(self) -> list[Tensor]:
+        """What a stack copies."""
+        updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
+        return [*updates, *self.head.values()]
 
 
 def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
@@ -114,6 +118,21 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, 
         if merged:
             folded = {name: merge(linears[name], update) for name, update in updates.items()}
     return Link(block=block, updates=updates, head=head, merged=folded)
+
+
+def prepared_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int]) -> int:
+    """Memory that the links of some blocks take with merged weights, in bytes; as `Link.nbytes`."""
+    blocks, heads = list(blocks), sum(value.numel() for value in base.head_parameters().values())
+    values = len(blocks) * heads
+    for block in blocks:
+        targets = block_modules(base.model, base.layers, adapter, block)
+        inner = set(feedforward_modules(targets, adapter))
+        for target in targets:
+            linear: Any = base.model.get_submodule(target)
+            shapes = _shapes(linear, adapter, feedforward=target in inner).values()
+            values += sum(math.prod(shape) for shape in shapes)
+            values += linear.out_features if adapter.use_dora and linear.bias is not None else 0  # the shift
+    return 2 * values * torch.float32.itemsize + merged_nbytes(base, adapter, blocks)
 
 
 def deepest(chain: Sequence[Link]) -> int:
@@ -182,6 +201,12 @@ class Stack:
         # By name once: a walk for each would be a part of a single answer's time.
         self._modules: dict[str, Any] = {target: base.model.get_submodule(target) for target in targets}
 
+    def tensors(self) -> list[Tensor]:
+        """The copies."""
+        updates = [update for block in self._blocks.values() for update in block.values()]
+        adapters = [tensor for update in updates for tensor in update.tensors().values()]
+        return [*adapters, *(tensor for parameters in self._heads.values() for tensor in parameters.values())]
+
     @staticmethod
     def _stacked(members: Sequence[Mapping[str, Update]], dtype: torch.dtype) -> dict[str, Update]:
         stacked = {}
@@ -237,7 +262,8 @@ class Stack:
 class KeptStack:
     """The last stack, kept for the next answer of the same members until one of their links leaves memory.
 
-    Links leave it when a deletion takes their stage, and so does the copy of their tensors here.
+    Links leave it when a deletion takes their stage, and so does the copy of their tensors here. `Link.nbytes` counts
+    the copy, so a budget of links bounds it.
     """
 
     def __init__(self) -> None:

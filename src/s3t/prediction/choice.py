@@ -30,7 +30,12 @@ class AnyEnsemble(Protocol):
 
 def _with_adapters(model: Any, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:
     settings = recipe.prediction
-    merging = Merging(members=recipe.partition.shards, blocks=recipe.blocks, memory=settings.merged_memory)
+    merging = Merging(
+        members=recipe.partition.shards,
+        blocks=recipe.blocks,
+        memory=settings.merged_memory,
+        kept=settings.adapter_memory,
+    )
     few = merged and settings.ensemble == "shards"
     return Ensemble(model, windows, training=recipe.training, merging=merging if few else None)
 

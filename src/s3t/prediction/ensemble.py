@@ -30,7 +30,7 @@ from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, head_modules, tiled
-from s3t.models.stacked import KeptStack, Link, Stack, deepest, prepare
+from s3t.models.stacked import KeptStack, Link, Stack, deepest, prepare, prepared_nbytes
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
@@ -53,11 +53,14 @@ class Merging:
         members: of the run.
         blocks: of a member at full depth.
         memory: bytes that the merged weights of all members may take.
+        kept: bytes that links may take between answers. Where those of all members would not stay in memory, merging
+            them for every answer would take longer than it saves.
     """
 
     members: int
     blocks: int
     memory: int
+    kept: int
 
 
 class Ensemble:
@@ -85,8 +88,9 @@ class Ensemble:
 
     def _fit(self, merging: Merging) -> bool:
         blocks = range(1, merging.blocks + 1)
-        member = merged_nbytes(self._model.base, self._model.adapter, blocks)
-        return merging.members * member <= merging.memory
+        merged = merged_nbytes(self._model.base, self._model.adapter, blocks)
+        links = prepared_nbytes(self._model.base, self._model.adapter, blocks)
+        return merging.members * merged <= merging.memory and merging.members * links <= merging.kept
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
         """The link of a stage that trained a block.

@@ -332,11 +332,11 @@ class Prediction(Part):
     batch_size: int = Field(default=64, ge=1, le=1_000_000)
     """Rows a forward pass: inputs; above the layers that members share, inputs times members."""
     adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0, le=2**50)
-    """Bytes of blocks and heads kept in memory between answers; also as text, like 512MiB. Adapters of members that
-    answer side by side are kept once more."""
+    """Bytes of blocks and heads kept in memory between answers, with the copies for members that answer side by side;
+    also as text, like 512MiB."""
     merged_memory: ByteSize = Field(default=ByteSize(2**29), ge=0, le=2**50)
     """Adapters are folded into copies of the base's weights if those of all shards at full depth fit into so many
-    bytes: faster, other last bits. They count in `adapter_memory`. 0: never."""
+    bytes, and beside the rest into `adapter_memory`: faster, other last bits. 0: never."""
 
 
 class BelowDepth(Part):
