@@ -7,6 +7,7 @@ import yaml
 
 import s3t
 from testing import tiny
+from testing.roles import roles
 from tests.cli.typed import invoke
 
 
@@ -84,3 +85,20 @@ def test_images_and_pairs_are_compared_and_counted_whole(tmp_path, text_model, i
     with s3t.Run.create(tmp_path / "pairs", recipe=tiny.recipe(text_model, columns=columns), data=pairs) as run:
         (cut,) = run.notices
     assert cut.startswith("1 of 24 records have more than 20 tokens")
+
+
+@pytest.mark.parametrize("unit", [None, "avx512_bf16", "amx_bf16"])
+def test_bfloat16_without_instructions_for_it_is_remarked_upon_at_init_and_where_the_model_is_loaded(
+    unit, tmp_path, text_model, monkeypatch, caplog
+):
+    monkeypatch.setattr("torch.cpu.get_capabilities", lambda: {} if unit is None else {unit: True})
+    told = [] if unit else ["this machine's processor has no instructions for bfloat16"]
+    recipe = tiny.recipe(text_model, training={"precision": "bfloat16", "device": "cpu"})
+    table = tiny.text_table().drop_duplicates("text")
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        assert [notice.partition(",")[0] for notice in run.notices] == told
+    with s3t.Run.open(tmp_path / "run") as run:
+        roles(run).loaded.get()
+    assert [record.getMessage().partition(",")[0] for record in caplog.records if record.name == "s3t"] == told
+    with s3t.Run.create(tmp_path / "float32", recipe=tiny.recipe(text_model), data=table) as run:
+        assert run.notices == ()

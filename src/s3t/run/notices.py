@@ -1,4 +1,4 @@
-"""Notices of odd records, which are no errors: printed once, when a run is made, and stored nowhere.
+"""Notices of odd records and slow settings, which are no errors: printed once, when a run is made, and stored nowhere.
 
 The counts follow from private records, so a file that held them would go on telling of a record that was deleted.
 """
@@ -17,14 +17,14 @@ from s3t.wording import counted
 
 
 def notices_of(rows: pa.Table, recipe: Recipe, *, model: Path) -> tuple[str, ...]:
-    """Sentences about rows that repeat or contradict another, and about texts that are cut.
+    """Sentences about rows that repeat or contradict another, about texts that are cut, and about a slow precision.
 
     Args:
         rows: the records, as ingested.
-        recipe: the run's recipe.
+        recipe: the run's recipe, with nothing left to resolve.
         model: the base model's folder, which has the tokenizer.
     """
-    return (*_repeated(rows), *_cut(rows, recipe, model))
+    return (*_repeated(rows), *_cut(rows, recipe, model), *_slow(recipe))
 
 
 def _repeated(rows: pa.Table) -> Iterator[str]:
@@ -49,3 +49,10 @@ def _cut(rows: pa.Table, recipe: Recipe, model: Path) -> Iterator[str]:
             f"{cut:,} of {counted(rows.num_rows, 'record')} have more than {most:,} tokens and are cut there; raise "
             "text.max_length, as far as the model goes, if what is cut matters"
         )
+
+
+def _slow(recipe: Recipe) -> Iterator[str]:
+    from s3t.training import resolve_device, slow_precision  # here, as above
+
+    if slow := slow_precision(resolve_device(recipe.training.device), recipe.training):
+        yield slow

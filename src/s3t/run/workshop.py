@@ -6,6 +6,7 @@ Imports torch; `Run` makes a workshop when it first needs one.
 from __future__ import annotations
 
 import hashlib
+import logging
 import threading
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
@@ -35,7 +36,7 @@ from s3t.run.material import Material
 from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
-from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, train_stage
+from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, slow_precision, train_stage
 from s3t.training_events import UNHEARD, StageListener
 from s3t.waiting import warn_if_threads_spin
 
@@ -62,6 +63,8 @@ class Workshop:
             )
         if recipe.training.threads != 1:
             warn_if_threads_spin()
+        if slow := slow_precision(resolve_device(recipe.training.device), recipe.training):
+            logging.getLogger("s3t").warning(slow)
         self._recipe = recipe
         self._labels = labels
         self._inputs = inputs

@@ -1,7 +1,7 @@
 """Training one stage: a pure function of its records, its parents and declared numbers."""
 
 from s3t.training.examples import EncodedSlice, Examples
-from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved
+from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved, slow_precision
 from s3t.training.prototypes import slice_prototypes
 from s3t.training.stage import Trained, train_stage
 from s3t.training.trunk import TrunkCache, fill_cache
@@ -17,5 +17,6 @@ __all__ = [
     "resolve_device",
     "resolved",
     "slice_prototypes",
+    "slow_precision",
     "train_stage",
 ]

@@ -80,6 +80,16 @@ def _has_bfloat16(device: torch.device) -> bool:
     return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
+def slow_precision(device: torch.device, training: Training) -> str | None:
+    """A sentence where the device computes the resolved precision without instructions for it; else None."""
+    if training.precision != "bfloat16" or _has_bfloat16(device):
+        return None
+    return (
+        "this machine's processor has no instructions for bfloat16, so training and answers are slow here; make the "
+        "run with training.precision: float32, or use a processor that has them"
+    )
+
+
 @cache
 def _versions() -> Environment:
     """Versions of the libraries, which a process imports once: reading their metadata takes a tenth of a tiny stage."""
