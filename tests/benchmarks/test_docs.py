@@ -100,6 +100,22 @@ def test_what_threads_cost_and_that_automatic_ones_keep_to_it():
             assert each["cpu"][str(by_width[each["width"]])] <= MOST_COST
 
 
+def test_trainings_at_once():
+    found = json.loads((ROOT / "benchmarks" / "results" / "together.json").read_text())["together"]
+    cells = {}
+    for case in found["cases"]:
+        shown = f"{case['cpu_over_alone']:.2f}; {case['wall_over_fair_share']:.2f}"
+        shown += f" ({case['resolved_threads']})" if case["threads"] == "auto" else ""
+        cells.setdefault((case["where"], case["trainings"]), {})[case["threads"]] = shown
+    where = {"all cores": "two cores", "taskset": "one core (`taskset`)", "quota": "one core's time (control group)"}
+    for (name, trainings), by_threads in cells.items():
+        shown = row(f"{where[name]}: {trainings}", [by_threads.get(threads, "") for threads in (1, 2, "auto")])
+        assert shown.replace("|  |", "| |") in PAGE
+    loads = [case["load_before"] for case in found["cases"]]
+    rounds = {1: "one round", 3: "medians of three rounds"}[len(found["rounds"])]
+    assert f"{rounds} under a load of {min(loads):.0f} to {max(loads):.0f}" in PAGE
+
+
 def test_the_accuracies_by_optimiser_steps():
     rows = {}
     for point in json.loads((ROOT / "benchmarks" / "results" / "optimiser_steps.json").read_text())["points"]:

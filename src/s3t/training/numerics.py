@@ -30,8 +30,8 @@ takes a tenth of a step. Tests train with it and compare bytes."""
 
 WIDTH_A_THREAD = 192
 """Width of a model that is worth a thread of a training. Measured at widths 384 on 2 threads and 768 on 4, in both
-precisions: a step takes at most a tenth more CPU seconds than on one thread, so trainings that share a machine keep to
-their fair shares; at 128, two can take half as much again (`python -m benchmarks.together --part widths`)."""
+precisions: a step takes at most a tenth more CPU seconds than on one thread; at 128, two can take half as much again
+(`python -m benchmarks.together --part widths`)."""
 
 Environment = dict[str, str]
 
