@@ -6,13 +6,11 @@ from pathlib import Path
 
 import pydantic
 import pytest
-import yaml
 
 from s3t import Recipe, RecipeError, load_recipe
 from s3t.recipe import BelowDepth, Group, Training, recipe_from
 from s3t.recipe.adapters import REFUSED_INITS
 from s3t.recipe.descriptions import descriptions_of
-from s3t.recipe.loading import read_yaml
 
 ISSUE_EXAMPLE = """\
 task: text-classification
@@ -433,11 +431,3 @@ def test_a_recipe_that_is_far_too_long_or_no_file_is_not_read(tmp_path, monkeypa
     (tmp_path / "recipe.yaml").write_text("#" * (10**6 + 1))
     with pytest.raises(RecipeError, match="longer than 1 MB"):
         load_recipe(tmp_path / "recipe.yaml")
-
-
-@pytest.mark.skipif(not yaml.__with_libyaml__, reason="PyYAML was built without libyaml")
-def test_the_recipe_of_a_run_is_read_without_the_slow_parser(tmp_path, monkeypatch):
-    path = tmp_path / "recipe.yaml"
-    path.write_text("task: text-classification\nthreads: 1\n")
-    monkeypatch.setattr(yaml.reader.Reader, "__init__", None)
-    assert read_yaml(path, ours=True) == {"task": "text-classification", "threads": 1}

@@ -64,7 +64,7 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
     if len(content) > MOST_BYTES and not ours:
         raise ValueError(f"is longer than {MOST_BYTES // 10**6} MB; check the path")
     try:
-        loader = _FAST if ours else _OnceOnly
+        loader = yaml.SafeLoader if ours else _OnceOnly
         return yaml.load(content.decode("utf-8-sig"), Loader=loader)  # noqa: S506 - both are safe
     except UnicodeDecodeError:
         problem = "is not YAML: it is not UTF-8 text; save it as UTF-8"
@@ -80,10 +80,6 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
     except (yaml.YAMLError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         problem = "is not YAML: it holds a character, a number or a date that cannot be"
     raise ValueError(problem)
-
-
-_FAST = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""libyaml's parser, where PyYAML was built with it: the other takes 8 ms for a recipe, at every opening of a run."""
 
 
 def _unquoted(problem: str) -> str:
