@@ -39,7 +39,8 @@ def test_every_part_measures_every_variant_and_is_resumed(part, real_data, tmp_p
     found = training.resumed(part, options)
     assert found["variants"].keys() == training.PARTS[part].variants.keys()
     assert all(variant["seconds"] > 0 for variant in found["variants"].values())
-    assert all(variant["peak_bytes"] > variant["peak_bytes_before"] for variant in found["variants"].values())
+    # With few records, the peak can be that of the trial at init.
+    assert all(variant["peak_bytes"] >= variant["peak_bytes_before"] for variant in found["variants"].values())
     if part == "peak":
         assert all(0 < share < 1 for one in found["share_of_peak"].values() for share in one["stages"])
     if part == "cache":

@@ -8,7 +8,7 @@ from peft.tuners.tuners_utils import BaseTunerLayer
 from s3t.errors import IntegrityError, IsolationError
 from s3t.models.base import base_digest, load_base, reset_head
 from s3t.models.blocks import BlockModel
-from s3t.models.stacked import prepare
+from s3t.models.links import prepare
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.recipe import recipe_from
 from testing import tiny

@@ -8,8 +8,9 @@ import torch
 
 from s3t.errors import IntegrityError
 from s3t.models.assembly import assemble
+from s3t.models.links import prepare, prepared_nbytes
 from s3t.models.sharing import head_modules, tiled
-from s3t.models.stacked import Stack, prepare, prepared_nbytes
+from s3t.models.stacked import Stack
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest

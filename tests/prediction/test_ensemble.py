@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from s3t.models.assembly import assemble
-from s3t.models.stacked import prepare
+from s3t.models.links import prepare
 from s3t.prediction.ensemble import MERGED_ROWS, Ensemble, Merging
 from s3t.prediction.windows import Windows
 from s3t.recipe import recipe_from

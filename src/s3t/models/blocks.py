@@ -19,10 +19,10 @@ from s3t.errors import IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
+from s3t.models.links import prepare
 from s3t.models.merged import Parameters, merged_on
 from s3t.models.model import Blocks, Mounting
 from s3t.models.passes import Passes
-from s3t.models.stacked import prepare
 from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.recipe import Adapter
 

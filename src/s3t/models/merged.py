@@ -1,6 +1,6 @@
 """A member's adapters folded into copies of the base's weights, so that its pass costs what the bare base's costs.
 
-The formula of `models/stacked.py` is linear in x, so a linear module with an update is one with other parameters:
+The formula of `models/updates.py` is linear in x, so a linear module with an update is one with other parameters:
 
     weight' = diag(gain) weight diag(input_gain) + (down up)^T,    bias' = gain * bias + shift
 
@@ -11,17 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from s3t.models.base import Base
 from s3t.models.layers import block_modules
+from s3t.models.updates import Update
 from s3t.recipe import Adapter
-
-if TYPE_CHECKING:
-    from s3t.models.stacked import Update
 
 Parameters = Mapping[str, nn.Parameter]
 """Parameters of a linear module, by name: weight, and bias where it has one."""

@@ -1,23 +1,14 @@
-"""Adapters of several members on one base model: the base runs once on the rows of all, and each adds its own update.
-
-One formula holds what PEFT's modules compute, outside training, for every adapter that a recipe may have:
-
-    y = gain * base(input_gain * x) + shift + x down up
-
-    LoRA    down = A^T, up = s B^T, with s = alpha / r, or alpha / sqrt(r) (rsLoRA, arXiv 2312.03732)
-    DoRA    that times gain = magnitude / |W + s B A|, by rows; shift = (1 - gain) bias (arXiv 2402.09353, 4.3)
-    IA3     gain, or input_gain of feedforward modules (arXiv 2205.05638)
+"""Adapters of several members on one base model: the base runs once on the rows of all, and each adds its own update
+(`models/updates.py`).
 
 Shapes: G groups, one a member; R rows of each; I and O features that a linear module takes and gives; r the rank.
 """
 
 from __future__ import annotations
 
-import math
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -26,143 +17,8 @@ from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
-from s3t.models.layers import block_modules, feedforward_modules
-from s3t.models.merged import Parameters, merge, merged_nbytes
-from s3t.models.tensors import StageTensors, check_fit
-from s3t.recipe import Adapter
-
-
-@dataclass(frozen=True, kw_only=True)
-class Update:
-    """Adapter tensors of a linear module: of one member, or of G members with a leading dimension G."""
-
-    down: Tensor | None = None
-    """I x r."""
-    up: Tensor | None = None
-    """r x O."""
-    gain: Tensor | None = None
-    """O."""
-    shift: Tensor | None = None
-    """O."""
-    input_gain: Tensor | None = None
-    """I."""
-
-    def tensors(self) -> dict[str, Tensor]:
-        """The tensors of this kind of adapter, by name."""
-        return {name: tensor for name, tensor in vars(self).items() if tensor is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Link:
-    """A stage of a member's chain, ready to be stacked: in float32, on the model's device."""
-
-    block: int
-    """Index of the trained block, 1 for the top block."""
-    updates: Mapping[str, Update]
-    """Updates of its block, by full name of the linear module."""
-    head: Mapping[str, Tensor]
-    """The head as it was after the stage, by full name."""
-    merged: Mapping[str, Parameters] | None = None
-    """Parameters of the linear modules with the updates folded in, by full name, if members answer with those."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory, in bytes: of the tensors, and of the copies that a kept stack has of some of them, at most."""
-        return sum(tensor.nbytes for tensor in [*self.tensors(), *self._stacked()])
-
-    def tensors(self) -> list[Tensor]:
-        """All that is in memory of the stage, but for the copies in a stack."""
-        merged = [tensor for parameters in (self.merged or {}).values() for tensor in parameters.values()]
-        return [*self._stacked(), *merged]
-
-    def _stacked(self) -> list[Tensor]:
-        """What a stack copies."""
-        updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
-        return [*updates, *self.head.values()]
-
-
-def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, merged: bool = False) -> Link:
-    """A stage's tensors as the formula takes them.
-
-    Args:
-        base: bare; what a DoRA block needs of it is looked at here, once.
-        merged: whether to make merged weights, too.
-
-    Raises:
-        IntegrityError: names or shapes are not those of the block or the head.
-    """
-    model = base.model
-    linears: dict[str, Any] = {
-        name: model.get_submodule(name) for name in block_modules(model, base.layers, adapter, block)
-    }
-    inner = set(feedforward_modules(list(linears), adapter))
-    shapes = {
-        f"{target}/{name}": torch.Size(shape)
-        for target, linear in linears.items()
-        for name, shape in _shapes(linear, adapter, feedforward=target in inner).items()
-    }
-    check_fit(shapes, tensors.block, what=f"block {block}")
-    check_fit({name: model.get_parameter(name).shape for name in base.head}, tensors.head, what="the head")
-    device = model.get_parameter(base.head[0]).device
-    updates = {}
-    with torch.no_grad(), torch.autocast(device.type, enabled=False):
-        for target, linear in linears.items():
-            own = {
-                name: tensors.block[f"{target}/{name}"].to(device)
-                for name in _shapes(linear, adapter, feedforward=target in inner)
-            }
-            updates[target] = _update(linear, own, adapter, feedforward=target in inner)
-        # Copies: as read, they lie in the memory of the whole file, and anywhere in it (see base._align).
-        head = {name: tensor.to(device).clone() for name, tensor in tensors.head.items()}
-        folded = None
-        if merged:
-            folded = {name: merge(linears[name], update) for name, update in updates.items()}
-    return Link(block=block, updates=updates, head=head, merged=folded)
-
-
-def prepared_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int]) -> int:
-    """Memory that the links of some blocks take with merged weights, in bytes; as `Link.nbytes`."""
-    blocks, heads = list(blocks), sum(value.numel() for value in base.head_parameters().values())
-    values = len(blocks) * heads
-    for block in blocks:
-        targets = block_modules(base.model, base.layers, adapter, block)
-        inner = set(feedforward_modules(targets, adapter))
-        for target in targets:
-            linear: Any = base.model.get_submodule(target)
-            shapes = _shapes(linear, adapter, feedforward=target in inner).values()
-            values += sum(math.prod(shape) for shape in shapes)
-            values += linear.out_features if adapter.use_dora and linear.bias is not None else 0  # the shift
-    return 2 * values * torch.float32.itemsize + merged_nbytes(base, adapter, blocks)
-
-
-def deepest(chain: Sequence[Link]) -> int:
-    """The lowest block of a member; 0 where it has none."""
-    return max((link.block for link in chain), default=0)
-
-
-def _shapes(linear: nn.Linear, adapter: Adapter, *, feedforward: bool) -> dict[str, tuple[int, ...]]:
-    """Shapes of the tensors of PEFT's module, by name."""
-    if adapter.kind == "ia3":
-        return {"ia3_l": (1, linear.in_features) if feedforward else (linear.out_features, 1)}
-    shapes: dict[str, tuple[int, ...]] = {
-        "lora_A.weight": (adapter.rank, linear.in_features),
-        "lora_B.weight": (linear.out_features, adapter.rank),
-    }
-    return shapes | ({"lora_magnitude_vector.weight": (linear.out_features,)} if adapter.use_dora else {})
-
-
-def _update(linear: nn.Linear, own: Mapping[str, Tensor], adapter: Adapter, *, feedforward: bool) -> Update:
-    if adapter.kind == "ia3":
-        vector = own["ia3_l"].flatten().clone()
-        return Update(input_gain=vector) if feedforward else Update(gain=vector)
-    scale = adapter.alpha / (math.sqrt(adapter.rank) if adapter.use_rslora else adapter.rank)
-    low, high = own["lora_A.weight"], own["lora_B.weight"] * scale
-    down = low.t().clone(memory_format=torch.contiguous_format)
-    if not adapter.use_dora:
-        return Update(down=down, up=high.t().contiguous())
-    gain = own["lora_magnitude_vector.weight"] / torch.linalg.norm(linear.weight + high @ low, dim=1)
-    shift = None if linear.bias is None else (1 - gain) * linear.bias
-    return Update(down=down, up=high.t() * gain, gain=gain, shift=shift)
+from s3t.models.links import Link
+from s3t.models.updates import Update
 
 
 class Stack:

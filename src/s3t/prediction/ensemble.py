@@ -27,10 +27,11 @@ import torch
 from torch import Tensor, nn
 
 from s3t.models.blocks import BlockModel, MountedModel
+from s3t.models.links import Link, deepest, prepare, prepared_nbytes
 from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
 from s3t.models.sharing import Sharing, find_sharing, head_modules, tiled
-from s3t.models.stacked import KeptStack, Link, Stack, deepest, prepare, prepared_nbytes
+from s3t.models.stacked import KeptStack, Stack
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
