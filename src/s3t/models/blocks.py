@@ -140,7 +140,8 @@ class BlockModel:
         self.base = base
         self.passes = Passes(base)
         self.adapter = adapter
-        self._modules = dict(base.model.named_modules())  # once: a walk would be a part of a single answer's time
+        self.modules: Mapping[str, nn.Module] = dict(base.model.named_modules())
+        """The bare model's modules by full name; listed once, for a walk would be a part of a single answer's time."""
         self._pristine = base_digest(base)
         self._bare_head = {name: value.detach().clone() for name, value in base.head_parameters().items()}
         self._mounting = Mounting()
@@ -149,7 +150,7 @@ class BlockModel:
     def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
         """As `Model.mounted`. The blocks are merged into copies of the weights, so they cost what bare layers cost."""
         model = self.base.model
-        with self._mounting.begun(), merged_on(self._modules, self._merged(blocks)) as aside:
+        with self._mounting.begun(), merged_on(self.modules, self._merged(blocks)) as aside:
             mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside)
             try:
                 if blocks:
@@ -159,7 +160,7 @@ class BlockModel:
                 if mount.has_block:  # else nothing was wrapped
                     for name, module in list(model.named_modules()):
                         if isinstance(module, BaseTunerLayer):
-                            model.set_submodule(name, self._modules[name])
+                            model.set_submodule(name, self.modules[name])
                     if hasattr(model, "peft_config"):
                         del model.peft_config
                     model.requires_grad_(False)

@@ -15,7 +15,7 @@ Shapes: M members, N inputs, C labels.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,7 +24,7 @@ from itertools import pairwise
 import numpy as np
 import pyarrow as pa
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.links import Link, deepest, prepare, prepared_nbytes
@@ -84,7 +84,6 @@ class Ensemble:
         self._dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
         self._merged = merging is not None and self._fit(merging)
         self._sharing: Sharing | None = None
-        self._modules = dict(model.base.model.named_modules())  # once: a walk would be a part of a single answer's time
         self._stacks = KeptStack()
 
     def _fit(self, merging: Merging) -> bool:
@@ -121,7 +120,6 @@ class Ensemble:
                         mount,
                         chains,
                         sharing=self._shared(batch),
-                        modules=self._modules,
                         stacks=self._stacks,
                         rows=self._windows.batch_size,
                         dtype=self._dtype,
@@ -146,14 +144,13 @@ class _Pass:
         chains: Sequence[Member],
         *,
         sharing: Sharing,
-        modules: Mapping[str, nn.Module],
         stacks: KeptStack,
         rows: int,
         dtype: torch.dtype,
     ) -> None:
         self._mount = mount
         self._sharing = sharing
-        self._modules = modules
+        self._modules = model.modules
         self._stacks = stacks
         self._passes = model.passes
         self._border = model.border
