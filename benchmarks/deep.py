@@ -124,11 +124,12 @@ def concluded(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]
 
 def show(result: Mapping[str, Any]) -> None:
     """The table."""
-    table = Table("CPU s", "competent", "times as fast", "by stage")
+    table = Table("CPU s", "competent", "times as fast", "by stage", "once the cache is filled")
     table.add_row(
         *(f"{result['seconds'][variant]:.0f}" for variant in ("s3t", "competent")),
         f"{result['times_as_fast']:.2f}",
         ", ".join(f"{ratio:.2f}" for ratio in result["times_as_fast_by_stage"]),
+        ", ".join(f"{ratio:.2f}" for ratio in result["times_as_fast_once_filled"]),
     )
     Console(soft_wrap=True).print(table)
 

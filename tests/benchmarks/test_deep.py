@@ -16,7 +16,7 @@ def test_a_deep_model_is_measured_with_every_variant_and_not_again(real_data, tm
     def measured(job):
         asked.append(job)
         layers.append(transformers.AutoConfig.from_pretrained(job.recipe["base_model"]).num_hidden_layers)
-        return run_of(1.0, [[1.0]] * 6, 0.5)
+        return run_of(1.0, [[1.0, 1.0]] * 6, 0.5)
 
     monkeypatch.setattr(deep, "measure", measured)
     for _ in range(2):
