@@ -33,6 +33,7 @@ ROOMS = [
     "waiting",
     "program",
     "disk",
+    "spill",
     "blobs",
     "sequences",
     "planning",

@@ -8,7 +8,7 @@ from s3t import DataError, record_ids
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs, ingest_labelled
-from s3t.records.splitting import split_into_slices
+from tests.records.splits import split_into_slices
 
 SPLIT = {"shards": 2, "slices": 4}
 GROUP = {"column": "age", "slices": {"1": [1, 0], "02": [3, 2]}, "deletion": {"1": 1, "02": 2}}

@@ -12,7 +12,7 @@ from s3t.blobs import LocalBlobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret, place_of
 from s3t.records.slices import Slices, slice_digest, version_name, without_records
-from s3t.records.splitting import split_into_slices
+from tests.records.splits import split_into_slices
 
 SECRET = Secret(salt="salt")
 PLACE = Place(0, 0)

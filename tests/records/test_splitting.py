@@ -1,6 +1,8 @@
 """A table is gone through in windows, and divided into slices with few bytes a record; windows change nothing."""
 
+import tempfile
 import tracemalloc
+from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
@@ -9,13 +11,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3t.errors import DataError
-from s3t.ledger.filling import CompactRecords, record_rows
-from s3t.partition import Secret, place_of
-from s3t.records import cells, columns
-from s3t.records.canonical import contents, count_distinct
+from s3t.ledger.filling import WaitingRecords, record_rows
+from s3t.partition import place_of
+from s3t.records import cells, columns, splitting
+from s3t.records.cells import Cells
 from s3t.records.ingest import ingest
-from s3t.records.slices import count_copies
-from s3t.records.splitting import split_into_slices
+from s3t.records.repeats import Names, count_distinct, short_digest
+from s3t.records.slices import copies_in_order, count_copies
+from s3t.records.splitting import Split
+from s3t.records.tables import rows_at
+from s3t.spill import Spill
+from tests.records.splits import split_into_slices
 from tests.records.test_ingest import frame, recipe
 from tests.records.test_slices import NAMES, PLACE, SECRET, table
 
@@ -29,15 +35,13 @@ def narrow(request, monkeypatch):
         monkeypatch.setattr(module, "WINDOW_ROWS", request.param)
 
 
-@given(names=NAMES, chunk=st.integers(1, 5))
-def test_a_table_in_chunks_is_divided_as_one_row_after_the_other(names, chunk):
-    rows = table(names)
-    chunked = pa.Table.from_batches(rows.to_batches(max_chunksize=chunk), rows.schema)
-    plain = {}
+@given(names=NAMES, window=st.integers(1, 5))
+def test_records_in_windows_are_divided_as_one_after_the_other(names, window):
+    rows, plain = table(names), {}
     for record in names:
         place = place_of(record, None, secret=SECRET, **SIZES)
         plain.setdefault(place, []).append((SECRET.token("order", "record", record), record))
-    split = split_into_slices(chunked, secret=SECRET, **SIZES)
+    split = split_into_slices(rows, secret=SECRET, **SIZES, windows=window)
     assert list(split) == sorted(split)
     for place, part in split.items():
         assert part["record"].to_pylist() == [record for _, record in sorted(plain.get(place, []))]
@@ -50,18 +54,46 @@ def test_rows_with_one_id_stay_together():
     assert sorted(split[PLACE]["record"].to_pylist()) == ["x", "x", "y"]
 
 
+def test_a_window_with_a_column_of_several_pieces_is_divided_as_another(monkeypatch):
+    """As arrow keeps one of more than 2 GB."""
+
+    def in_pieces(rows, numbers):
+        return pa.concat_tables(rows_at(rows, [number]) for number in numbers)
+
+    rows = table([f"record {number}" for number in range(9)])
+    whole = split_into_slices(rows, secret=SECRET, **SIZES)
+    with Spill(Path(tempfile.gettempdir())) as spill:
+        split = Split(spill, secret=SECRET, **SIZES)
+        with monkeypatch.context() as patched:
+            patched.setattr(splitting, "rows_at", in_pieces)
+            split.add(rows)
+        assert dict(split.items()) == whole
+
+
 @given(st.lists(st.binary(max_size=3)))
 def test_distinct_contents_are_counted(contents):
-    assert count_distinct(contents) == len(set(contents))
+    assert count_distinct(b"".join(map(short_digest, contents))) == len(set(contents))
+
+
+@given(st.lists(st.sampled_from([None, "a", "b", "c", "d"])), st.integers(0, 20))
+def test_repeated_names_are_told_with_the_first_row_of_each(rows, cut):
+    names = Names()
+    names.add(rows[:cut])
+    names.add(rows[cut:])
+    pairs = [(row, rows.index(name)) for row, name in enumerate(rows) if name is not None and name in rows[:row]]
+    assert list(zip(*map(list, names.repeated()), strict=True)) == pairs
 
 
 @given(names=NAMES, people=st.lists(st.sampled_from([None, "p", "q"]), min_size=25, max_size=25))
-def test_compact_records_are_those_of_the_slices_in_the_order_of_their_tokens(names, people):
-    rows, compact, expected = table(names, subjects=people[: len(names)]), CompactRecords(), []
-    for place, part in split_into_slices(rows, secret=SECRET, **SIZES).items():
-        expected += record_rows(place, count_copies(part), SECRET)
-        compact.add(place, record_rows(place, count_copies(part), SECRET))
-    assert list(compact) == sorted(expected, key=lambda row: row.token)
+def test_waiting_records_are_those_of_the_slices_in_the_order_of_their_tokens(names, people):
+    rows, expected = table(names, subjects=people[: len(names)]), []
+    with Spill(Path(tempfile.gettempdir())) as spill:
+        waiting = WaitingRecords(spill)
+        for place, part in split_into_slices(rows, secret=SECRET, **SIZES).items():
+            assert dict(copies_in_order(part)) == count_copies(part)
+            expected += record_rows(place, count_copies(part), SECRET)
+            waiting.add(place, record_rows(place, count_copies(part), SECRET))
+        assert list(waiting) == sorted(expected, key=lambda row: row.token)
 
 
 def test_windows_change_nothing_of_what_is_ingested(narrow, monkeypatch):
@@ -75,7 +107,6 @@ def test_windows_change_nothing_of_what_is_ingested(narrow, monkeypatch):
     )
     wanted = recipe(columns={"id": "id", "text": "text", "label": "label", "subject": "person"})
     found = ingest(data, wanted).rows
-    assert count_distinct(contents(found, ["label", "text"])) == 6
     monkeypatch.undo()
     assert found.to_pylist() == ingest(data, wanted).rows.to_pylist()
     assert found["record"].to_pylist() == [f"\u00e9{number}" for number in range(7)]
@@ -102,23 +133,31 @@ def peak(records, act):
     return found
 
 
-def compacted(rows):
-    compact = CompactRecords()
-    for place, part in split_into_slices(rows, secret=SECRET, shards=4, slices=64).items():
-        compact.add(place, record_rows(place, count_copies(part), SECRET))
-    for _ in compact:
-        pass
+def named(rows):
+    names = Names()
+    names.add(Cells(rows["record"]))
+    names.repeated()
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        lambda rows: split_into_slices(rows, secret=Secret(salt="s"), shards=4, slices=4),
-        lambda rows: count_distinct(contents(rows, ["label", "text"])),
-        compacted,
-    ],
-    ids=["split", "repeated rows", "rows of the ledger"],
-)
-def test_each_record_more_takes_tens_of_bytes(act):
-    few, many = 20_000, 40_000
-    assert (peak(many, act) - peak(few, act)) / (many - few) < 150
+def divided(rows):
+    with Spill(Path(tempfile.gettempdir())) as spill:
+        split = Split(spill, secret=SECRET, shards=4, slices=64)
+        for start in range(0, rows.num_rows, 5000):
+            split.add(rows.slice(start, 5000))
+        for _ in split.values():
+            pass
+
+
+def waiting(rows):
+    with Spill(Path(tempfile.gettempdir())) as spill:
+        records = WaitingRecords(spill)
+        for start in range(0, rows.num_rows, 1000):
+            records.add(PLACE, record_rows(PLACE, count_copies(rows.slice(start, 1000)), SECRET))
+        for _ in records:
+            pass
+
+
+@pytest.mark.parametrize(("act", "most"), [(named, 35), (divided, 15), (waiting, 15)])
+def test_each_record_more_takes_few_bytes(act, most):
+    few, many = 20_000, 60_000
+    assert (peak(many, act) - peak(few, act)) / (many - few) < most

@@ -11,9 +11,12 @@ import torch
 
 import s3t
 from s3t.disk import temporary_name
+from s3t.records import ingest
+from s3t.spill import Spill
 from s3t.training import numerics
 from testing import tiny
 
+ADD = Spill.add
 ROOT = Path(__file__).resolve().parents[2]
 
 KILL_INIT = """
@@ -38,6 +41,18 @@ def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_mo
     assert [left.name[:10] for left in tmp_path.iterdir()] == [".run.init-"]
     s3t.Run.create(path, recipe=tiny.recipe(text_model), data=tiny.text_table()).close()
     assert [left.name for left in tmp_path.iterdir()] == ["run"]
+
+
+def test_a_refused_init_leaves_nothing_of_the_records_before_the_fault(text_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(ingest, "WINDOW_ROWS", 3)
+    added = []
+    monkeypatch.setattr(Spill, "add", lambda self, key, content: added.append(content) or ADD(self, key, content))
+    table = tiny.text_table()
+    table.loc[len(table) - 1, "text"] = ""
+    with pytest.raises(s3t.DataError, match="column 'text' is empty"):
+        s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=table)
+    assert added
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_unfinished_folder_of_a_running_init_is_left_alone(text_model, tmp_path):

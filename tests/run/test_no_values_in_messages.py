@@ -157,14 +157,14 @@ def test_the_same_as_inputs_to_predict_and_as_public_records(what, tmp_path, cap
     path = tmp_path / name
     path.write_bytes(content)
     assert_silent(error_of(ingest_inputs, path, recipe(**changes)), caplog)
-    private = ingest(pd.DataFrame([ROW]), recipe()).rows
+    private = [ingest(pd.DataFrame([ROW]), recipe()).rows]
     assert_silent(error_of(public_records, path, recipe(**changes), private), caplog)
 
 
 def test_public_records_that_are_private_are_named_by_row(tmp_path, caplog):
     rows = pd.DataFrame([ROW, ROW | {"id": CANARY, "text": CANARY}])
     rows.to_csv(tmp_path / "public.csv", index=False)
-    private = ingest(rows.iloc[1:], recipe()).rows
+    private = [ingest(rows.iloc[1:], recipe()).rows]
     error = error_of(public_records, tmp_path / "public.csv", recipe(), private)
     assert error.problems[0].startswith("line 3: 1 records are in the run's data")
     assert_silent(error, caplog)

@@ -20,6 +20,7 @@ from s3t.ledger.presence import Work
 from s3t.models import blocks, encode
 from s3t.models.blocks import MountedModel
 from s3t.models.tensors import StageTensors, deserialize, serialize
+from s3t.records.ingest import ingest
 from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
 from s3t.sequences import SELECTORS
@@ -234,14 +235,14 @@ def test_slices_that_a_group_gets_by_its_size_are_caught(text_model, tmp_path, m
     """The bigger group would get two slices: without r3 that is the other one."""
     from collections import Counter
 
-    from s3t.records.groups import RowGroups
+    from s3t.records import checks
 
-    def by_size(self):
-        biggest = Counter(sorted(self._names, reverse=True)).most_common(1)[0][0]
-        return [(0, 1) if name == biggest else (2,) for name in self._names]
+    def by_size(groups, group):
+        biggest = Counter(sorted(groups, reverse=True)).most_common(1)[0][0]
+        return [(0, 1) if name == biggest else (2,) for name in groups]
 
     grouped(tmp_path, text_model, "honest").assert_exact()
-    monkeypatch.setattr(RowGroups, "among", by_size)
+    monkeypatch.setattr(checks, "among_of", by_size)
     worlds = grouped(tmp_path, text_model, "leaking")
     worlds.forgot.repair()
     assert not worlds.identical()
@@ -252,14 +253,14 @@ def test_a_prior_that_follows_counts_is_caught(text_model, tmp_path, monkeypatch
     from s3t.recipe import Recipe
 
     seen = {}
-    checked = creation.ingest
+    checked = creation.ingest_into
 
-    def watching(data, recipe):
-        records = checked(data, recipe)
+    def watching(split, data, recipe):
+        records = ingest(data, recipe)
         seen["counts"] = [sum(index in among for among in records.among) for index in range(3)]
-        return records
+        return checked(split, data, recipe)
 
-    monkeypatch.setattr(creation, "ingest", watching)
+    monkeypatch.setattr(creation, "ingest_into", watching)
     honest = grouped(tmp_path, text_model, "honest")
     assert honest.forgot.status().inventory.orders == honest.never_knew.status().inventory.orders
     honest.assert_exact()
@@ -286,20 +287,20 @@ def test_inferred_labels_are_a_gap_that_is_real_and_named(text_model, tmp_path):
 def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monkeypatch):
     """The black image is the only extreme one: without it the fitted mean is another."""
     mean = [0.0]
-    checked, collate = creation.ingest, encode.ImageEncoder.collate
+    checked, collate = creation.ingest_into, encode.ImageEncoder.collate
 
-    def fitted(data, recipe):
-        records = checked(data, recipe)
+    def fitted(split, data, recipe):
+        records = ingest(data, recipe)
         contents = records.rows["image"].to_pylist()
         mean[0] = float(np.mean([np.frombuffer(content, np.uint8).mean() for content in contents]))
-        return records
+        return checked(split, data, recipe)
 
     def normalised(self, records):
         return {name: pixels - mean[0] / 255 for name, pixels in collate(self, records).items()}
 
     recipe, table = tiny.recipe(image_model, kind="image", **SMALL), tiny.image_table()
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
-    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(creation, "ingest_into", fitted)
     monkeypatch.setattr(encode.ImageEncoder, "collate", normalised)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
@@ -307,13 +308,13 @@ def test_a_normaliser_fitted_on_all_images_is_caught(image_model, tmp_path, monk
 def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(text_model, tmp_path, monkeypatch):
     """As tutorials of several labels do it: rare labels weigh more, and how rare they are is counted at first."""
     weights = [torch.ones(3)]
-    checked = creation.ingest
+    checked = creation.ingest_into
 
-    def fitted(data, recipe):
-        records = checked(data, recipe)
+    def fitted(split, data, recipe):
+        records = ingest(data, recipe)
         counts = [sum(label in labels for labels in records.rows["label"].to_pylist()) for label in "abc"]
         weights[0] = records.rows.num_rows / torch.tensor(counts).clamp(min=1)
-        return records
+        return checked(split, data, recipe)
 
     def weighed(_target, logits, targets):
         return nn.functional.binary_cross_entropy_with_logits(logits, targets, pos_weight=weights[0])
@@ -321,7 +322,7 @@ def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(
     recipe = tiny.recipe(text_model, task="text-multi-label-classification", **SMALL)
     table = tiny.with_several_labels(tiny.text_table())
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
-    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(creation, "ingest_into", fitted)
     monkeypatch.setattr(MultiLabel, "loss", weighed)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
@@ -329,19 +330,19 @@ def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(
 def test_a_loss_that_is_divided_by_the_words_of_all_records_is_caught(text_model, tmp_path, monkeypatch):
     """A mean over words that is no batch's own: it is counted at first, and the longest record counts most."""
     words = [1.0]
-    checked = creation.ingest
+    checked = creation.ingest_into
 
-    def fitted(data, recipe):
-        records = checked(data, recipe)
+    def fitted(split, data, recipe):
+        records = ingest(data, recipe)
         words[0] = float(np.mean([len(each) for each in records.rows["text"].to_pylist()]))
-        return records
+        return checked(split, data, recipe)
 
     def divided(_target, logits, targets):
         return nn.functional.cross_entropy(logits, targets, reduction="sum") / words[0]
 
     recipe, table = tiny.tagging_recipe(text_model, **SMALL), tiny.tagged_table()
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
-    monkeypatch.setattr(creation, "ingest", fitted)
+    monkeypatch.setattr(creation, "ingest_into", fitted)
     monkeypatch.setattr(TokenClassification, "loss", divided)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 

@@ -133,6 +133,7 @@ class Eraser:
             "manifests": lambda: None,  # go with their artifacts
             "temporary files": self._sweep_parts,
             "unfinished runs": lambda: None,  # go with temporary files
+            "records of init": lambda: None,  # init has ended
             "slices": lambda: self._supersede(work),
             "data set caches": self._remove_copies,
             "ledger": self._wipe,

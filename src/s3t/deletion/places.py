@@ -71,6 +71,12 @@ PLACES = (
         holds="all records, if init was killed",
         erased="removed by the next init, opening or deletion (another machine's, after a day)",
     ),
+    _elsewhere(
+        "records of init",
+        "unnamed files of init, on the run folder's disk",
+        holds="all records, and keyed hashes of their ids and subjects",
+        erased="freed when init ends, or is killed",
+    ),
     _in_run(
         "slices",
         "slices/shard-*/slice-*.parquet",

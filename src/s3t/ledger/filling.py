@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import secrets
-from array import array
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from sqlalchemy import Connection, delete, insert, select
 
 from s3t.ledger import schema
@@ -15,6 +14,7 @@ from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, RecordRow, SliceState
 from s3t.ledger.statements import chunks_of_any, now
 from s3t.partition import Place, Secret
+from s3t.spill import Spill
 
 
 def write_first_rows(
@@ -40,37 +40,42 @@ def write_first_rows(
     rows.insert(schema.copies, values)
 
 
-class CompactRecords:
-    """Records of a new ledger, in 60 bytes of memory each, 90 with subjects; in the order of their tokens.
+class WaitingRecords:
+    """Records of a new ledger, which wait on the disk until all are there; in the order of their tokens.
 
-    So the table's index grows at its end, and time per record stays the same up to a million.
+    So the table's index grows at its end, and time per record stays the same up to a million. Memory holds the records
+    whose tokens share their first byte, one 256th of all.
+
+    Args:
+        spill: keeps them; empty.
     """
 
-    def __init__(self) -> None:
-        self._tokens, self._subjects = bytearray(), bytearray()
-        self._places: list[Place] = []
-        self._place_of, self._copies = array("I"), array("I")
+    def __init__(self, spill: Spill) -> None:
+        self._spill = spill
 
     def add(self, place: Place, rows: Iterable[RecordRow]) -> None:
-        """Take in the records of a slice."""
-        self._places.append(place)
+        """Take in records of a slice.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        parts: dict[int, bytearray] = {}
         for row in rows:
-            self._tokens += row.token
-            if row.subject is not None:  # none, as long as no record has one
-                self._subjects += bytes(len(self._tokens) - len(self._subjects) - 32) + row.subject
-            self._place_of.append(len(self._places) - 1)
-            self._copies.append(row.copies)
+            content = _WAITING.pack(row.token, row.subject or b"", row.subject is not None, *place, row.copies)
+            parts.setdefault(row.token[0], bytearray()).extend(content)
+        for first, part in parts.items():
+            self._spill.add(first, part)
 
     def __iter__(self) -> Iterator[RecordRow]:
-        beginnings = np.frombuffer(self._tokens, dtype=">u8")[::4]  # of two tokens with one beginning, any is first
-        for index in map(int, np.argsort(beginnings.astype(np.uint64))):
-            subject = bytes(self._subjects[32 * index : 32 * index + 32])
-            yield RecordRow(
-                token=bytes(self._tokens[32 * index : 32 * index + 32]),
-                subject=subject if any(subject) else None,
-                place=self._places[self._place_of[index]],
-                copies=self._copies[index],
-            )
+        for first in range(256):
+            content = b"".join(self._spill.chunks(first))
+            for token, subject, has_subject, shard, index, copies in sorted(_WAITING.iter_unpack(content)):
+                yield RecordRow(
+                    token=token, subject=subject if has_subject else None, place=Place(shard, index), copies=copies
+                )
+
+
+_WAITING = struct.Struct("!32s32s?QQQ")
 
 
 def record_values(record: RecordRow) -> dict[str, Any]:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from hashlib import blake2b
 from typing import TYPE_CHECKING, TypeAlias
-
-import numpy as np
 
 from s3t.records.cells import Cells
 
@@ -45,19 +42,3 @@ def canonical_bytes(values: Iterable[Value]) -> bytes:
 def contents(rows: pa.Table, names: Iterable[str]) -> Iterator[bytes]:
     """The canonical bytes of some columns of each row."""
     return map(canonical_bytes, zip(*(Cells(rows[name]) for name in names), strict=True))
-
-
-def count_distinct(contents: Iterable[bytes]) -> int:
-    """Number of different byte strings; takes 50 bytes of memory for each, however long it is.
-
-    >>> count_distinct([b"a", b"b", b"a"])
-    2
-    """
-    digests = bytearray()
-    for content in contents:
-        digests += blake2b(content, digest_size=16).digest()
-    halves = np.frombuffer(digests, dtype=np.uint64).reshape(-1, 2)
-    if not len(halves):
-        return 0
-    ordered = halves[np.lexsort(halves.T)]
-    return 1 + int((ordered[1:] != ordered[:-1]).any(axis=1).sum())

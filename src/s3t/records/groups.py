@@ -6,46 +6,62 @@ one group is a check between rows, but it decides no place: it refuses the table
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from s3t.recipe import Group
 from s3t.records.problems import Problems
+from s3t.records.repeats import Names
 from s3t.records.values import name_of
 
 
-class RowGroups:
-    """The group of each row, from the cells of the group's column; one that is not declared is a problem."""
+def groups_of(cells: Iterable[Any], group: Group, problems: Problems) -> list[str | None]:
+    """The group of each row, from the cells of the group's column; None where it is a problem."""
+    names = [name_of(cell) for cell in cells]
+    for row, name in enumerate(names):
+        if name is None:
+            problems.add_row(row, f"the group (column {group.column!r}) is empty; give every record one")
+        elif name not in group.slices:
+            problems.add_row(
+                row,
+                f"the group (column {group.column!r}) is outside the declared groups; declare it in "
+                "partition.group or correct the row",
+            )
+    return [name if name in group.slices else None for name in names]
 
-    def __init__(self, group: Group, cells: Iterable[Any], problems: Problems) -> None:
-        self._group = group
-        self._problems = problems
-        self._names = [name_of(cell) for cell in cells]
-        for row, name in enumerate(self._names):
-            if name is None:
-                problems.add_row(row, f"the group (column {group.column!r}) is empty; give every record one")
-            elif name not in group.slices:
-                problems.add_row(
-                    row,
-                    f"the group (column {group.column!r}) is outside the declared groups; declare it in "
-                    "partition.group or correct the row",
-                )
 
-    def check_one_each(self, owner_is: str, owners: Iterable[str | None]) -> None:
-        """Check that all rows of an owner have one group, since they lie in one slice; None owns nothing."""
-        first: dict[str, int] = {}
-        for row, (owner, name) in enumerate(zip(owners, self._names, strict=False)):
-            if owner is None or name not in self._group.slices:
-                continue
-            known = first.setdefault(owner, row)
-            if self._names[known] != name:
-                self._problems.add_row(
-                    row,
-                    f"{owner_is} has another group here than in {self._problems.named(known)}; such records "
-                    "lie in one slice, so give them one group",
-                )
+def among_of(groups: Iterable[str | None], group: Group) -> list[tuple[int, ...]]:
+    """Slices of each row's group; KeyError if there was a problem."""
+    spread: dict[str | None, tuple[int, ...]] = {name: group.among(name) for name in group.slices}
+    return [spread[name] for name in groups]
 
-    def among(self) -> list[tuple[int, ...]]:
-        """Slices of each row's group; KeyError if there was a problem."""
-        spread: dict[str | None, tuple[int, ...]] = {name: self._group.among(name) for name in self._group.slices}
-        return [spread[name] for name in self._names]
+
+class OneGroupEach:
+    """Check that all rows of an owner have one group, since they lie in one slice. Takes 20 bytes of memory a row."""
+
+    def __init__(self, owner_is: str, group: Group) -> None:
+        self._owner_is, self._owners = owner_is, Names()
+        self._numbers: dict[str | None, int] = {name: number for number, name in enumerate(group.slices)}
+        self._groups = array("I")
+
+    def add(self, owners: Iterable[str | None], groups: Sequence[str | None]) -> None:
+        """Take in the next rows; an owner of None owns nothing."""
+        each = list(zip(owners, groups, strict=False))  # where the column of groups is missing, there are none
+        self._owners.add(None if group is None else owner for owner, group in each)
+        self._groups.extend(self._numbers.get(group, 0) for _, group in each)
+
+    def check(self, problems: Problems) -> None:
+        """Add the rows whose owner has another group in an earlier row."""
+        rows, firsts = self._owners.repeated()
+        groups = np.frombuffer(self._groups, dtype=np.uintc)
+        differ = groups[rows] != groups[firsts]
+        problems.begin(0)
+        for row, first in zip(rows[differ].tolist(), firsts[differ].tolist(), strict=True):
+            problems.add_row(
+                row,
+                f"{self._owner_is} has another group here than in {problems.named(first)}; such records "
+                "lie in one slice, so give them one group",
+            )

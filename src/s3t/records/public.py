@@ -5,6 +5,7 @@ A choice by records that can be deleted would reveal them after their deletion.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -51,8 +52,13 @@ class Public:
         return rows
 
 
-def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
+def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> pa.Table:
     """Features and labels of the public records in a file.
+
+    Args:
+        path: the file.
+        recipe: the run's.
+        private: the records of the run, in any number of tables.
 
     Raises:
         DataError: the file does not fit the recipe, or holds a record of the run.
@@ -60,7 +66,9 @@ def public_records(path: Path, recipe: Recipe, private: pa.Table) -> pa.Table:
     rows = ingest_labelled(path, recipe).rows
     rows = rows.select(features_of(rows))
     own = list(contents(rows, rows.column_names))
-    known = set(own).intersection(contents(private, rows.column_names))
+    every, known = set(own), set[bytes]()
+    for part in private:
+        known |= every.intersection(contents(part, rows.column_names))
     shared = [row for row, content in enumerate(own) if content in known]
     if shared:
         where = Positions.in_file(path).named(shared)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import codecs
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
@@ -53,6 +53,8 @@ class Table:
     """The folder that relative image paths start from."""
     positions: Positions
     """Position of each row in the data, for messages."""
+    first: int = 0
+    """Number of the first row among all of the data, where this is a window of it."""
 
 
 def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
@@ -73,20 +75,34 @@ def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
         rows, problems = _read_file(path, columns, positions)
     else:
         where, folder, positions = f"the {type(data).__name__}", Path(), Positions.in_table()
-        rows, problems = _from_memory(data, columns)
-        if rows is None and not problems:
-            raise DataError(
-                type(data).__name__,
-                "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table",
-            )
+        rows, problems = from_memory(data, columns), []
     if rows is not None:
-        problems += _undecodable(rows, columns, positions)
+        damaged = Problems(positions)
+        check_decodable(rows, columns, damaged)
+        problems = problems + damaged.sentences()
     if rows is None or problems:
         raise DataError(where, problems)
     return Table(rows=rows, where=where, folder=folder, positions=positions)
 
 
-def _from_memory(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
+def from_memory(data: Any, columns: Mapping[str, Kind]) -> pa.Table:
+    """The table of an object in memory.
+
+    Raises:
+        DataError: it is none, or has columns that no table can have.
+    """
+    rows, problems = _table_of(data, columns)
+    if rows is None and not problems:
+        raise DataError(
+            type(data).__name__,
+            "is not data; pass a path, a datasets.Dataset, a pandas.DataFrame or a pyarrow.Table",
+        )
+    if rows is None:
+        raise DataError(f"the {type(data).__name__}", problems)
+    return rows
+
+
+def _table_of(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, list[str]]:
     """(Table, problems) of an object in memory: one of both, or neither if it is no data."""
     if isinstance(data, pa.Table):
         return data, []
@@ -135,21 +151,19 @@ def _from_frame(frame: pd.DataFrame, columns: Mapping[str, Kind]) -> tuple[pa.Ta
     return (None, problems) if problems else (pa.Table.from_arrays(arrays, names=names), [])
 
 
-def _undecodable(rows: pa.Table, columns: Mapping[str, Kind], positions: Positions) -> list[str]:
-    """Problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
-    problems = Problems(positions)
+def check_decodable(rows: pa.Table, columns: Mapping[str, Kind], problems: Problems) -> None:
+    """Add the problems of text that is not UTF-8: arrow takes it over unseen, and fails where it is first read."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         if name not in columns:
             continue
         try:
             column.validate(full=True)
         except pa.ArrowException:
-            for row in range(rows.num_rows):
-                if not _readable(column[row]):
-                    problems.add_row(row, f"column {name!r} is not UTF-8 text; correct it")
-            if not problems.sentences():
+            bad = [row for row in range(rows.num_rows) if not _readable(column[row])]
+            for row in bad:
+                problems.add_row(row, f"column {name!r} is not UTF-8 text; correct it")
+            if not bad:
                 problems.add(f"column {name!r} is damaged; export it again")
-    return problems.sentences()
 
 
 def _readable(value: Any) -> bool:
@@ -163,9 +177,7 @@ def _readable(value: Any) -> bool:
 def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
     """(Table, problems) of a file: one of both."""
     suffix = path.suffix.lower()
-    if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
-        return None, [f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"]
-    problem = reading_problem(path)
+    problem = file_problem(path)
     if problem is not None:
         return None, [problem]
     try:
@@ -176,6 +188,14 @@ def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) ->
             return reader(file, columns, positions)
     except OSError as error:
         return None, [f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"]
+
+
+def file_problem(path: Path) -> str | None:
+    """Why a path names no data file that can be read; None if it does."""
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
+        return f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"
+    return reading_problem(path)
 
 
 def _read_parquet(file: BinaryIO) -> tuple[pa.Table | None, list[str]]:
@@ -190,7 +210,7 @@ def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions)
     content = pa.py_buffer(file.read())
     if not _is_utf8(content):  # looked at first: arrow decodes a ragged row where no error of it can be caught
         line = _first_line_that_is_not_utf8(content)
-        return None, [f"is not UTF-8 text in line {line}; save it as UTF-8"]
+        return None, [not_utf8_problem(line)]
     try:
         table, ragged = _parsed_csv(content, columns, threads=True)
         if ragged:  # by several threads, rows have no numbers
@@ -199,12 +219,22 @@ def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions)
         if not content.to_pybytes().strip():
             return None, ["is an empty CSV file; begin it with a row of column names"]
         return None, ["is not a readable CSV file, perhaps truncated; export it again"]
+    return table, ragged_problems(ragged, positions)
+
+
+def not_utf8_problem(line: int) -> str:
+    """The problem of a CSV file with a line that is not UTF-8."""
+    return f"is not UTF-8 text in line {line}; save it as UTF-8"
+
+
+def ragged_problems(ragged: Iterable[tuple[int, int, int]], positions: Positions) -> list[str]:
+    """Problems of the rows that have not as many cells as the header: of each, its number, its cells, the header's."""
     problems = Problems(positions)
     for row, cells, wanted in ragged:
         problems.add_row(
             row, f"the row has {cells} cells and the header {wanted}; put cells that hold commas into quotes"
         )
-    return table, problems.sentences()
+    return problems.sentences()
 
 
 def _parsed_csv(
@@ -247,8 +277,15 @@ def _first_line_that_is_not_utf8(content: pa.Buffer) -> int:
 def _read_json_lines(
     file: BinaryIO, columns: Mapping[str, Kind], positions: Positions
 ) -> tuple[pa.Table | None, list[str]]:
-    rows: list[dict[str, Any]] = []
-    problems: list[str] = []
+    lines: list[str] = []
+    rows, problems = list(json_rows(file, lines)), Problems(positions)
+    if lines:
+        return None, shown_lines(lines)
+    return rows_as_table(rows, columns, problems), problems.sentences()
+
+
+def json_rows(file: Iterable[bytes], problems: list[str]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a file of JSON lines; what is wrong with a line is added to the problems."""
     for number, line in enumerate(file, start=1):
         content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
         if not content.strip():
@@ -257,25 +294,26 @@ def _read_json_lines(
         if row is None:
             problems.append(f"line {number} {problem}")
         else:
-            rows.append(row)
-    if problems:
-        more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
-        return None, [*problems[:_SHOWN], *more]
-    return rows_as_table(rows, columns, positions)
+            yield row
+
+
+def shown_lines(problems: Sequence[str]) -> list[str]:
+    """Problems of lines, the first few of many."""
+    more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
+    return [*problems[:_SHOWN], *more]
 
 
 def rows_as_table(
-    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], positions: Positions
-) -> tuple[pa.Table | None, list[str]]:
-    """Rows with the names of their columns as a table, or what is wrong with them."""
-    problems = Problems(positions)
+    rows: Sequence[Mapping[str, Any]], columns: Mapping[str, Kind], problems: Problems
+) -> pa.Table | None:
+    """Rows with the names of their columns as a table; None if there are problems, to which it adds."""
     arrays = {}
     for name in dict.fromkeys(name for row in rows for name in row):
         kind = columns.get(name)
         arrays[name] = (
             pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, problems)
         )
-    return (None, problems.sentences()) if problems.sentences() else (pa.table(arrays), [])
+    return None if problems else pa.table(arrays)
 
 
 def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:

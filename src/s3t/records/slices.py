@@ -11,9 +11,10 @@ pyarrow is imported where rows are read or written: to open a run, the names of 
 from __future__ import annotations
 
 import hmac
+import itertools
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -23,6 +24,7 @@ from s3t.blobs import Blobs
 from s3t.errors import IntegrityError
 from s3t.partition import Place, Secret
 from s3t.records.canonical import canonical_bytes, contents
+from s3t.records.cells import Cells
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -162,3 +164,9 @@ def without_records(rows: pa.Table, tokens: Collection[bytes], secret: Secret) -
 def count_copies(rows: pa.Table) -> Mapping[tuple[str, str | None], int]:
     """Rows by (record id, subject)."""
     return Counter(zip(rows["record"].to_pylist(), rows["subject"].to_pylist(), strict=True))
+
+
+def copies_in_order(rows: pa.Table) -> Iterator[tuple[tuple[str, str | None], int]]:
+    """Yields ((record id, subject), its rows) of a slice, in the order of which rows with one id stand together."""
+    names = zip(Cells(rows["record"]), Cells(rows["subject"]), strict=True)
+    return ((name, sum(1 for _ in copies)) for name, copies in itertools.groupby(names))

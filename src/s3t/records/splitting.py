@@ -1,4 +1,8 @@
-"""Division of a table into slices, which are gathered one at a time: all together they take as much as the table."""
+"""Division of records into slices as they come; they wait on the disk until all are there.
+
+Which slice a record lies in, and where in it, its own names decide (`partition/assign.py`). So memory holds a window of
+records, then one slice.
+"""
 
 from __future__ import annotations
 
@@ -13,67 +17,88 @@ import pyarrow as pa
 from s3t.partition import Place, Secret, place_of
 from s3t.records.cells import Cells
 from s3t.records.tables import rows_at
+from s3t.spill import Spill
 
 _SORTED_BYTES = 16
 """Bytes of a keyed hash that order the records of a slice. Two hashes that share them are not met."""
+_ORDER = " order"
+"""Column of those bytes, while the records wait; no column of records has this name."""
 
 
 class Split(Mapping[Place, pa.Table]):
-    """Every slice's rows, in the slice's order. They are gathered whenever they are asked for, and not kept.
+    """Every slice's rows, in the slice's order; slices without records are there, empty.
+
+    A slice is gathered whenever it is asked for, and not kept.
 
     Args:
-        rows: of all slices.
-        numbers: for each slice, the numbers of its rows in the slice's order.
-    """
-
-    def __init__(self, rows: pa.Table, numbers: Mapping[Place, npt.NDArray[np.int64]]) -> None:
-        self._empty, self._batches = rows.slice(0, 0), rows.to_batches()
-        self._starts = np.cumsum([0, *(batch.num_rows for batch in self._batches)])
-        self._numbers = numbers
-
-    def __getitem__(self, place: Place) -> pa.Table:
-        """The rows of a slice, in memory of their own."""
-        numbers = self._numbers[place]
-        ascending = np.sort(numbers)
-        cuts = np.searchsorted(ascending, self._starts)
-        # Batch by batch: of a column in several chunks, `take` copies the whole.
-        parts = [
-            batch.take(pa.array(ascending[first:end] - start))
-            for batch, start, first, end in zip(self._batches, self._starts, cuts, cuts[1:], strict=False)
-            if first < end
-        ]
-        gathered = pa.Table.from_batches(parts) if parts else self._empty
-        return rows_at(gathered.combine_chunks(), np.searchsorted(ascending, numbers).tolist())
-
-    def __iter__(self) -> Iterator[Place]:
-        return iter(self._numbers)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
-
-
-def split_into_slices(
-    rows: pa.Table, *, secret: Secret, shards: int, slices: int, among: Sequence[Sequence[int]] | None = None
-) -> Split:
-    """Every slice's rows, ordered; slices without records are there, empty. Takes 50 bytes of memory a record.
-
-    Args:
-        rows: records.
+        spill: keeps the records; empty.
         secret: decides the slice, and the order within it.
         shards: m.
         slices: L.
-        among: for each row, the slices that its group is spread over; None where there are no groups.
     """
-    places, tokens = array("I"), bytearray()
-    spread = itertools.repeat(None, rows.num_rows) if among is None else among
-    for record, subject, allowed in zip(Cells(rows["record"]), Cells(rows["subject"]), spread, strict=True):
-        place = place_of(record, subject, secret=secret, shards=shards, slices=slices, among=allowed)
-        places.append(place.shard * slices + place.slice)
-        tokens += secret.token("order", "record", record)[:_SORTED_BYTES]
-    # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.
-    numbers = np.frombuffer(places, dtype=np.uintc)
-    first, second = np.frombuffer(tokens, dtype=">u8").reshape(-1, 2).T.astype(np.uint64)
-    order = np.lexsort((second, first, numbers))
-    ends = np.cumsum(np.bincount(numbers, minlength=shards * slices))
-    parts = np.split(order, ends[:-1])
-    return Split(rows, {Place(*divmod(index, slices)): part for index, part in enumerate(parts)})
+
+    def __init__(self, spill: Spill, *, secret: Secret, shards: int, slices: int) -> None:
+        self._spill, self._secret, self._shards, self._slices = spill, secret, shards, slices
+        self._schema: pa.Schema | None = None
+
+    def add(self, rows: pa.Table, among: Sequence[Sequence[int]] | None = None) -> None:
+        """Take in some records, all with the same columns.
+
+        Args:
+            rows: records.
+            among: for each row, the slices that its group is spread over; None where there are no groups.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        places, order = self._places_and_order(rows, among)
+        column = pa.Array.from_buffers(pa.binary(_SORTED_BYTES), rows.num_rows, [None, pa.py_buffer(order)])
+        rows = rows.append_column(_ORDER, column)
+        self._schema = rows.schema
+        if rows.num_rows == 0:
+            return
+        numbers = np.argsort(places, kind="stable")
+        together = rows_at(rows, numbers.tolist())
+        used, starts = np.unique(places[numbers], return_index=True)
+        for place, start, end in zip(used.tolist(), starts.tolist(), [*starts.tolist()[1:], len(numbers)], strict=True):
+            for batch in together.slice(start, end - start).to_batches():  # several, if a column has more than 2 GB
+                self._spill.add(place, batch.serialize().to_pybytes())
+
+    def _places_and_order(
+        self, rows: pa.Table, among: Sequence[Sequence[int]] | None
+    ) -> tuple[npt.NDArray[np.uintc], bytes]:
+        """For each row, the number of its slice; and the bytes that order slices, one row's after the other's."""
+        places, order = array("I"), bytearray()
+        spread = itertools.repeat(None, rows.num_rows) if among is None else among
+        for record, subject, allowed in zip(Cells(rows["record"]), Cells(rows["subject"]), spread, strict=True):
+            place = place_of(
+                record, subject, secret=self._secret, shards=self._shards, slices=self._slices, among=allowed
+            )
+            places.append(place.shard * self._slices + place.slice)
+            order += self._secret.token("order", "record", record)[:_SORTED_BYTES]
+        return np.frombuffer(places, dtype=np.uintc), bytes(order)
+
+    def __getitem__(self, place: Place) -> pa.Table:
+        """The rows of a slice, in memory of their own.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._schema is None:
+            raise ValueError("no records were added, not even a table without rows")
+        batches = [
+            pa.ipc.read_record_batch(pa.py_buffer(chunk), self._schema)
+            for chunk in self._spill.chunks(place.shard * self._slices + place.slice)
+        ]
+        waiting = pa.Table.from_batches(batches, self._schema).combine_chunks()
+        rows = waiting.drop_columns([_ORDER])
+        content = b"".join(Cells(waiting[_ORDER]))
+        first, second = np.frombuffer(content, dtype=">u8").reshape(-1, 2).T.astype(np.uint64)
+        # Rows with one id are identical (ids are unique, or hashes of the content), so ties do not matter.
+        return rows_at(rows, np.lexsort((second, first)).tolist())
+
+    def __iter__(self) -> Iterator[Place]:
+        return itertools.starmap(Place, itertools.product(range(self._shards), range(self._slices)))
+
+    def __len__(self) -> int:
+        return self._shards * self._slices

@@ -100,7 +100,7 @@ def _csv_rows_windows(rows: Iterator[tuple[int, list[str]]], size: int) -> Itera
         raise _UnreadableError("is an empty CSV file; begin it with a row of column names")
     if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
         raise _UnreadableError(f"column {twice[0]!r} occurs {header.count(twice[0])} times; name each column once")
-    for window in _batched(rows, size):
+    for window in batched(rows, size):
         for line, row in window:
             if len(row) != len(header):
                 raise _UnreadableError(
@@ -115,7 +115,7 @@ def _csv_rows_windows(rows: Iterator[tuple[int, list[str]]], size: int) -> Itera
 
 def _json_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]:
     lines = ((number, line) for number, line in enumerate(file, start=1) if line.strip())
-    for window in _batched(lines, size):
+    for window in batched(lines, size):
         rows = []
         for number, line in window:
             row, problem = json_object(line.removeprefix(BOM_UTF8) if number == 1 else line)
@@ -132,7 +132,7 @@ def _parquet_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Position
         start += batch.num_rows
 
 
-def _batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
+def batched(items: Iterable[Item], size: int) -> Iterator[list[Item]]:
     """Yields lists of `size` items; the last may be shorter."""
     each = iter(items)
     while batch := list(itertools.islice(each, size)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,18 +22,22 @@ from s3t.folder.secret import secret_of_new_run
 from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
-from s3t.ledger.filling import CompactRecords, record_rows
+from s3t.ledger.filling import WaitingRecords, record_rows
+from s3t.ledger.state import Copy
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
-from s3t.records.ingest import Records, ingest
+from s3t.records.cells import WINDOW_ROWS
+from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
-from s3t.records.slices import count_copies
-from s3t.records.splitting import split_into_slices
-from s3t.run.notices import notices_of
+from s3t.records.slices import copies_in_order
+from s3t.records.splitting import Split
+from s3t.records.streaming import batched
+from s3t.run.notices import Notices
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
+from s3t.spill import Spill
 from s3t.version import __version__
 
 INFERRED_LABELS = (
@@ -64,20 +68,28 @@ def create_run(
     check_free(path)
     if is_folder(Path(recipe.base_model)):  # found again from whatever folder the run is opened
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
-    base_digest, recipe, records, public, secret = _checked(recipe, data, recipe_name, public_data=public_data)
-    notices = notices_of(records.rows, recipe, model=_folder(recipe))
-    description = Description(
-        version=__version__,
-        run=secrets.token_hex(8),
-        ledger=_checked_url(ledger_url(recipe)),
-        labels=records.labels,
-        orders=_orders(recipe, progress),
-        base_digest=base_digest,
-        validation=None if public is None else public_digest(public),
-        secret_check=secret.check(),
-        gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
-        warnings=tuple(_unused(recipe)),
-    )
+    with Spill(path.parent) as records, Spill(path.parent) as names:
+        checked = _checked(recipe, data, recipe_name, public_data=public_data, spill=records)
+        description = Description(
+            version=__version__,
+            run=secrets.token_hex(8),
+            ledger=_checked_url(ledger_url(checked.recipe)),
+            labels=checked.labels,
+            orders=_orders(checked.recipe, progress),
+            base_digest=checked.base_digest,
+            validation=None if checked.public is None else public_digest(checked.public),
+            secret_check=checked.secret.check(),
+            gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
+            warnings=tuple(_unused(recipe)),
+        )
+        return _made(path, checked, description, WaitingRecords(names), copies=cached_copies(data))
+
+
+def _made(
+    path: Path, checked: _Checked, description: Description, records: WaitingRecords, *, copies: tuple[Copy, ...]
+) -> tuple[str, ...]:
+    """Write the run beside its final place, and move it there; the notices."""
+    notices = Notices(checked.recipe, model=_folder(checked.recipe))
     part = Unfinished(path).new_folder()
     with after_refusal(NO_RUN_MADE), storage_errors(f"writing the run {path}"):
         make_folder(path.parent, mode=0o777)  # the user's, not the run's
@@ -86,9 +98,9 @@ def create_run(
         sync_folder(path.parent)  # a ledger in a database is found by this folder alone
         try:
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
-            written, rows = _write(Layout(part), recipe, description, secret, records, public)
-            copies = cached_copies(data)
-            ledger = Ledger.create(address, slices=written, records=rows, copies=copies, key=secret.key("row"))
+            written = _write(Layout(part), checked, description, records, notices)
+            key = checked.secret.key("row")
+            ledger = Ledger.create(address, slices=written, records=records, copies=copies, key=key)
             try:
                 write_home(Layout(part), Home.of(part, named=path))
                 part.rename(path)
@@ -101,12 +113,7 @@ def create_run(
             shutil.rmtree(part, ignore_errors=True)
     with after_refusal(RUN_MADE), storage_errors(f"confirming the name of the run {path}"):
         sync_folder(path.parent)
-    return notices
-
-
-def _contents(records: Records, recipe: Recipe, secret: Secret) -> Mapping[Place, pa.Table]:
-    shards, slices = recipe.partition.shards, recipe.partition.slices
-    return split_into_slices(records.rows, secret=secret, shards=shards, slices=slices, among=records.among)
+    return tuple(notices.sentences())
 
 
 def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]:
@@ -128,15 +135,27 @@ def check_free(path: Path) -> None:
         raise RunFolderError(str(path), problem)
 
 
-def _checked(
-    recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool
-) -> tuple[str, Recipe, Records, pa.Table | None, Secret]:
-    """The base model's digest, the resolved recipe, the records, the public ones if stages are tried on some, and the
-    secret; or the problems of recipe and data together."""
-    public = None
+@dataclass(frozen=True, kw_only=True)
+class _Checked:
+    """What a run is made of, without a problem."""
+
+    base_digest: str
+    recipe: Recipe
+    """With every `auto` resolved that decides bits."""
+    secret: Secret
+    records: Split
+    labels: tuple[str, ...]
+    public: pa.Table | None
+    """Public records, if stages are tried on some."""
+
+
+def _checked(recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool, spill: Spill) -> _Checked:
+    """What a run is made of; or the problems of recipe and data together."""
+    public, split = None, None
     problems: list[InputError] = []
     try:
         secret = secret_of_new_run(recipe, recipe_name=recipe_name, public_data=public_data)
+        split = Split(spill, secret=secret, shards=recipe.partition.shards, slices=recipe.partition.slices)
     except InputError as error:
         problems.append(error)
     try:
@@ -144,17 +163,21 @@ def _checked(
     except InputError as error:
         problems.append(RecipeError(recipe_name, error.problems))
     try:
-        records = ingest(data, recipe)
-        if recipe.prediction.validation is not None:
-            public = public_records(Path(recipe.prediction.validation), recipe, records.rows)
+        with after_refusal(NO_RUN_MADE), storage_errors("keeping records in a temporary file"):
+            labels = ingest_into(split, data, recipe)
+            if recipe.prediction.validation is not None:
+                private = () if split is None else split.values()
+                public = public_records(Path(recipe.prediction.validation), recipe, private)
     except InputError as error:
         problems.append(error)
     if len(problems) > 1:
         listed = [f"{error.where}: {problem}" for error in problems for problem in error.problems]
         raise InputError("the recipe and the data", listed)
-    if problems:
+    if problems or split is None:
         raise problems[0]
-    return digest, resolved_recipe, records, public, secret
+    return _Checked(
+        base_digest=digest, recipe=resolved_recipe, secret=secret, records=split, labels=labels, public=public
+    )
 
 
 def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
@@ -186,25 +209,22 @@ def _checked_url(url: str | None) -> str | None:
 
 
 def _write(
-    layout: Layout,
-    recipe: Recipe,
-    description: Description,
-    secret: Secret,
-    ingested: Records,
-    public: pa.Table | None,
-) -> tuple[dict[Place, SliceState], CompactRecords]:
-    """Write all of the run folder but the ledger; returns what the ledger will hold: slices and records."""
-    write_layout(layout, recipe, description, secret)
-    if public is not None:
-        write_public(layout.public, public, tmp=layout.tmp)
+    layout: Layout, checked: _Checked, description: Description, records: WaitingRecords, notices: Notices
+) -> dict[Place, SliceState]:
+    """Write all of the run folder but the ledger, slice by slice; returns the slices that the ledger will hold."""
+    secret = checked.secret
+    write_layout(layout, checked.recipe, description, secret)
+    if checked.public is not None:
+        write_public(layout.public, checked.public, tmp=layout.tmp)
     make_folder(layout.artifacts)
     slices = slices_of(layout, secret)
     states: dict[Place, SliceState] = {}
-    records = CompactRecords()
-    for place, rows in _contents(ingested, recipe, secret).items():
+    for place, rows in checked.records.items():
         states[place] = SliceState(records=rows.num_rows, digest=slices.put(place, rows), pending=False)
-        records.add(place, record_rows(place, count_copies(rows), secret))
-    return states, records
+        for copies in batched(copies_in_order(rows), WINDOW_ROWS):
+            records.add(place, record_rows(place, dict(copies), secret))
+        notices.add(rows)
+    return states
 
 
 def _unused(recipe: Recipe) -> list[str]:

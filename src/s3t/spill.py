@@ -1,0 +1,81 @@
+"""Bytes that have no room in memory, in a file without a name, which the system takes back by itself.
+
+So a process that ends, or is killed, leaves nothing of them under any name.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Self
+
+
+class Spill:
+    """Chunks of bytes by key, each key's in the order in which they came. Takes 16 bytes of memory a chunk.
+
+    The file is made with the first chunk, and given back by `close`.
+
+    Args:
+        folder: on whose disk the file is made; a folder above it, if it does not exist yet.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file: IO[bytes] | None = None
+        self._end = 0
+        self._chunks: dict[int, array[int]] = {}
+        """By key, the start and the length of each chunk."""
+
+    def add(self, key: int, content: bytes | bytearray) -> None:
+        """Append a chunk.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._file is None:
+            folder = _nearest(self._folder)
+            self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
+        rest = memoryview(content)
+        while rest:
+            rest = rest[self._file.write(rest) :]
+        self._chunks.setdefault(key, array("Q")).extend((self._end, len(content)))
+        self._end += len(content)
+
+    def chunks(self, key: int) -> Iterator[bytes]:
+        """Yields a key's chunks; nothing is added meanwhile.
+
+        Raises:
+            OSError: the disk refused.
+        """
+        if self._file is None:
+            return
+        places = self._chunks.get(key, array("Q"))
+        for start, length in zip(places[::2], places[1::2], strict=True):
+            content = os.pread(self._file.fileno(), length, start)
+            if len(content) != length:
+                raise OSError(f"a temporary file gave {len(content)} bytes of {length}")
+            yield content
+
+    def close(self) -> None:
+        """Give the file back."""
+        if self._file is not None:
+            self._file.close()
+        self._file, self._chunks = None, {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _nearest(folder: Path) -> Path:
+    """The folder, or the first above it that exists."""
+    folder = folder.absolute()
+    return next((path for path in (folder, *folder.parents) if path.is_dir()), folder)
