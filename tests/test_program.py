@@ -39,3 +39,30 @@ print(gc.get_threshold() == usual, gc.callbacks)
 def test_the_first_search_for_garbage_waits_until_modules_are_imported_and_later_ones_do_not():
     done = subprocess.run([sys.executable, "-c", GARBAGE], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == ["0", "True []"]
+
+
+FINALISER = """
+import os, signal, time
+from s3t.program import exit_on_sigterm
+
+class Slow:
+    def __del__(self):
+        os.kill(os.getpid(), getattr(signal, %r))
+        time.sleep(0.01)
+
+exit_on_sigterm()
+slow = Slow()
+try:
+    del slow
+    time.sleep(10)
+    print("it goes on")
+except KeyboardInterrupt:
+    raise SystemExit(7)
+"""
+
+
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGINT", 7)])
+def test_a_signal_while_an_object_is_finalised_ends_the_program_without_a_traceback(name, code):
+    """Python would print the exception and go on."""
+    done = subprocess.run([sys.executable, "-c", FINALISER % name], capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (code, "", "")

@@ -7,6 +7,9 @@ import gc
 import os
 import resource
 import signal
+import sys
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 # Options of glibc's mallopt. Larger blocks than 32 MiB are mapped alone: fragments of them would waste too much.
@@ -55,3 +58,19 @@ def exit_on_sigterm() -> None:
         raise SystemExit(128 + signal.SIGTERM)
 
     signal.signal(signal.SIGTERM, stop)
+    sys.unraisablehook = _signal_again
+
+
+def _signal_again(unraisable: sys.UnraisableHookArgs) -> None:
+    """Send a signal again, once the finaliser has ended in which its exception was raised: Python swallows it there."""
+    number = _SIGNALS.get(unraisable.exc_type)
+    if number is None:
+        sys.__unraisablehook__(unraisable)
+        return
+    timer = threading.Timer(_FINALISER_SECONDS, os.kill, [os.getpid(), number])
+    timer.daemon = True
+    timer.start()
+
+
+_SIGNALS: Mapping[type[BaseException], int] = {SystemExit: signal.SIGTERM, KeyboardInterrupt: signal.SIGINT}
+_FINALISER_SECONDS = 0.05
