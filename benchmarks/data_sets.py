@@ -1,13 +1,19 @@
-"""How fast stages train on five data sets, against the same procedure as a competent user writes it.
+"""How fast stages train on five data sets, against the same procedure as a competent user and a plain one write it.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.data_sets [--json] [--data-set sst2] [--quick] [--results FOLDER]
+    OMP_NUM_THREADS=1 python -m benchmarks.data_sets [--json] [--part opponents] [--data-set sst2] [--quick]
+                                                     [--results FOLDER]
 
-The opponent is `benchmarks.competent`. banking77, SST-2, CoLA and STS-B with MiniLM, CIFAR-10 with a ViT; one shard,
-three slices of a third of the layers, one order, LoRA r=16; 600 records, 3 epochs, batch 32. One thread; CPU seconds,
-in which loading and encoding count. Variants take turns, each in a process of its own, with three seeds.
+banking77, SST-2, CoLA and STS-B with MiniLM, CIFAR-10 with a ViT; one shard, three slices of a third of the layers, one
+order, LoRA r=16; 600 records, 3 epochs, batch 32. One thread; CPU seconds, in which loading and encoding count.
+Variants take turns, each in a process of its own; a repetition has a seed of its own.
 
-Each repetition is written to benchmarks/results/data_sets.json when it is done, and not made again on the same machine.
-With --quick: a few records, one repetition; that it works, no measurement.
+    opponents    s3t, `benchmarks.competent`, and `benchmarks.plain` without dropout (`transformers.Trainer`, float32);
+                 three seeds
+    more_seeds   STS-B with s3t and the competent loop alone, eight seeds: whether their errors differ
+    bucketing    the texts, with s3t and each `training.bucketing`; five seeds
+
+Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
+and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
 """
 
 from __future__ import annotations
@@ -18,7 +24,8 @@ import os
 import statistics
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,66 +39,107 @@ from benchmarks.variant import Job, measure
 from experiments.tasks import Task, task
 
 RESULTS = Path(__file__).parent / "results"
-DATA_SETS = ("banking77", "sst2", "cola", "stsb", "cifar10")
-VARIANTS = ("competent", "s3t")
-RECORDS, TRIED, SEEDS, SLICES = 600, 500, 3, 3
+TEXTS = ("banking77", "sst2", "cola", "stsb")
+DATA_SETS = (*TEXTS, "cifar10")
+COMPETENT, PLAIN = "competent", "plain without dropout"
+RECORDS, TRIED, SLICES = 600, 500, 3
 QUICK = 24
 TRAINING = {"epochs": 3, "batch_size": 32, "learning_rate": 1e-3, "schedule": "linear", "warmup": 0.06, "threads": 1}
 
-Runs = Sequence[Mapping[str, Mapping[str, Any]]]
-"""Repetitions: each variant's result, as `benchmarks.variant.measure` returns it."""
+Run = Mapping[str, Mapping[str, Any]]
+"""A repetition: each variant's result, as `benchmarks.variant.measure` returns it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One measurement.
+
+    Attributes:
+        file: of the results.
+        names: data sets.
+        variants: changes of the recipe's training part by name; an opponent's name is its own.
+        seeds: repetitions of a data set.
+    """
+
+    file: str
+    names: Sequence[str]
+    variants: Mapping[str, Mapping[str, Any]]
+    seeds: int
+
+
+PARTS = {
+    "opponents": Part(file="data_sets.json", names=DATA_SETS, variants={COMPETENT: {}, PLAIN: {}, "s3t": {}}, seeds=3),
+    "more_seeds": Part(file="data_sets-more_seeds.json", names=("stsb",), variants={COMPETENT: {}, "s3t": {}}, seeds=8),
+    "bucketing": Part(
+        file="data_sets-bucketing.json",
+        names=TEXTS,
+        variants={way: {"bucketing": way} for way in ("none", "length", "packed")},
+        seeds=5,
+    ),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--part", choices=PARTS, action="append", help="measure this part alone; may be repeated")
     parser.add_argument("--data-set", choices=DATA_SETS, action="append", help="this one alone; may be repeated")
     parser.add_argument("--quick", action="store_true", help="a few records, once: that it works")
     parser.add_argument("--results", default=str(RESULTS), help="folder of results; what is there is not made again")
     options = parser.parse_args()
     if options.quick and Path(options.results) == RESULTS:
         parser.error("--quick measures nothing that may be kept: name another folder with --results")
-    result = resumed(options.data_set or DATA_SETS, Path(options.results), quick=options.quick)
-    print(json.dumps(result)) if options.json else show(result)
+    result = {
+        part: resumed(part, options.data_set or DATA_SETS, Path(options.results), quick=options.quick)
+        for part in options.part or PARTS
+    }
+    if options.json:
+        print(json.dumps(result))
+        return
+    for part, found in result.items():
+        show(part, found)
 
 
-def resumed(names: Sequence[str], results: Path, *, quick: bool) -> dict[str, Any]:
-    """All results, after the repetitions that are missing.
+def resumed(name: str, names: Sequence[str], results: Path, *, quick: bool) -> dict[str, Any]:
+    """All results of a part, after the repetitions of these data sets that are missing.
 
     Raises:
         SystemExit: the file is of another machine.
     """
-    path, here = results / "data_sets.json", describe()
+    part, here = PARTS[name], describe()
+    path = results / part.file
     known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"runs": {}, "machine": here}
     if any(known["machine"][what] != here[what] for what in here.keys() - {"commit"}):
         raise SystemExit(f"{path} was measured on another machine; move it away to measure anew")
     runs: dict[str, list[dict[str, Any]]] = known["runs"]
-    for seed in range(1 if quick else SEEDS):
-        for name in names:
-            done = runs.setdefault(name, [])
+    for seed in range(1 if quick else part.seeds):
+        for one in (each for each in part.names if each in names):
+            done = runs.setdefault(one, [])
             if len(done) <= seed:
                 load = os.getloadavg()[0]
-                by_variant = repetition(name, seed=seed, quick=quick)
+                by_variant = repetition(part, one, seed=seed, quick=quick)
                 done.append({v: run | {"commit": here["commit"], "load_before": load} for v, run in by_variant.items()})
-                known = {"data_sets": {one: concluded(found) for one, found in runs.items()}, "machine": here}
-                known |= {"records": QUICK if quick else RECORDS, "training": TRAINING, "runs": runs}
+                known = {"data_sets": {each: CONCLUSIONS[name](found) for each, found in runs.items()}}
+                known |= {"machine": here, "records": QUICK if quick else RECORDS, "training": TRAINING, "runs": runs}
                 path.write_text(json.dumps(known, indent=1) + "\n")
     return known
 
 
-def repetition(name: str, *, seed: int, quick: bool) -> dict[str, dict[str, Any]]:
+def repetition(part: Part, name: str, *, seed: int, quick: bool) -> dict[str, dict[str, Any]]:
     """Every variant on a data set, once, one after another; which is first depends on the seed."""
     found = task(name, records=QUICK if quick else RECORDS, tried=QUICK if quick else TRIED)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         records, test = Path(folder) / "records.parquet", Path(folder) / "test.parquet"
         plain_images(found.train).to_parquet(records)
         plain_images(found.test).to_parquet(test)
-        result = {}
-        for variant in VARIANTS if seed % 2 == 0 else VARIANTS[::-1]:
+        result, variants = {}, list(part.variants)
+        for variant in variants if seed % 2 == 0 else variants[::-1]:
             print(f"{name}, seed {seed}: {variant} ...", file=sys.stderr, flush=True)
             recipe = recipe_of(found, seed=seed)
+            recipe["training"] |= part.variants[variant]
+            kind = variant if variant in (COMPETENT, PLAIN) else "s3t"
             result[variant] = measure(
-                Job(variant=variant, recipe=recipe, records=str(records), test=str(test), cpu_time=True)
+                Job(variant=kind, recipe=recipe, records=str(records), test=str(test), cpu_time=True)
             )
     return result
 
@@ -119,27 +167,72 @@ def recipe_of(found: Task, *, seed: int) -> dict[str, Any]:
     }
 
 
-def concluded(runs: Runs) -> dict[str, Any]:
-    """How many times as fast s3t is, in all and by stage, and how many points of its score are above the opponent's.
+def concluded(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many times as fast s3t is, in all and by stage, and how many points of its score are above the opponents'.
 
     Medians over the seeds; scores are means.
     """
-    points = [100 * (ours["accuracy"][0] - theirs["accuracy"][0]) for theirs, ours in map(_both, runs)]
     return {
         **speeds(runs),
-        "points_above": statistics.fmean(points),
-        "scores": {variant: statistics.fmean(run[variant]["accuracy"][0] for run in runs) for variant in VARIANTS},
-        "seconds": {variant: statistics.median(run[variant]["seconds"] for run in runs) for variant in VARIANTS},
+        "times_as_fast_as_plain": statistics.median(ratios_of(runs, PLAIN)),
+        "every_time_as_plain": ratios_of(runs, PLAIN),
+        "points_above": points_above(runs, COMPETENT, "s3t"),
+        "points_above_plain": points_above(runs, PLAIN, "s3t"),
+        **scores_and_seconds(runs),
     }
 
 
-def speeds(runs: Runs) -> dict[str, Any]:
-    """How many times as fast s3t is, in all and by stage: medians over the repetitions, and each of them.
+def more_seeds(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many points of s3t's score are above the competent loop's."""
+    return {"points_above": points_above(runs, COMPETENT, "s3t"), **scores_and_seconds(runs)}
+
+
+def bucketing(runs: Sequence[Run]) -> dict[str, Any]:
+    """How each way to make batches compares with batches in random order, padded."""
+    ways = [way for way in runs[0] if way != "none"]
+    return {
+        "points_above_none": {way: points_above(runs, "none", way) for way in ways},
+        "times_as_fast_as_none": {
+            way: statistics.median(run["none"]["seconds"] / run[way]["seconds"] for run in runs) for way in ways
+        },
+        **scores_and_seconds(runs),
+    }
+
+
+CONCLUSIONS: Mapping[str, Callable[[Sequence[Run]], dict[str, Any]]] = {
+    "opponents": concluded,
+    "more_seeds": more_seeds,
+    "bucketing": bucketing,
+}
+
+
+def ratios_of(runs: Sequence[Run], opponent: str) -> list[float]:
+    """The opponent's seconds over those of s3t, of each repetition."""
+    return [run[opponent]["seconds"] / run["s3t"]["seconds"] for run in runs]
+
+
+def points_above(runs: Sequence[Run], below: str, above: str) -> dict[str, float | None]:
+    """Hundredths of the score by which a variant is above another with the same seed: mean, and its standard error."""
+    points = [100 * (run[above]["accuracy"][0] - run[below]["accuracy"][0]) for run in runs]
+    error = statistics.stdev(points) / len(points) ** 0.5 if len(points) > 1 else None
+    return {"mean": statistics.fmean(points), "standard_error": error}
+
+
+def scores_and_seconds(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
+    """Each variant's mean score and median CPU seconds."""
+    return {
+        "scores": {each: statistics.fmean(run[each]["accuracy"][0] for run in runs) for each in sorted(runs[0])},
+        "seconds": {each: statistics.median(run[each]["seconds"] for run in runs) for each in sorted(runs[0])},
+    }
+
+
+def speeds(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many times as fast as the competent loop s3t is, in all and by stage: medians, and each repetition.
 
     By stage also after the first epoch, in which s3t loads, encodes and fills the trunk cache; and how many times as
     fast the cache alone could make that.
     """
-    whole = [run["competent"]["seconds"] / run["s3t"]["seconds"] for run in runs]
+    whole = ratios_of(runs, COMPETENT)
     stages = [_by_stage(run, first=0) for run in runs]
     later = [_by_stage(run, first=1) for run in runs]
     depths = range(1, len(stages[0]) + 1)  # of as many layers each, so the model has one for each
@@ -153,33 +246,22 @@ def speeds(runs: Runs) -> dict[str, Any]:
     }
 
 
-def _by_stage(run: Mapping[str, Mapping[str, Any]], *, first: int) -> list[float]:
-    """The opponent's seconds over ours, of the epochs from the first one counted on."""
-    both = zip(*map(_stages, _both(run)), strict=True)
+def _by_stage(run: Run, *, first: int) -> list[float]:
+    """The competent loop's seconds over ours, of the epochs from the first one counted on."""
+    both = zip(run[COMPETENT]["stages"], run["s3t"]["stages"], strict=True)
     return [sum(other["epochs"][first:]) / sum(one["epochs"][first:]) for other, one in both]
 
 
-def _both(run: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    return run["competent"], run["s3t"]
-
-
-def _stages(run: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    stages: Sequence[Mapping[str, Any]] = run["stages"]
-    return stages
-
-
-def show(result: Mapping[str, Any]) -> None:
-    """The table."""
-    table = Table("", "CPU s", "competent", "times as fast", "by stage", "score", "competent")
+def show(part: str, result: Mapping[str, Any]) -> None:
+    """The part's table: CPU seconds and score of each variant; then what follows."""
+    console, variants = Console(soft_wrap=True), list(PARTS[part].variants)
+    table = Table(part, *(f"{variant}: {what}" for variant in variants for what in ("CPU s", "score")))
     for name, found in result["data_sets"].items():
-        table.add_row(
-            name,
-            *(f"{found['seconds'][variant]:.1f}" for variant in ("s3t", "competent")),
-            f"{found['times_as_fast']:.2f}",
-            ", ".join(f"{ratio:.2f}" for ratio in found["times_as_fast_by_stage"]),
-            *(f"{found['scores'][variant]:.3f}" for variant in ("s3t", "competent")),
-        )
-    Console(soft_wrap=True).print(table)
+        cells = [(f"{found['seconds'][each]:.1f}", f"{found['scores'][each]:.3f}") for each in variants]
+        table.add_row(name, *(cell for both in cells for cell in both))
+    console.print(table)
+    for name, found in result["data_sets"].items():
+        console.print(name, {what: found[what] for what in found.keys() - {"seconds", "scores"}})
 
 
 if __name__ == "__main__":

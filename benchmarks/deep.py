@@ -28,7 +28,7 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.data_sets import VARIANTS, plain_images, recipe_of, speeds
+from benchmarks.data_sets import COMPETENT, plain_images, recipe_of, speeds
 from benchmarks.gpu import KINDS
 from benchmarks.machine import describe
 from benchmarks.variant import Job, measure
@@ -36,6 +36,7 @@ from experiments.tasks import Task, task
 from s3t.models.source import model_folder
 
 RESULTS = Path(__file__).parent / "results"
+VARIANTS = (COMPETENT, "s3t")
 RECORDS, SEEDS, SLICES = 192, 2, 6
 TRAINING = {"epochs": 2, "batch_size": 16, "learning_rate": 1e-4, "schedule": "linear", "warmup": 0.06, "threads": 1}
 QUICK: Mapping[str, int] = {

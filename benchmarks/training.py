@@ -1,18 +1,18 @@
-"""How fast stages train, against the plain procedure (`benchmarks.plain`), the machine's limit and the arithmetic.
+"""How fast stages train, against the machine's limit and the arithmetic; and the memory that training takes.
 
-    python -m benchmarks.training [--json] [--part whole] [--quick] [--results FOLDER]
+    OMP_NUM_THREADS=1 python -m benchmarks.training [--json] [--part peak] [--quick] [--results FOLDER]
 
-banking77 with MiniLM, one shard, 3 slices of two layers, LoRA r=16; batch 32. Variants take turns, each in a process of
-its own; times are medians of the repetitions, each of which has another seed.
+banking77 with MiniLM, one shard, 3 slices of two layers, LoRA r=16; batch 32. One thread; times are CPU seconds,
+medians of the repetitions, each of which has another seed. Variants take turns, each in a process of its own.
+`benchmarks.data_sets` compares with other procedures.
 
-    whole      3,000 records, 3 orders, 2 epochs: the plain procedure (`transformers.Trainer`, float32), the same
-               without dropout, s3t, and s3t in float32; seconds, and the mean test accuracy of all orders
     switches   1,000 records, one order: s3t without each of its switches
     cache      1,000 records, one order, 4 epochs: an epoch with the trunk cache, once filled, against one without; the
                arithmetic's bound; the time of filling
     peak       384 records of 64 tokens, one order, 4 epochs: operations of the model in an epoch, over its time, as a
                share of the best square matrix product of the same process
-    memory     600 records: growth of resident memory for one order and for three, with and without the cache
+    memory     600 records: growth of resident memory for one order and for three, with and without the cache; beside it
+               that of the plain procedure (`benchmarks.plain`)
 
 Each part is written to benchmarks/results/training-PART.json after every repetition; repetitions that are there, of the
 same machine, are not made again. With --quick: a few records, one repetition; that it works, no measurement.
@@ -66,7 +66,6 @@ class Part:
         budget: orders; those of a variant in `budgets` differ.
         epochs: of each stage.
         tokens: make every record this long; None: as it is.
-        accuracy: whether the test records are asked, too.
         peak: whether the machine's best matrix product is measured beside.
     """
 
@@ -75,18 +74,11 @@ class Part:
     budget: int = 1
     epochs: int = 2
     tokens: int | None = None
-    accuracy: bool = False
     peak: bool = False
     budgets: Mapping[str, int] | None = None
 
 
 PARTS = {
-    "whole": Part(
-        variants={"plain": {}, "plain without dropout": {}, "s3t": {}, "s3t float32": {"precision": "float32"}},
-        records=3_000,
-        budget=3,
-        accuracy=True,
-    ),
     "switches": Part(
         variants={
             "s3t": {},
@@ -173,12 +165,12 @@ def repetition(name: str, data: Path, *, seed: int, quick: bool, told: str) -> d
     count = min(QUICK, part.records) if quick else part.records
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         labels = json.loads((data / "banking77" / "categories.json").read_text())
-        records, test = prepared(part, data, Path(folder), count=count, quick=quick)
+        records = prepared(part, data, Path(folder), count=count)
         for variant in part.variants:
             print(f"{name}, repetition {told}: {variant} ...", file=sys.stderr, flush=True)
             recipe = recipe_of(part, variant, seed=seed) | {"labels": labels}
             kind = variant.partition(",")[0] if variant.startswith("plain") else "s3t"
-            job = Job(variant=kind, recipe=recipe, records=str(records), test=test, peak=part.peak)
+            job = Job(variant=kind, recipe=recipe, records=str(records), peak=part.peak, cpu_time=True)
             found[variant] = measure(job) | {"trained_on": count}
     return found
 
@@ -198,61 +190,38 @@ def concluded(name: str, runs: Runs) -> dict[str, Any]:
     }
 
 
-def prepared(part: Part, data: Path, folder: Path, *, count: int, quick: bool) -> tuple[Path, str | None]:
-    """Files of the records to train on, and of those to evaluate on, if any."""
+def prepared(part: Part, data: Path, folder: Path, *, count: int) -> Path:
+    """File of the records to train on."""
     table = pd.read_parquet(data / "banking77" / "banking77.parquet")[["text", "category", "split"]]
     chosen = table[table.split == "train"].sample(count, random_state=0)
     if part.tokens is not None:  # a word is a token at least, and what is longer is cut
         words = " ".join(table.text).split()
         starts = range(0, part.tokens * count, part.tokens)
         chosen = chosen.assign(text=[" ".join(words[start : start + part.tokens]) for start in starts])
-    records, test = folder / "records.parquet", folder / "test.parquet"
+    records = folder / "records.parquet"
     chosen.to_parquet(records)
-    tested = table[table.split == "test"]
-    (tested.sample(QUICK, random_state=0) if quick else tested).to_parquet(test)
-    return records, str(test) if part.accuracy else None
+    return records
 
 
 def recipe_of(part: Part, variant: str, *, seed: int) -> dict[str, Any]:
     """The recipe of a variant, without its labels."""
     budget = (part.budgets or {}).get(variant, part.budget)
-    training = SLICED["training"] | {"epochs": part.epochs, "seed": seed} | part.variants[variant]
+    fixed = {"epochs": part.epochs, "seed": seed, "threads": 1}
+    training = SLICED["training"] | fixed | part.variants[variant]
     text = {"text": {"max_length": part.tokens}} if part.tokens is not None else {}
     return SLICED | {"sequences": {"budget": budget}, "training": training} | text
 
 
 def summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The repetitions of a variant."""
-    scores = [score for run in runs for score in run["accuracy"]]
     return {
         "seconds": median(run["seconds"] for run in runs),
         "all_seconds": [run["seconds"] for run in runs],
         "create_seconds": median(run["create_seconds"] for run in runs),
         "fill_seconds": median(sum(stage["fill"] for stage in run["stages"]) for run in runs),
-        "accuracy": statistics.fmean(scores) if scores else None,
-        "accuracy_standard_error": statistics.stdev(scores) / len(scores) ** 0.5 if len(scores) > 1 else None,
         "peak_bytes": median(run["peak_bytes"] for run in runs),
         "peak_bytes_before": median(run["peak_bytes_before"] for run in runs),
         "training": runs[0]["training"],
-    }
-
-
-def whole(runs: Runs) -> dict[str, Any]:
-    """How many times as fast as each plain procedure, and how many points of accuracy above it, s3t is."""
-    found = {variant: summary(repetitions) for variant, repetitions in runs.items()}
-    plain = {variant: one for variant, one in found.items() if variant.startswith("plain")}
-    ours = {variant: one for variant, one in found.items() if variant not in plain}
-    return {
-        "times_as_fast": {
-            f"{variant} over {other}": by["seconds"] / one["seconds"]
-            for other, by in plain.items()
-            for variant, one in ours.items()
-        },
-        "points_above": {
-            f"{variant} over {other}": 100 * (one["accuracy"] - by["accuracy"])
-            for other, by in plain.items()
-            for variant, one in ours.items()
-        },
     }
 
 
@@ -318,7 +287,6 @@ def median(values: Iterable[float]) -> float:
 
 
 CONCLUSIONS: Mapping[str, Callable[[Runs], dict[str, Any]]] = {
-    "whole": whole,
     "switches": switches,
     "cache": cache,
     "peak": peak,
@@ -330,20 +298,18 @@ def show(part: str, found: Mapping[str, Any]) -> None:
     """The part's table, and what follows from it."""
     console = Console(soft_wrap=True)
     table = Table(
-        *("", "s", "filling, s", "test accuracy", "peak RSS, MiB", "before training"),
+        *("", "CPU s", "filling, s", "peak RSS, MiB", "before training"),
         title=f"{part}: {found['records']} records, {found['epochs']} epochs, medians of {found['repetitions']}",
     )
     for variant, one in found["variants"].items():
-        accuracy, error = one["accuracy"], one["accuracy_standard_error"]
         table.add_row(
             variant,
             f"{one['seconds']:.1f}",
             f"{one['fill_seconds']:.2f}",
-            "" if accuracy is None else f"{accuracy:.4f}" + ("" if error is None else f" ± {error:.4f}"),
             *(f"{one[name] / 2**20:.0f}" for name in ("peak_bytes", "peak_bytes_before")),
         )
     console.print(table)
-    for what in ("times_as_fast", "points_above", "times_as_long", "cache", "share_of_peak", "grown_bytes"):
+    for what in ("times_as_long", "cache", "share_of_peak", "grown_bytes"):
         if what in found:
             console.print(what.replace("_", " "), found[what])
 

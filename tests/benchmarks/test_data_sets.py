@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 
 from benchmarks import data_sets
+from benchmarks.data_sets import COMPETENT, PLAIN
 
 
 def run_of(seconds, stages, score):
@@ -13,25 +14,47 @@ def run_of(seconds, stages, score):
 
 def test_ratios_are_medians_over_seeds_and_points_are_means():
     runs = [
-        {"competent": run_of(theirs, [[2, 2], [6, 6]], 0.5), "s3t": run_of(10, [[1.5, 0.5], [4, 4]], score)}
+        {
+            COMPETENT: run_of(theirs, [[2, 2], [6, 6]], 0.5),
+            PLAIN: run_of(2 * theirs, [[2, 2], [6, 6]], 0.4),
+            "s3t": run_of(10, [[1.5, 0.5], [4, 4]], score),
+        }
         for theirs, score in ((20, 0.5), (30, 0.6), (10, 0.7))
     ]
     found = data_sets.concluded(runs)
     assert (found["times_as_fast"], found["every_time"]) == (2, [2, 3, 1])
+    assert (found["times_as_fast_as_plain"], found["every_time_as_plain"]) == (4, [4, 6, 2])
     assert found["times_as_fast_by_stage"] == [2, 1.5]
     assert found["times_as_fast_once_filled"] == [4, 1.5]
     assert found["cache_bound_by_stage"] == [1.5, 1]  # forward and backward: 2 + 1 layers, with the cache 1 + 1
     assert found["cache_bound"] == pytest.approx((3 + 2 * 4) / (2 + 2 * 4))
-    assert found["points_above"] == pytest.approx(10)
-    assert found["seconds"] == {"competent": 20, "s3t": 10}
+    assert found["points_above"] == pytest.approx({"mean": 10, "standard_error": 10 / 3**0.5})
+    assert found["points_above_plain"]["mean"] == pytest.approx(20)
+    assert found["seconds"] == {COMPETENT: 20, PLAIN: 40, "s3t": 10}
+
+
+def test_ways_to_make_batches_are_compared_seed_by_seed():
+    runs = [
+        {"none": run_of(20, [], base), "length": run_of(10, [], base - 0.01), "packed": run_of(5, [], base + 0.02)}
+        for base in (0.1, 0.5)
+    ]
+    found = data_sets.bucketing(runs)
+    assert found["times_as_fast_as_none"] == {"length": 2, "packed": 4}
+    assert found["points_above_none"]["length"] == pytest.approx({"mean": -1, "standard_error": 0})
+    assert found["points_above_none"]["packed"]["mean"] == pytest.approx(2)
+    assert data_sets.points_above(runs[:1], "none", "packed")["standard_error"] is None
 
 
 @pytest.mark.integration
-def test_a_data_set_is_measured_with_every_variant_and_not_again(real_data, tmp_path, monkeypatch):
+@pytest.mark.parametrize("part", data_sets.PARTS)
+def test_a_data_set_is_measured_with_every_variant_and_not_again(part, real_data, tmp_path, monkeypatch):
     asked = []
     monkeypatch.setattr(data_sets, "measure", lambda job: asked.append(job) or run_of(1.0, [[1.0, 1.0]], 0.5))
     for _ in range(2):
-        result = data_sets.resumed(["cola", "cifar10"], tmp_path, quick=True)
-    assert [job.variant for job in asked] == [*data_sets.VARIANTS] * 2
-    assert all(one.recipe == other.recipe for one, other in pairwise(asked[:2]))
-    assert result["data_sets"].keys() == {"cola", "cifar10"}
+        result = data_sets.resumed(part, ["stsb", "cifar10"], tmp_path, quick=True)
+    names, variants = [*result["data_sets"]], data_sets.PARTS[part].variants
+    assert set(names) == {"stsb", "cifar10"} & set(data_sets.PARTS[part].names)
+    opponents = {COMPETENT, PLAIN}
+    assert [job.variant for job in asked] == [v if v in opponents else "s3t" for v in variants] * len(names)
+    for one, other in pairwise(asked[: len(variants)]):
+        assert (one.recipe == other.recipe) == (part != "bucketing")

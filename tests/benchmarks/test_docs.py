@@ -47,19 +47,6 @@ def test_a_deep_model_against_the_competent_loop():
     assert f"by arithmetic {listed(found['cache_bound_by_stage'])}, and all {found['cache_bound']:.2f} times" in PAGE
 
 
-def test_the_whole_against_the_plain_procedure():
-    found = results("whole")
-    fast, ours = found["times_as_fast"], ("s3t float32", "s3t")
-    plain, bare = (found["variants"][name] for name in ("plain", "plain without dropout"))
-    told = f"Trainer (`whole`; {plain['seconds']:.0f} s)"
-    assert row(f"times as fast as {told}", [f"{fast[f'{name} over plain']:.2f}" for name in ours]) in PAGE
-    told = f"Trainer without dropout ({bare['seconds']:.0f} s)"
-    values = [f"{fast[f'{name} over plain without dropout']:.2f}" for name in ours]
-    assert row(f"times as fast as {told}", values) in PAGE
-    told = f"test accuracy (Trainer {plain['accuracy']:.3f}, without dropout {bare['accuracy']:.3f})"
-    assert row(told, [f"{found['variants'][name]['accuracy']:.3f}" for name in ours]) in PAGE
-
-
 def test_the_cache_against_its_bound():
     found = results("cache")["cache"]
     for what in ("stage 1", "all stages"):
@@ -90,7 +77,7 @@ def test_the_memory():
 
 def test_as_many_repetitions_as_told():
     assert "three repetitions each" in PAGE
-    assert {results(part)["repetitions"] for part in ("whole", "switches", "cache", "peak", "memory")} == {3}
+    assert {results(part)["repetitions"] for part in ("switches", "cache", "peak", "memory")} == {3}
 
 
 def test_the_cpu_time_of_commands():

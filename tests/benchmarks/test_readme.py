@@ -26,11 +26,6 @@ def of_ledger():
     return [f"{way[name]:,.0f}" for way in ways for name in ("per_second", "p99_ms")]
 
 
-def of_training():
-    variants = [results("training-whole")["variants"][name] for name in ("s3t", "plain", "plain without dropout")]
-    return [text for each in variants for text in (f"{each['seconds']:.0f}", f"{each['accuracy']:.3f}")]
-
-
 def of_data_sets():
     found = results("data_sets")["data_sets"].values()
     ranges = [[each["times_as_fast"] for each in found], [each["times_as_fast_by_stage"][0] for each in found]]
@@ -61,7 +56,6 @@ def of_sequences():
 NUMBERS = {
     "deletion": of_deletion,
     "ledger": of_ledger,
-    "training": of_training,
     "data_sets": of_data_sets,
     "ensemble": of_ensemble,
     "banking77": of_banking77,

@@ -164,8 +164,8 @@ def read_description(layout: Layout) -> Description:
         raise _damaged(layout, error) from error
 
 
-def read_layout(layout: Layout) -> tuple[Recipe, Description]:
-    """Read the describing files, but for the secret.
+def read_layout(layout: Layout) -> tuple[Recipe, dict[str, Any], Description]:
+    """Read the describing files, but for the secret: the recipe, the fields that its file holds, and run.json.
 
     Raises:
         RunFolderError: the folder is no run, or one of another format.
@@ -180,7 +180,7 @@ def read_layout(layout: Layout) -> tuple[Recipe, Description]:
         _check_orders(description, recipe)
     except (ValueError, RecipeError) as error:
         raise _damaged(layout, error) from error
-    return recipe, description
+    return recipe, content, description
 
 
 def _check_orders(description: Description, recipe: Recipe) -> None:
@@ -192,11 +192,12 @@ def _check_orders(description: Description, recipe: Recipe) -> None:
         raise ValueError(f"run.json has an order that is not one of {len(slices)} slices")
 
 
-def check_files(layout: Layout, secret: Secret) -> None:
+def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
     Args:
         layout: layout of the run's folder.
+        recipe: the fields of its recipe.yaml, as read; to parse it takes longer than all else here.
         secret: the run's; nothing is looked at after it was destroyed.
 
     Raises:
@@ -208,7 +209,6 @@ def check_files(layout: Layout, secret: Secret) -> None:
     check = content.pop("check", None)
     if check != _check_of(content, secret):
         raise IntegrityError(f"{layout.description} changed outside of s3t: its check fails; {_RESTORE}")
-    recipe = read_yaml(layout.recipe, ours=True)
     if content.get("recipe_check") != recipe_check(recipe, secret):
         raise IntegrityError(
             f"{layout.recipe} changed since the run was made: its check fails. A run's recipe cannot change, but for "

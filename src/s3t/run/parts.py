@@ -122,7 +122,7 @@ class Parts:
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
         """
         layout = Layout(path.absolute())  # so that it is found after a change of folder
-        recipe, description = read_layout(layout)
+        recipe, fields, description = read_layout(layout)
         ledger = Ledger.open(ledger_address(layout, url=description.ledger, run=description.run))
         try:
             if ledger.key_destroyed_at() is not None:
@@ -133,7 +133,7 @@ class Parts:
                     raise IntegrityError(
                         f"{layout.secret}: the run's secret is missing; put it back, or set {SECRET_VARIABLE} to it"
                     )
-                check_files(layout, secret)
+                check_files(layout, fields, secret)
                 ledger.check_rows(secret.key("row"))
             return cls(layout, recipe, description, secret, ledger)
         except BaseException:
