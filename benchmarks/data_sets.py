@@ -7,10 +7,9 @@ banking77, SST-2, CoLA and STS-B with MiniLM, CIFAR-10 with a ViT; one shard, th
 order, LoRA r=16; 600 records, 3 epochs, batch 32. One thread; CPU seconds, in which loading and encoding count.
 Variants take turns, each in a process of its own; a repetition has a seed of its own.
 
-    opponents    s3t, `benchmarks.competent`, and `benchmarks.plain` without dropout (`transformers.Trainer`, float32);
-                 three seeds
-    more_seeds   STS-B with s3t and the competent loop alone, eight seeds: whether their errors differ
-    bucketing    the texts, with s3t and each `training.bucketing`; five seeds
+    opponents    s3t and `benchmarks.competent`, three seeds (STS-B eight, as its scores vary most); and beside them
+                 `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
+    bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
 
 Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
 and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
@@ -25,7 +24,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +58,30 @@ class Part:
         names: data sets.
         variants: changes of the recipe's training part by name; an opponent's name is its own.
         seeds: repetitions of a data set.
+        more_seeds: those of data sets that have others.
+        once: variants that are measured in the first repetition alone.
     """
 
     file: str
     names: Sequence[str]
     variants: Mapping[str, Mapping[str, Any]]
-    seeds: int
+    seeds: int = 3
+    more_seeds: Mapping[str, int] = field(default_factory=dict)
+    once: Sequence[str] = ()
 
 
 PARTS = {
-    "opponents": Part(file="data_sets.json", names=DATA_SETS, variants={COMPETENT: {}, PLAIN: {}, "s3t": {}}, seeds=3),
-    "more_seeds": Part(file="data_sets-more_seeds.json", names=("stsb",), variants={COMPETENT: {}, "s3t": {}}, seeds=8),
+    "opponents": Part(
+        file="data_sets.json",
+        names=DATA_SETS,
+        variants={COMPETENT: {}, PLAIN: {}, "s3t": {}},
+        more_seeds={"stsb": 8},
+        once=(PLAIN,),
+    ),
     "bucketing": Part(
         file="data_sets-bucketing.json",
         names=TEXTS,
-        variants={way: {"bucketing": way} for way in ("none", "length", "packed")},
-        seeds=5,
+        variants={way: {"bucketing": way} for way in ("none", "length")},
     ),
 }
 
@@ -112,8 +119,9 @@ def resumed(name: str, names: Sequence[str], results: Path, *, quick: bool) -> d
     if any(known["machine"][what] != here[what] for what in here.keys() - {"commit"}):
         raise SystemExit(f"{path} was measured on another machine; move it away to measure anew")
     runs: dict[str, list[dict[str, Any]]] = known["runs"]
-    for seed in range(1 if quick else part.seeds):
-        for one in (each for each in part.names if each in names):
+    seeds = {one: 1 if quick else part.more_seeds.get(one, part.seeds) for one in part.names if one in names}
+    for seed in range(max(seeds.values(), default=0)):
+        for one in (each for each in seeds if seed < seeds[each]):
             done = runs.setdefault(one, [])
             if len(done) <= seed:
                 load = os.getloadavg()[0]
@@ -129,10 +137,8 @@ def repetition(part: Part, name: str, *, seed: int, quick: bool) -> dict[str, di
     """Every variant on a data set, once, one after another; which is first depends on the seed."""
     found = task(name, records=QUICK if quick else RECORDS, tried=QUICK if quick else TRIED)
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
-        records, test = Path(folder) / "records.parquet", Path(folder) / "test.parquet"
-        plain_images(found.train).to_parquet(records)
-        plain_images(found.test).to_parquet(test)
-        result, variants = {}, list(part.variants)
+        records, test = written(found, Path(folder))
+        result, variants = {}, [each for each in part.variants if seed == 0 or each not in part.once]
         for variant in variants if seed % 2 == 0 else variants[::-1]:
             print(f"{name}, seed {seed}: {variant} ...", file=sys.stderr, flush=True)
             recipe = recipe_of(found, seed=seed)
@@ -142,6 +148,14 @@ def repetition(part: Part, name: str, *, seed: int, quick: bool) -> dict[str, di
                 Job(variant=kind, recipe=recipe, records=str(records), test=str(test), cpu_time=True)
             )
     return result
+
+
+def written(found: Task, folder: Path) -> tuple[Path, Path]:
+    """Files of the records to train on and to be tried on."""
+    records, test = folder / "records.parquet", folder / "test.parquet"
+    plain_images(found.train).to_parquet(records)
+    plain_images(found.test).to_parquet(test)
+    return records, test
 
 
 def plain_images(table: pd.DataFrame) -> pd.DataFrame:
@@ -170,7 +184,7 @@ def recipe_of(found: Task, *, seed: int) -> dict[str, Any]:
 def concluded(runs: Sequence[Run]) -> dict[str, Any]:
     """How many times as fast s3t is, in all and by stage, and how many points of its score are above the opponents'.
 
-    Medians over the seeds; scores are means.
+    Medians over the seeds that a variant was measured with; scores are means.
     """
     return {
         **speeds(runs),
@@ -182,47 +196,42 @@ def concluded(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
-def more_seeds(runs: Sequence[Run]) -> dict[str, Any]:
-    """How many points of s3t's score are above the competent loop's."""
-    return {"points_above": points_above(runs, COMPETENT, "s3t"), **scores_and_seconds(runs)}
-
-
 def bucketing(runs: Sequence[Run]) -> dict[str, Any]:
-    """How each way to make batches compares with batches in random order, padded."""
-    ways = [way for way in runs[0] if way != "none"]
+    """How batches by length compare with batches in random order."""
     return {
-        "points_above_none": {way: points_above(runs, "none", way) for way in ways},
-        "times_as_fast_as_none": {
-            way: statistics.median(run["none"]["seconds"] / run[way]["seconds"] for run in runs) for way in ways
-        },
+        "points_above": points_above(runs, "none", "length"),
+        "times_as_fast": statistics.median(ratios_of(runs, "none", "length")),
         **scores_and_seconds(runs),
     }
 
 
 CONCLUSIONS: Mapping[str, Callable[[Sequence[Run]], dict[str, Any]]] = {
     "opponents": concluded,
-    "more_seeds": more_seeds,
     "bucketing": bucketing,
 }
 
 
-def ratios_of(runs: Sequence[Run], opponent: str) -> list[float]:
-    """The opponent's seconds over those of s3t, of each repetition."""
-    return [run[opponent]["seconds"] / run["s3t"]["seconds"] for run in runs]
+def ratios_of(runs: Sequence[Run], opponent: str, ours: str = "s3t") -> list[float]:
+    """The opponent's seconds over ours, of each repetition that has both."""
+    return [run[opponent]["seconds"] / run[ours]["seconds"] for run in runs if opponent in run]
 
 
 def points_above(runs: Sequence[Run], below: str, above: str) -> dict[str, float | None]:
     """Hundredths of the score by which a variant is above another with the same seed: mean, and its standard error."""
-    points = [100 * (run[above]["accuracy"][0] - run[below]["accuracy"][0]) for run in runs]
+    points = [100 * (run[above]["accuracy"][0] - run[below]["accuracy"][0]) for run in runs if below in run]
     error = statistics.stdev(points) / len(points) ** 0.5 if len(points) > 1 else None
     return {"mean": statistics.fmean(points), "standard_error": error}
 
 
 def scores_and_seconds(runs: Sequence[Run]) -> dict[str, dict[str, float]]:
     """Each variant's mean score and median CPU seconds."""
+    found: dict[str, list[Mapping[str, Any]]] = {}
+    for run in runs:
+        for variant, result in run.items():
+            found.setdefault(variant, []).append(result)
     return {
-        "scores": {each: statistics.fmean(run[each]["accuracy"][0] for run in runs) for each in sorted(runs[0])},
-        "seconds": {each: statistics.median(run[each]["seconds"] for run in runs) for each in sorted(runs[0])},
+        "scores": {each: statistics.fmean(one["accuracy"][0] for one in found[each]) for each in sorted(found)},
+        "seconds": {each: statistics.median(one["seconds"] for one in found[each]) for each in sorted(found)},
     }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import torch
+from torch.profiler import ProfilerActivity, profile
 from transformers import AutoTokenizer
 
 import s3t
+from benchmarks.operators import kind_of, operations
 from s3t.models.assembly import assemble
 from s3t.models.source import model_folder
 from s3t.models.tensors import StageTensors, deserialize
@@ -26,6 +28,7 @@ from testing.plain import copy_with, merged_model
 from testing.roles import roles
 
 TEXTS, WARM = 100, 10
+PROFILED, TURNS = 20, 5
 
 
 def trained(recipe: Mapping[str, Any], records: pd.DataFrame, path: Path, *, shards: int) -> s3t.Run:
@@ -56,6 +59,7 @@ def one_text(few: s3t.Run, twenty: s3t.Run, inputs: pd.DataFrame) -> dict[str, A
             started = time.thread_time()
             answer(row)
             times[way].append(time.thread_time() - started)
+    profiles = {way: profiled(ways[way], texts[WARM : WARM + PROFILED]) for way in ("one", "twenty")}
     torch.set_num_threads(threads)
     medians = {way: 1_000 * float(np.median(values[WARM:])) for way, values in times.items()}
     return {
@@ -63,7 +67,27 @@ def one_text(few: s3t.Run, twenty: s3t.Run, inputs: pd.DataFrame) -> dict[str, A
         "one_over_merged": round(medians["one"] / medians["merged"], 3),
         "one_over_adapters": round(medians["one"] / medians["adapters"], 3),
         "twenty_over_one": round(medians["twenty"] / medians["one"], 3),
+        "profiled": profiles,
     }
+
+
+def profiled(answer: Callable[[dict[str, str]], Any], texts: Sequence[dict[str, str]]) -> dict[str, float]:
+    """Milliseconds of operators for a text: of all, and of products with the base's weights; medians over the texts.
+
+    Also multiplications and additions of the latter, in millions. The profiler's clock runs while another program has
+    the processor, so each text is answered a few times, and the fastest answer counts.
+    """
+    answers = [min(_profile(answer, row) for _ in range(TURNS)) for row in texts]
+    medians = [float(np.median(values)) for values in zip(*answers, strict=True)]
+    return dict(zip(("all", "base", "base_mflop"), (round(value, 3) for value in medians), strict=True))
+
+
+def _profile(answer: Callable[[dict[str, str]], Any], row: dict[str, str]) -> tuple[float, float, float]:
+    with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as events:
+        answer(row)
+    found = [(each.self_cpu_time_total / 1e3, each.name, each.input_shapes or ()) for each in events.events()]
+    base = [(own, operations(shapes)) for own, name, shapes in found if kind_of(name, shapes) == "base"]
+    return sum(own for own, _, _ in found), sum(own for own, _ in base), sum(count for _, count in base) / 1e6
 
 
 def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable[[dict[str, str]], Any]]:

@@ -33,16 +33,39 @@ def test_ratios_are_medians_over_seeds_and_points_are_means():
     assert found["seconds"] == {COMPETENT: 20, PLAIN: 40, "s3t": 10}
 
 
-def test_ways_to_make_batches_are_compared_seed_by_seed():
+def test_a_variant_that_was_measured_once_is_compared_within_that_repetition():
     runs = [
-        {"none": run_of(20, [], base), "length": run_of(10, [], base - 0.01), "packed": run_of(5, [], base + 0.02)}
-        for base in (0.1, 0.5)
+        {COMPETENT: run_of(20, [[1, 1]], 0.5), PLAIN: run_of(40, [], 0.4), "s3t": run_of(10, [[1, 1]], 0.5)},
+        {COMPETENT: run_of(20, [[1, 1]], 0.5), "s3t": run_of(1, [[1, 1]], 0.9)},
     ]
+    found = data_sets.concluded(runs)
+    assert found["every_time_as_plain"] == [4]
+    assert found["points_above_plain"] == {"mean": pytest.approx(10), "standard_error": None}
+    assert (found["seconds"][PLAIN], found["scores"][PLAIN]) == (40, 0.4)
+
+
+def test_ways_to_make_batches_are_compared_seed_by_seed():
+    runs = [{"none": run_of(20, [], base), "length": run_of(10, [], base - 0.01)} for base in (0.1, 0.5)]
     found = data_sets.bucketing(runs)
-    assert found["times_as_fast_as_none"] == {"length": 2, "packed": 4}
-    assert found["points_above_none"]["length"] == pytest.approx({"mean": -1, "standard_error": 0})
-    assert found["points_above_none"]["packed"]["mean"] == pytest.approx(2)
-    assert data_sets.points_above(runs[:1], "none", "packed")["standard_error"] is None
+    assert found["times_as_fast"] == 2
+    assert found["points_above"] == pytest.approx({"mean": -1, "standard_error": 0})
+
+
+def test_each_data_set_has_its_seeds_and_the_slow_opponent_one(tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr(data_sets, "task", lambda name, **_: name)
+    monkeypatch.setattr(data_sets, "written", lambda found, folder: (folder, folder))
+    monkeypatch.setattr(data_sets, "recipe_of", lambda found, seed: {"training": {}, "asked": (found, seed)})
+    monkeypatch.setattr(
+        data_sets,
+        "measure",
+        lambda job: asked.append((*job.recipe["asked"], job.variant)) or run_of(1.0, [[1.0, 1.0]], 0.5),
+    )
+    data_sets.resumed("opponents", ["cola", "stsb"], tmp_path, quick=False)
+    seeds = {(name, variant): {s for n, s, v in asked if (n, v) == (name, variant)} for name, _, variant in asked}
+    assert seeds["cola", "s3t"] == seeds["cola", COMPETENT] == {0, 1, 2}
+    assert seeds["stsb", "s3t"] == seeds["stsb", COMPETENT] == {*range(8)}
+    assert seeds["cola", PLAIN] == seeds["stsb", PLAIN] == {0}
 
 
 @pytest.mark.integration
