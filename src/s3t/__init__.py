@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from s3t.records.ingest import record_ids
     from s3t.run import Run
     from s3t.run.answers import Evaluation, Predictions
+    from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.results import (
         AuditReport,
@@ -67,6 +68,7 @@ _HOMES = {
     "Evaluation": "s3t.run.answers",
     "Forecast": "s3t.planning.forecast",
     "Location": "s3t.run.locating",
+    "Likelihoods": "s3t.run.likelihoods",
     "LogEntry": "s3t.ledger",
     "Predictions": "s3t.run.answers",
     "Progress": "s3t.progress",
@@ -100,6 +102,7 @@ __all__ = [
     "IntegrityError",
     "IsolationError",
     "KeyDestroyedError",
+    "Likelihoods",
     "Location",
     "LogEntry",
     "MovedError",

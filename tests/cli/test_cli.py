@@ -22,6 +22,7 @@ COMMANDS = {
     "init",
     "train",
     "predict",
+    "score",
     "evaluate",
     "delete",
     "locate",

@@ -74,9 +74,10 @@ def test_a_model_without_transformer_layers_is_refused(tmp_path):
     assert "cannot be used" in problems_of(tmp_path / "resnet", kind="image")
 
 
-def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp_path):
+def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp_path, monkeypatch):
     settings = {"n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 24, "pad_token_id": 0}
     model = model_of_kind("gpt2", text_model, tmp_path / "model", auto=AutoModelForCausalLM, **settings)
+    monkeypatch.setattr("s3t.models.base.replace_conv1d", lambda model: None)  # which leaves no other module
     assert "no linear modules" in problems_of(model)
 
 

@@ -94,7 +94,7 @@ def test_packed_logits_are_the_plain_ones(kind, attention, text_model, tmp_path)
             assert (got - whole).abs().max() < tolerance
         assert torch.equal(passes.logits(batch), whole)  # nothing stays behind
         if len(packing.taken) < len(words):
-            seeing = packing._replace(same=torch.ones_like(packing.same))
+            seeing = packing._replace(text=torch.ones_like(packing.text))
             assert (passes.logits(batch, packing=seeing) - whole).abs().max() > 10 * tolerance
 
 

@@ -14,7 +14,10 @@ from s3t.tasks import TASKS, Task
 from s3t.training import EncodedSlice, Examples, train_stage
 from testing import tiny
 
-FIRST = SimpleNamespace(loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits[:, 0], targets))
+FIRST = SimpleNamespace(
+    over_vocabulary=False,
+    loss=lambda logits, targets: torch.nn.functional.cross_entropy(logits[:, 0], targets),
+)
 """The word of a text's first token."""
 
 

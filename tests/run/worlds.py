@@ -38,11 +38,11 @@ class Worlds:
     def predictions_agree(self) -> bool:
         """Whether what serves answers, in bits, as the other run does from the same prefixes."""
         try:
-            here = self.forgot.predict(self.probe)
+            here = answers_of(self.forgot, self.probe)
         except s3t.NoLiveShardError:
             return True
-        there = self.never_knew.predict(self.probe, prefixes=here.members)
-        return np.array_equal(here.logits, there.logits, equal_nan=True) and here.predicted == there.predicted
+        there = answers_of(self.never_knew, self.probe, prefixes=here.members)
+        return np.array_equal(here.logits, there.logits, equal_nan=True) and said(here) == said(there)
 
     def identical(self) -> bool:
         """Whether the two folders of artifacts are the same, file for file and byte for byte."""
@@ -61,6 +61,17 @@ class Worlds:
     def close(self) -> None:
         self.forgot.close()
         self.never_knew.close()
+
+
+def answers_of(run: s3t.Run, inputs: pd.DataFrame, **prefixes: Any) -> s3t.Predictions | s3t.Likelihoods:
+    """What a run answers: labels and the like; of a language model, how likely the texts are."""
+    ask = run.score if run.recipe.task.target.over_vocabulary else run.predict
+    return ask(inputs, **prefixes)
+
+
+def said(answers: s3t.Predictions | s3t.Likelihoods) -> tuple[Any, ...]:
+    """The answers alone."""
+    return answers.predicted if isinstance(answers, s3t.Predictions) else answers.log_probabilities
 
 
 def make_worlds(

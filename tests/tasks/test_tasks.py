@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from s3t.tasks import TASKS
+from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
 
 LABELS = ["a", "b", "c"]
+VOCABULARY = 9
 CELLS = {
     "category": ["a", "b", "c", "a"],
     "number": [0.5, -1.0, 2.0, 0.0],
@@ -21,10 +23,15 @@ def each_task(test):
     return pytest.mark.parametrize("task", TASKS.values(), ids=str)(test)
 
 
+def tokens(count):
+    """Some tokens, of which the second and the last are learned."""
+    return {"input_ids": torch.arange(count + 3), ANSWERED: torch.tensor([True, *[False] * count, True, False])}
+
+
 def sample(task):
     """A label set, four rows, and the same encoded as far as targets look at them."""
-    cells = TAGS if task.inputs.kind == "words" else CELLS[task.target.column]
-    records = [{WORDS: torch.arange(len(tags))} for tags in TAGS]
+    cells = TAGS if task.inputs.kind == "words" else CELLS.get(task.target.column, [None] * 4)
+    records = [{WORDS: torch.arange(len(tags)), **tokens(len(tags))} for tags in TAGS]
     return LABELS if task.target.has_labels else [], pa.table({"label": cells}), records
 
 
@@ -34,7 +41,8 @@ def test_targets_fit_the_loss(task):
     targets = task.target.targets(rows, records, labels)
     assert len(targets) == rows.num_rows
     batch = torch.cat([targets[number] for number in range(rows.num_rows)])
-    logits = torch.zeros(len(batch), task.target.outputs(labels), requires_grad=True)
+    outputs = VOCABULARY if task.target.over_vocabulary else task.target.outputs(labels)
+    logits = torch.zeros(len(batch), outputs, requires_grad=True)
     task.target.loss(logits, batch).backward()
     assert logits.grad.isfinite().all()
 

@@ -42,7 +42,7 @@ def command(
 
     Classification: accuracy, F1 and Matthews correlation. Several labels: micro and macro F1, and the share of records
     that are right in all. Words with tags: F1, precision and recall of entities, accuracy of words. Regression: Pearson
-    correlation and root mean squared error.
+    correlation and root mean squared error. Language models: perplexity, and mean loss a token.
     """
     with failures_reported(as_json):
         from s3t.drawing import check_picture, draw_confusion

@@ -15,7 +15,8 @@ from s3t.methods import Trainable
 from s3t.models.alone import ALONE
 from s3t.models.base import Base, check_model, load_base
 from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder, encoder_for
+from s3t.models.encode import Encoded, Encoder
+from s3t.models.encoders import encoder_for
 from s3t.models.model import Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
@@ -43,7 +44,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
     encoder = encoder_for(folder, recipe)
     base = load_base(folder, recipe, labels=labels)
     config: Any = base.model.config
-    if getattr(config, "pad_token_id", None) is None:
+    if getattr(config, "pad_token_id", None) is None and not base.over_vocabulary:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
     made = MODELS[recipe.method.options.trainable]
     return made(base, recipe.block_adapter(base.layers.count)), encoder
@@ -161,7 +162,7 @@ def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool
     if attention != "model":
         changed: Any = model.base.model
         changed.set_attn_implementation(attention)
-    passes, seeing = model.passes, packing._replace(same=torch.ones_like(packing.same))
+    passes, seeing = model.passes, packing._replace(text=torch.ones_like(packing.text))
     whole = passes.logits(batch)
     error = (passes.logits(batch, packing=packing) - whole).abs().max()
     leak = (passes.logits(batch, packing=seeing) - whole).abs().max()

@@ -17,7 +17,7 @@ from transformers import AutoConfig
 
 from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
-from s3t.models.layers import LayerList, block_modules, find_layers
+from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
 from s3t.recipe import Recipe
 
 
@@ -31,18 +31,26 @@ class Base:
             head is in float32.
         layers: where its transformer layers are.
         head: full names of the head's parameters: all that lies outside the backbone, and what of the backbone the
-            checkpoint does not carry (a missing pooler). They are drawn anew at every first stage.
+            checkpoint does not carry (a missing pooler). They are drawn anew at every first stage. None where the
+            model's own output layer answers, which stays as it is.
+        over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
     """
 
     model: nn.Module
     layers: LayerList
     head: tuple[str, ...]
+    over_vocabulary: bool = False
 
     @property
-    def labels(self) -> int:
-        """Columns of its logits."""
+    def answers(self) -> int:
+        """Numbers that make up an answer: columns of its logits; of a language model, the right token's probability."""
         config: Any = self.model.config
-        return int(config.num_labels)
+        return 1 if self.over_vocabulary else int(config.num_labels)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the model."""
+        return next(self.model.parameters()).device
 
     @property
     def width(self) -> int:
@@ -66,6 +74,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     problems: list[str] = []
     with ALONE, torch.device("meta"), _quiet():
         model = _auto_class(recipe).from_config(config)
+    replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
     adapter = recipe.block_adapter(layers.count)
     width = adapter.layers_per_slice
@@ -82,9 +91,15 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             block_modules(model, layers, adapter, block)
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
-    positions = _positions(model)
-    if recipe.task.inputs.has_tokens and positions is not None and recipe.text.max_length > positions:
-        problems.append(f"text.max_length: {recipe.text.max_length} exceeds the model's {positions} positions")
+    over_vocabulary = recipe.task.target.over_vocabulary
+    positions = getattr(config, "max_position_embeddings", None) if over_vocabulary else _positions(model)
+    if recipe.max_length is not None and positions is not None and recipe.max_length > positions:
+        section = recipe.task.inputs.section
+        problems.append(f"{section}.max_length: {recipe.max_length} exceeds the model's {positions} positions")
+    if has_experts(model, layers):
+        problems.append(
+            f"base_model: {type(model).__name__} is a mixture of experts, which s3t does not adapt; name a dense model"
+        )
     sides = getattr(config, "image_size", None)
     side = min(sides) if isinstance(sides, list | tuple) else sides
     if side is not None and recipe.image.crop >= side:
@@ -117,6 +132,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
             output_loading_info=True,
             local_files_only=True,
         )
+    replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
     backbone = f"{model.base_model_prefix}."
     unloaded = {str(key) for key in info["missing_keys"]}
@@ -131,12 +147,23 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
             "it is not a checkpoint of this architecture",
         )
     head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
+    over_vocabulary = recipe.task.target.over_vocabulary
+    if over_vocabulary:
+        if unloaded & set(head):
+            raise RecipeError(
+                "the recipe",
+                f"base_model: {folder} lacks {', '.join(sorted(unloaded & set(head)))}, so it is no language model; "
+                "name one with its output layer",
+            )
+        head = []
+    if getattr(config, "use_cache", False):
+        model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
     if recipe.training.precision == "bfloat16" and recipe.method.options.trainable == "adapter":
         _store_in_bfloat16(model, except_for=head)
     _align(model)
-    return Base(model=model, layers=layers, head=tuple(head))
+    return Base(model=model, layers=layers, head=tuple(head), over_vocabulary=over_vocabulary)
 
 
 def reset_head(base: Base, *, seed: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
 import torch
@@ -15,9 +15,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
 from s3t.errors import RecipeError
-from s3t.models.passes import ANSWERED
-from s3t.recipe import Image, Recipe
-from s3t.tasks import Kind
+from s3t.recipe import Image
+from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
 
 Encoded = Mapping[str, Any]
@@ -26,6 +25,15 @@ Encoded = Mapping[str, Any]
 
 TRIAL_TEXTS = ["one", "one two", "one", "one two three", "one two three four five six seven eight nine ten"]
 """Texts of several lengths: a text that sees only copies of itself in its row would give the same logits."""
+
+
+class Cut(NamedTuple):
+    """Numbers of records."""
+
+    longer: int
+    """That are cut."""
+    unlearned: int = 0
+    """Of which nothing is left that could be learned."""
 
 
 class Encoder(Protocol):
@@ -37,8 +45,11 @@ class Encoder(Protocol):
     def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
         """The same, but large records (images) are encoded at each access, to save memory."""
 
-    def answers(self, rows: pa.Table) -> list[int]:
-        """Number of answers to each row."""
+    def answers(self, rows: pa.Table) -> list[int] | None:
+        """Number of answers to each row; None: one each."""
+
+    def places(self, record: Encoded) -> Sequence[int]:
+        """Places of a record's answers among its own, of those that the model gives."""
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """A batch, padded to its longest record."""
@@ -46,8 +57,8 @@ class Encoder(Protocol):
     def stand_in(self, like: Encoded, count: int) -> dict[str, Tensor] | None:
         """A batch for a pass that starts at a border, in which the records need not be; None if they must."""
 
-    def count_cut(self, rows: pa.Table) -> int:
-        """Number of records that are truncated."""
+    def cut(self, rows: pa.Table) -> Cut:
+        """What the greatest length cuts."""
 
     @property
     def pad_token_id(self) -> int | None:
@@ -62,23 +73,32 @@ def tokens(record: Encoded) -> int:
     return len(record.get("input_ids", ()))
 
 
+def load_tokenizer(folder: Path, **options: Any) -> Any:
+    """The tokenizer of a base model.
+
+    Raises:
+        RecipeError: there is none that can be used.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
+    except (OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
+        raise RecipeError("the recipe", problem) from error
+    if len(tokenizer) <= len(tokenizer.all_special_tokens):
+        # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
+        problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
+        raise RecipeError("the recipe", problem)
+    return tokenizer
+
+
 class TextEncoder:
     """Tokenises texts or pairs of texts, which are cut to `max_length` tokens; or texts that are given as words."""
 
     def __init__(self, folder: Path, *, max_length: int, in_words: bool = False) -> None:
-        options = {"add_prefix_space": True} if in_words else {}
-        try:
-            self._tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
-        except (OSError, ValueError) as error:
-            reason = str(error).strip().splitlines()[0]
-            problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
-            raise RecipeError("the recipe", problem) from error
+        self._tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if in_words else {}))
         if self._tokenizer.pad_token is None:
             raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
-        if len(self._tokenizer) <= len(self._tokenizer.all_special_tokens):
-            # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
-            problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
-            raise RecipeError("the recipe", problem)
         self._max_length = max_length
         self._in_words = in_words
         # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
@@ -115,14 +135,18 @@ class TextEncoder:
         texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
         return self._tokenizer(*texts, is_split_into_words=self._in_words, **options)
 
-    def answers(self, rows: pa.Table) -> list[int]:
+    def answers(self, rows: pa.Table) -> None:
         """One a text."""
-        return [1] * rows.num_rows
+        return
 
-    def count_cut(self, rows: pa.Table) -> int:
-        """Number of records with more tokens than the recipe's length, encoded a part at a time to save memory."""
+    def places(self, record: Encoded) -> tuple[int]:
+        """The one."""
+        return (0,)
+
+    def cut(self, rows: pa.Table) -> Cut:
+        """Records with more tokens than the recipe's length, encoded a part at a time to save memory."""
         parts = (self._tokenized(part, verbose=False) for part in rows.to_batches(max_chunksize=1000))
-        return sum(len(ids) > self._max_length for columns in parts for ids in columns["input_ids"])
+        return Cut(sum(len(ids) > self._max_length for columns in parts for ids in columns["input_ids"]))
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
         """Texts of one to ten words."""
@@ -189,6 +213,11 @@ class WordEncoder:
         """Number of words of each row."""
         return [len(words) for words in rows["text"].to_pylist()]
 
+    def places(self, record: Encoded) -> Sequence[int]:
+        """The words that begin within the recipe's length."""
+        words: Sequence[int] = record[WORDS]
+        return words
+
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """Integer tensors and the mask of first sub-words, batch x longest."""
         return self._texts.collate([{name: record[name] for name in record if name != WORDS} for record in records])
@@ -197,9 +226,9 @@ class WordEncoder:
         """Masks are made from the tokens."""
         return
 
-    def count_cut(self, rows: pa.Table) -> int:
+    def cut(self, rows: pa.Table) -> Cut:
         """Records with more tokens than the recipe's length."""
-        return self._texts.count_cut(rows)
+        return self._texts.cut(rows)
 
     def trial(self, roles: Sequence[str]) -> pa.Table:
         """Texts of one to ten words."""
@@ -228,9 +257,13 @@ class ImageEncoder:
         """Float pixels, channels x height x width."""
         return [{"pixel_values": self._pixels(content)} for content in rows["image"].to_pylist()]
 
-    def answers(self, rows: pa.Table) -> list[int]:
+    def answers(self, rows: pa.Table) -> None:
         """One an image."""
-        return [1] * rows.num_rows
+        return
+
+    def places(self, record: Encoded) -> tuple[int]:
+        """The one."""
+        return (0,)
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:
         """Float tensors, batch x channels x height x width."""
@@ -244,9 +277,9 @@ class ImageEncoder:
         """One number in the place of all pixels."""
         return {"pixel_values": torch.zeros(()).expand(count, *like["pixel_values"].shape)}
 
-    def count_cut(self, rows: pa.Table) -> int:
-        """None."""
-        return 0
+    def cut(self, rows: pa.Table) -> Cut:
+        """Nothing."""
+        return Cut(0)
 
     @property
     def pad_token_id(self) -> None:
@@ -286,15 +319,3 @@ def _per_channel(values: list[float], channels: int, field: str) -> list[float]:
     if len(values) not in (1, channels):
         raise RecipeError("the recipe", f"image.{field}: {len(values)} numbers for {channels} channels")
     return values if len(values) == channels else values * channels
-
-
-_ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
-    "text": lambda folder, recipe: TextEncoder(folder, max_length=recipe.text.max_length),
-    "words": lambda folder, recipe: WordEncoder(folder, max_length=recipe.text.max_length),
-    "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
-}
-
-
-def encoder_for(folder: Path, recipe: Recipe) -> Encoder:
-    """The encoder of what a recipe's task takes."""
-    return _ENCODERS[recipe.task.inputs.kind](folder, recipe)

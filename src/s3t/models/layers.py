@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import nn
+from transformers.pytorch_utils import Conv1D
 
 from s3t.errors import RecipeError
 from s3t.recipe import Adapter
@@ -43,6 +44,25 @@ def find_layers(model: nn.Module, count: int) -> LayerList:
             f"({', '.join(found) or 'none'}); s3t needs a model with one stack of transformer layers",
         )
     return LayerList(path=found[0], count=count)
+
+
+def has_experts(model: nn.Module, layers: LayerList) -> bool:
+    """True if a layer is a mixture of experts."""
+    names = (name for name, _ in model.get_submodule(layers.path).named_modules())
+    return any("experts" in name.split(".") for name in names)
+
+
+def replace_conv1d(model: nn.Module) -> None:
+    """Put linear modules in the place of transformers' Conv1D (GPT-2), which are linear modules with the transposed
+    weight. Names and results stay.
+    """
+    for name, module in list(model.named_modules()):
+        if not isinstance(module, Conv1D):
+            continue
+        linear = nn.Linear(module.nx, module.nf, bias=True, device="meta")
+        linear.weight = nn.Parameter(module.weight.detach().t().contiguous())
+        linear.bias = nn.Parameter(module.bias.detach())
+        model.set_submodule(name, linear)
 
 
 def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int, ...]:

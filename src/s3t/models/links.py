@@ -69,7 +69,7 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, 
     }
     check_fit(shapes, tensors.block, what=f"block {block}")
     check_fit({name: model.get_parameter(name).shape for name in base.head}, tensors.head, what="the head")
-    device = model.get_parameter(base.head[0]).device
+    device = base.device
     updates = {}
     with torch.no_grad(), torch.autocast(device.type, enabled=False):
         for target, linear in linears.items():

@@ -7,7 +7,7 @@ and positions are added below the layers. Whether that is so of a model, `assemb
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -23,9 +23,23 @@ class Packing(NamedTuple):
     """Rows x width, int64: the batch's token at each position of the packing; arbitrary at empty positions."""
     found: Tensor
     """Batch x longest, int64: for each token of the batch its place in the packing. For padding, any."""
-    same: Tensor
-    """Rows x 1 x width x width, bool: whether two places of a row hold tokens of one text. Empty places count as a text
-    of their own, for attention to nothing at all is no number."""
+    text: Tensor
+    """Rows x width, int64: number of the text at each position, from 1; 0 at empty ones."""
+
+    @property
+    def same(self) -> Tensor:
+        """Rows x 1 x width x width, bool: whether two places of a row hold tokens of one text. Empty places count as a
+        text of their own, for attention to nothing at all is no number."""
+        return (self.text[:, :, None] == self.text[:, None, :])[:, None]
+
+    @property
+    def positions(self) -> Tensor:
+        """Rows x width, int64: position of each token in its text; 0 at empty places."""
+        places = torch.arange(self.text.shape[1], device=self.text.device).expand_as(self.text)
+        begins = torch.ones_like(self.text, dtype=torch.bool)
+        begins[:, 1:] = self.text[:, 1:] != self.text[:, :-1]
+        first = torch.where(begins, places, 0).cummax(dim=1).values
+        return torch.where(self.text > 0, places - first, 0)
 
 
 def pack(mask: Tensor) -> Packing | None:
@@ -53,7 +67,19 @@ def pack(mask: Tensor) -> Packing | None:
         taken[index, : len(laid)] = laid
         text[index, : len(laid)] = laid // longest + 1
         found[laid] = torch.arange(len(laid)) + index * width
-    return Packing(taken, found.reshape(count, longest), (text[:, :, None] == text[:, None, :])[:, None])
+    return Packing(taken, found.reshape(count, longest), text)
+
+
+def packed_inputs(batch: Mapping[str, Tensor], packing: Packing) -> dict[str, Tensor]:
+    """The inputs of a causal model for a packing. Positions that begin anew tell transformers where a text begins, and
+    each text is then blind to those before it."""
+    return {"input_ids": laid_out(batch["input_ids"], packing), "position_ids": packing.positions}
+
+
+def laid_out(values: Tensor, packing: Packing) -> Tensor:
+    """What a batch has for each token, batch x longest x ..., in the packing's rows."""
+    rows = values.flatten(0, 1).index_select(0, packing.taken.flatten())
+    return rows.view(*packing.taken.shape, *values.shape[2:])
 
 
 def row_width(longest: int) -> int:
@@ -100,13 +126,14 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         TypeError: when called, a layer takes no attention_mask.
         ValueError: when called, a layer takes other tensors, which may tell it of positions.
     """
-    masks: dict[torch.dtype, Tensor] = {torch.bool: packing.same}
+    same = packing.same
+    masks: dict[torch.dtype, Tensor] = {torch.bool: same}
 
     def mask(given: Tensor | None, states: Tensor) -> Tensor:
         kind = given.dtype if given is not None else torch.bool if boolean else states.dtype
         if kind not in masks:
-            blind = torch.zeros(packing.same.shape, dtype=kind, device=packing.same.device)
-            masks[kind] = blind.masked_fill_(~packing.same, torch.finfo(kind).min)
+            blind = torch.zeros(same.shape, dtype=kind, device=same.device)
+            masks[kind] = blind.masked_fill_(~same, torch.finfo(kind).min)
         return masks[kind]
 
     def enter(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -119,7 +146,7 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         if any(_holds_tensors(value) for value in given.values()):
             raise ValueError(f"{type(layer).__name__} takes other tensors than hidden_states and attention_mask")
         if layer is layers[0]:
-            states = states.flatten(0, 1).index_select(0, packing.taken.flatten()).unflatten(0, packing.taken.shape)
+            states = laid_out(states, packing)
         changed = {"hidden_states": states, "attention_mask": masked}
         return tuple(changed.get(name, value) for name, value in zip(names, args, strict=False)), kwargs | {
             name: value for name, value in changed.items() if name in kwargs

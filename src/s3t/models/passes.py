@@ -15,12 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from s3t.models.base import Base
-from s3t.models.packing import Packing, packed_layers
+from s3t.models.checkpoints import checkpointed
+from s3t.models.packing import Packing, laid_out, packed_inputs, packed_layers
+from s3t.tasks.task import ANSWERED
 
 Batch = Mapping[str, Tensor]
 
-ANSWERED = "answered"
-"""Batch entry, batch x tokens, bool: tokens at which the model answers. Without it, one answer a record."""
+HEAD_TOKENS = 512
+"""Tokens of which a language model's logits are in memory at a time: 128,000 words of them take 262 MB."""
 
 
 def run_model(model: nn.Module, batch: Batch) -> Any:
@@ -38,6 +40,7 @@ class Passes:
 
     def __init__(self, base: Base) -> None:
         self._model = base.model
+        self._over_vocabulary = base.over_vocabulary
         self._path = base.layers.path
         layers = base.model.get_submodule(base.layers.path)
         self._layers: list[nn.Module] = list(layers.children())
@@ -57,7 +60,13 @@ class Passes:
         return len(self._layers)
 
     def logits(
-        self, batch: Batch, *, border: int = 0, states: Tensor | None = None, packing: Packing | None = None
+        self,
+        batch: Batch,
+        *,
+        border: int = 0,
+        states: Tensor | None = None,
+        packing: Packing | None = None,
+        checkpointing: bool = False,
     ) -> Tensor:
         """The model's logits: one row an answer, record after record.
 
@@ -66,14 +75,65 @@ class Passes:
             border: where the pass starts, if there are states.
             states: batch x tokens x width, the input of the layer at the border (of the head, at the last one); None:
                 the pass starts at the inputs.
+            packing: the texts' places in rows that they share; None: each has its own.
+            checkpointing: keep only layers' inputs for the backward pass.
 
         Raises:
             TypeError: with `packing`, a layer takes no attention mask.
             ValueError: with `packing`, a layer takes other tensors, which may tell it of positions.
         """
-        with self._starting(border, states), self._packed(0 if states is None else border, packing):
+        if self._over_vocabulary:
+            reached = self.reached(batch, border=border, states=states, packing=packing)
+            return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
+        begin = 0 if states is None else border
+        passed = self._layers[begin:] if checkpointing else []
+        with checkpointed(passed), self._starting(border, states), self._packed(begin, packing):
             logits: Tensor = run_model(self._model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
+
+    def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
+        """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
+        float32. Arguments as for `logits`.
+        """
+        if not self._over_vocabulary:
+            return self.logits(batch, border=border, states=states)
+        reached = self.reached(batch, border=border, states=states)
+        if not len(reached):
+            return reached.new_zeros(0, 1, dtype=torch.float32)
+        following = batch["input_ids"].roll(-1, dims=1)[batch[ANSWERED]]
+        parts = zip(torch.split(reached, HEAD_TOKENS), torch.split(following, HEAD_TOKENS), strict=True)
+        each = [
+            self.over_vocabulary(some).float().log_softmax(dim=1).gather(1, right[:, None]) for some, right in parts
+        ]
+        return torch.cat(each)
+
+    def reached(
+        self,
+        batch: Batch,
+        *,
+        border: int = 0,
+        states: Tensor | None = None,
+        packing: Packing | None = None,
+        checkpointing: bool = False,
+    ) -> Tensor:
+        """The last layer's states of a language model at the tokens that it answers, answers x width. Arguments as for
+        `logits`.
+        """
+        passed = self._layers[0 if states is None else border :] if checkpointing else []
+        with checkpointed(passed):
+            if packing is None:
+                return self.states(batch, [self.top], border=border, states=states)[self.top][batch[ANSWERED]]
+            laid = None if states is None else laid_out(states, packing)
+            packed = self.states(packed_inputs(batch, packing), [self.top], border=border, states=laid)[self.top]
+        return packed.flatten(0, 1).index_select(0, packing.found[batch[ANSWERED]])
+
+    def over_vocabulary(self, reached: Tensor) -> Tensor:
+        """A language model's logits, answers x vocabulary, of states that the last layer reached, answers x width."""
+        # As texts of one token each: whatever the model computes of positions and masks is then small, and the same.
+        inputs = torch.zeros(len(reached), 1, dtype=torch.int64, device=reached.device)
+        with self._starting(self.top, reached[:, None]):
+            logits: Tensor = run_model(self._model, {"input_ids": inputs}).logits
+        return logits[:, 0]
 
     def states(
         self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None

@@ -108,7 +108,7 @@ class Ensemble:
             steps: hears of each pass its number of answers; the sum is M x N.
         """
         device = self._model.passes.device
-        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
         with exact_numerics(device, self._training), self._model.mounted({}) as mount, torch.inference_mode():
             order = sorted(range(len(members)), key=lambda number: -len(members[number]))
             chains = [members[number] for number in order]
@@ -195,7 +195,7 @@ class _Pass:
             border = self._border(deepest(chain))
             self._mount.load_head(chain[-1].head)
             with self._on(chain):
-                parts.append(_scores(self._passes.logits(batch, border=border, states=trunk.get(border))))
+                parts.append(_scores(self._passes.answers(batch, border=border, states=trunk.get(border))))
             steps.advance(len(next(iter(batch.values()))))
         return np.stack(parts)
 
@@ -228,13 +228,13 @@ class _Pass:
             with self._side_by_side(team, range(above + 1, depth + 1), groups=joined):
                 if above == 0 and self._heads:
                     with self._stack.heads_on(team):
-                        logits = self._passes.logits(rows, border=border, states=states)
+                        logits = self._passes.answers(rows, border=border, states=states)
                     return _scores(logits.reshape(joined, -1, logits.shape[-1]))
                 states = self._passes.states(rows, [top], border=border, states=states)[top]
         each = []
         for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
             self._mount.load_head(chain[-1].head)
-            each.append(self._passes.logits(batch, border=self._passes.top, states=own_states))
+            each.append(self._passes.answers(batch, border=self._passes.top, states=own_states))
         return _scores(torch.stack(each))
 
     @contextmanager

@@ -53,13 +53,13 @@ class WholeEnsemble:
 
     def logits(self, members: Sequence[Sequence[WholeLink]], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C."""
-        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.labels), np.nan)
+        logits: Scores = np.full((len(members), self._windows.answers(inputs), self._model.base.answers), np.nan)
         device = self._model.passes.device
         with exact_numerics(device, self._training), torch.inference_mode():
             for window in self._windows.of(inputs, device):
                 for number, (link,) in enumerate(members):
                     with self._model.mounted({1: link.tensors}):
                         for rows, batch in window.batches():
-                            logits[number, rows] = self._model.passes.logits(batch).float().cpu().numpy()
+                            logits[number, rows] = self._model.passes.answers(batch).float().cpu().numpy()
                             steps.advance(len(next(iter(batch.values()))))
         return logits

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor
 
 from s3t.models.encode import Encoder, tokens
-from s3t.tasks.token_classification import WORDS
 
 
 class Windows:
@@ -29,7 +28,7 @@ class Windows:
         place = 0
         for start in range(0, inputs.num_rows, self._size):
             rows = inputs.slice(start, self._size)
-            counts = self._encoder.answers(rows)
+            counts = self._encoder.answers(rows) or [1] * rows.num_rows
             yield Window(
                 self._encoder,
                 rows,
@@ -41,7 +40,16 @@ class Windows:
 
     def answers(self, inputs: pa.Table) -> int:
         """Places of answers to all inputs: one an input, or one a word."""
-        return sum(self._encoder.answers(inputs))
+        counts = self.counts(inputs)
+        return inputs.num_rows if counts is None else sum(counts)
+
+    def counts(self, inputs: pa.Table) -> list[int] | None:
+        """Number of answers to each input; None: one each."""
+        starts = range(0, max(1, inputs.num_rows), self._size)  # of no inputs, too, an encoder tells which it is
+        found = [self._encoder.answers(inputs.slice(start, self._size)) for start in starts]
+        if any(counts is None for counts in found):
+            return None
+        return [count for counts in found for count in counts or ()]
 
 
 class Window:
@@ -63,4 +71,5 @@ class Window:
             rows = by_length[first : first + self._batch_size]
             collated = self._encoder.collate([self._encoded[row] for row in rows])
             batch = {name: tensor.to(self._device) for name, tensor in collated.items()}
-            yield [self._starts[row] + word for row in rows for word in self._encoded[row].get(WORDS, (0,))], batch
+            places = [self._starts[row] + place for row in rows for place in self._encoder.places(self._encoded[row])]
+            yield places, batch

@@ -5,13 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
     ByteSize,
     ConfigDict,
     Field,
     SecretStr,
-    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -20,10 +18,9 @@ from pydantic_core import PydanticKnownError
 from s3t import methods
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
-from s3t.recipe.descriptions import add_descriptions
 from s3t.recipe.group import Group
-from s3t.recipe.numbers import NumbersAlone, only_numbers, refuse_booleans
-from s3t.recipe.template import is_template, template_columns
+from s3t.recipe.numbers import NumbersAlone
+from s3t.recipe.part import Part
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
@@ -32,75 +29,11 @@ DEFAULT_THRESHOLD = 0.5
 Value = TypeVar("Value")
 
 
-class Part(BaseModel):
-    """Base of all parts."""
-
-    model_config = ConfigDict(
-        frozen=True, extra="forbid", json_schema_extra=add_descriptions, hide_input_in_errors=True, allow_inf_nan=False
-    )
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _true_is_no_number(cls, value: Any, info: ValidationInfo) -> Any:
-        if info.field_name is not None and only_numbers(cls.model_fields[info.field_name].annotation):
-            refuse_booleans(value)
-        return value
-
-
 def _method_name(value: Any) -> Any:
     if not isinstance(value, str) or value not in METHODS:
         *names, last = map(repr, METHODS)
         raise PydanticKnownError("literal_error", {"expected": f"{', '.join(names)} or {last}"})
     return value
-
-
-class Columns(Part):
-    """Columns of the data, by role."""
-
-    label: str = "label"
-    """The column of the label: a name of the label set; a list of them (multi-label tasks), one a word (token tasks);
-    or a number (regression)."""
-    delimiter: str | None = Field(default=None, min_length=1)
-    """Separator of labels, words or tags, where columns of multi-label and token tasks hold text, not lists."""
-    id: str | None = None
-    """The column of the record's id, unique. Without one, the id is the hash of content and subject, and
-    identical rows share it and leave together."""
-    subject: str | None = None
-    """The column of the person whose record it is. All records of a subject lie in one slice."""
-    text: str | None = None
-    """The column of the text (text tasks), or a template of several: {premise} What was the {question}? Token tasks:
-    the column of the lists of words."""
-    text_pair: str | None = None
-    """The same for a second text, where the input is a pair (text tasks)."""
-    image: str | None = None
-    """The column of the image: encoded bytes, a Hugging Face image, or a path beside the data file (image tasks)."""
-
-    @field_validator("text", "text_pair")
-    @classmethod
-    def _is_template(cls, value: str | None) -> str | None:
-        if value is not None:
-            template_columns(value)
-        return value
-
-    @model_validator(mode="after")
-    def _columns_differ(self) -> Self:
-        taken: dict[str, str] = {}
-        templates = is_template(self.text or "") or is_template(self.text_pair or "")
-        for role, columns in self.named().items():
-            for column in columns:
-                other = taken.setdefault(column, role)
-                may_share = templates and {other, role} == {"text", "text_pair"}
-                if other != role and not may_share:
-                    raise ValueError(f"{other} and {role} both name the column {column!r}")
-        return self
-
-    def named(self) -> dict[str, tuple[str, ...]]:
-        """Role to the columns that it is read from, for the roles that are given."""
-        columns = {
-            role: (column,) for role, column in self.model_dump(exclude={"delimiter"}).items() if column is not None
-        }
-        texts = {role: template_columns(columns[role][0]) for role in ("text", "text_pair") if role in columns}
-        return columns | texts
 
 
 class Partition(Part):
@@ -186,7 +119,7 @@ class Adapter(Part):
     target_modules: list[str] | Literal["all-linear"] = "all-linear"
     """The modules to adapt in each layer, by their last name (query) or a longer tail (attention.output.dense);
     all-linear takes every linear module of the layer."""
-    feedforward_modules: list[str] = []
+    feedforward_modules: list[str] = Field(default=[])
     """IA3 alone: target modules that scale their input instead of their output."""
     rank: int = Field(default=16, ge=1, le=4_096)
     """LoRA rank r."""
@@ -237,12 +170,24 @@ class Text(Part):
     """Tokens a record, special ones included; longer texts are cut."""
 
 
+class Language(Part):
+    """Tokenisation and loss of language models."""
+
+    max_length: int = Field(default=512, ge=2, le=1_000_000)
+    """Tokens a record, special ones included; longer ones are cut at their end."""
+    longer: Literal["cut", "refuse"] = "cut"
+    """cut: cut longer records, and count them at init. refuse: init takes no data with longer records."""
+    loss: Literal["completion", "all"] = "completion"
+    """Tokens that are learned: completions and the turns of assistants, with the end of the text; or prompts and other
+    turns, too. Of a text column, all are."""
+
+
 class Image(Part):
     """Image preprocessing, where the base model's folder has no preprocessor_config.json."""
 
-    mean: list[Annotated[float, Field(ge=-1_000, le=1_000)]] = [0.5]
+    mean: list[Annotated[float, Field(ge=-1_000, le=1_000)]] = Field(default=[0.5])
     """Mean a channel, after division by 255; one number serves all channels."""
-    std: list[Annotated[float, Field(gt=0, le=1_000)]] = [0.5]
+    std: list[Annotated[float, Field(gt=0, le=1_000)]] = Field(default=[0.5])
     """Standard deviation a channel, after division by 255; one number serves all channels."""
     crop: int = Field(default=0, ge=0, le=1_024)
     """Largest random shift of a training image, in pixels of the model's input, drawn for each record and epoch. The
@@ -263,6 +208,11 @@ class Training(Part):
     """Passes over the records of the prefix, a stage."""
     batch_size: int = Field(default=32, ge=1, le=1_000_000)
     """Records a step."""
+    micro_batch: int | None = Field(default=None, ge=1, le=1_000_000)
+    """Records a pass. The gradients of a step's passes are added up in their order; null: one pass a step."""
+    checkpointing: bool = False
+    """Keep only each layer's input for the backward pass, and compute the rest again: less memory, about a third more
+    time, the same bits."""
     learning_rate: float = Field(default=2e-3, gt=0, le=1_000)
     """Peak learning rate of AdamW."""
     head_learning_rate: float | None = Field(default=None, gt=0, le=1_000)

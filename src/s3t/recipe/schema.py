@@ -22,13 +22,14 @@ from pydantic_core import core_schema
 from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
+from s3t.recipe.columns import Columns
+from s3t.recipe.part import Part
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
     Adapter,
-    Columns,
     Deletion,
     Image,
-    Part,
+    Language,
     Partition,
     Prediction,
     Sequences,
@@ -93,7 +94,7 @@ class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
     task: Annotated[Task, GetPydanticSchema(lambda *_: _TASK)]
-    """text-classification, text-multi-label-classification, text-regression, token-classification,
+    """text-classification, text-multi-label-classification, text-regression, token-classification, causal-lm,
     image-classification or image-multi-label-classification."""
     base_model: str = Field(min_length=1)
     """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
@@ -122,6 +123,8 @@ class Recipe(Part):
     """The blocks."""
     text: Text = Text()
     """Tokenisation."""
+    language: Language = Language()
+    """Tokens and loss of language models."""
     image: Image = Image()
     """Pixels."""
     training: Training = Training()
@@ -206,7 +209,7 @@ class Recipe(Part):
         inputs = [role for task in TASKS.values() for role in task.inputs.roles]
         given = {role for role, column in self.columns.model_dump().items() if column}
         problems = self.task.inputs.column_problems(given, inputs, self.task.name)
-        if self.task.inputs.kind != "text" and is_template(self.columns.text or ""):
+        if self.task.inputs.kind == "words" and is_template(self.columns.text or ""):
             problems.append(f"columns.text: {self.task} takes no template; name one column")
         if self.columns.delimiter is not None and self.task.target.column != "categories":
             problems.append(f"columns.delimiter: {self.task} has no column of lists; take it out")
@@ -326,6 +329,17 @@ class Recipe(Part):
         """
         group = self.partition.group
         return None if group is None else group.prior()
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a record at most; None for inputs without tokens."""
+        section = getattr(self, self.task.inputs.section)
+        return int(section.max_length) if self.task.inputs.has_tokens else None
+
+    @property
+    def refuses_longer(self) -> bool:
+        """True if a record with more tokens is an error, and is not cut."""
+        return self.task.inputs.section == "language" and self.language.longer == "refuse"
 
     @property
     def blocks(self) -> int:

@@ -36,6 +36,11 @@ def template_columns(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
+def templates(text: str | list[str] | None) -> tuple[str, ...]:
+    """The templates of a field that takes one or several; none where it is left out."""
+    return () if text is None else (text,) if isinstance(text, str) else tuple(text)
+
+
 def is_template(text: str) -> bool:
     """True if a text is a template rather than the name of a column."""
     return "{" in text or "}" in text

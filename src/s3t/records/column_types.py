@@ -37,6 +37,13 @@ def may_be_lists(kind: pa.DataType) -> bool:
     return is_text(kind)
 
 
+def may_be_chats(kind: pa.DataType) -> bool:
+    """True if a column of that type may hold chats: lists of mappings, or their JSON."""
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return bool(pa.types.is_struct(kind.value_type) or pa.types.is_null(kind.value_type))
+    return is_text(kind)
+
+
 def may_be_numbers(kind: pa.DataType) -> bool:
     """True if a column of that type may hold the numbers of a regression."""
     return may_be_names(kind) or bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from s3t.recipe import Recipe
 from s3t.recipe.template import filled, is_template, template_columns
-from s3t.records.column_types import is_text, may_be_lists
+from s3t.records.chats import chat_of
+from s3t.records.column_types import is_text, may_be_chats, may_be_lists
 from s3t.records.columns import column_values, converted, converted_or_same, listed
 from s3t.records.images import image_bytes
 from s3t.records.problems import Problems
@@ -17,11 +18,13 @@ from s3t.records.reading import Table
 from s3t.tasks import Kind
 
 
-def read_features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.ChunkedArray]:
-    """Feature columns by role, as stored in records; adds to `problems`."""
-    reader, columns = _FEATURES[recipe.task.inputs.kind], recipe.columns.model_dump()
-    roles = [role for role in recipe.task.inputs.roles if columns[role] is not None]
-    return {role: reader(table, columns[role], recipe, problems) for role in roles}
+def read_features(
+    table: Table, recipe: Recipe, problems: Problems, *, roles: Collection[str] | None = None
+) -> dict[str, pa.ChunkedArray]:
+    """Feature columns by role, as stored in records; adds to `problems`. Of some roles alone, or of all."""
+    inputs, columns = recipe.task.inputs, recipe.columns.model_dump()
+    given = [role for role in (roles or inputs.roles) if columns[role] is not None]
+    return {role: _FEATURES[inputs.column_kind(role)](table, columns[role], recipe, problems) for role in given}
 
 
 def _images(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
@@ -51,9 +54,40 @@ def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.Ch
     return converted(lists(), pa.list_(pa.string()))
 
 
-def _texts(table: Table, text: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+def _texts(table: Table, text: str | list[str], recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+    if not isinstance(text, str):
+        return converted(_first_filled(table, text, problems), pa.string())
     parts = {name: _parts(table, name, problems) for name in template_columns(text)}
     return converted_or_same(_filled(text, parts), pa.string(), table.rows, text)
+
+
+def _first_filled(table: Table, texts: Sequence[str], problems: Problems) -> Iterator[str | None]:
+    """Yields, for every row, the first template whose columns are filled; None where no template's are."""
+    wanted = {text: template_columns(text) for text in texts}
+    names = list(dict.fromkeys(name for columns in wanted.values() for name in columns))
+    parts = [column_values(table, name, is_text, "a text is text", problems) or () for name in names]
+    for row, cells in enumerate(zip(*parts, strict=False)):
+        filled_in = {name: cell for name, cell in zip(names, cells, strict=True) if cell is not None and cell.strip()}
+        fitting = next((text for text, columns in wanted.items() if filled_in.keys() >= set(columns)), None)
+        if fitting is None:
+            problems.add_row(row, "no template of columns.prompt has all its columns filled; fill or drop the row")
+            yield None
+        else:
+            yield filled(fitting, filled_in) if is_template(fitting) else filled_in[fitting]
+
+
+def _chats(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+    """Chats as JSON."""
+    values = column_values(table, name, may_be_chats, "a chat is a list of messages, or such a list as JSON", problems)
+
+    def chats() -> Iterator[str | None]:
+        for row, value in enumerate(values or ()):
+            chat, problem = chat_of(value)
+            if problem:
+                problems.add_row(row, f"column {name!r} {problem}")
+            yield chat
+
+    return converted(chats(), pa.string())
 
 
 def _filled(text: str, parts: Mapping[str, Collection[str | None]]) -> Iterable[str | None]:
@@ -73,9 +107,10 @@ def _parts(table: Table, name: str, problems: Problems) -> Collection[str | None
     return values
 
 
-_FEATURES: Mapping[Kind, Callable[[Table, str, Recipe, Problems], pa.ChunkedArray]] = {
+_FEATURES: Mapping[Kind, Callable[[Table, Any, Recipe, Problems], pa.ChunkedArray]] = {
     "text": _texts,
     "words": _words,
     "image": _images,
+    "messages": _chats,
 }
 """Reader of a feature's columns, by kind."""

@@ -188,7 +188,7 @@ def _read(data: Data, recipe: Recipe) -> Table:
 def _kinds(recipe: Recipe) -> dict[str, Kind]:
     """Kind of each column that is read."""
     kinds: dict[str, Kind | None] = {"id": "name", "subject": "name", "label": recipe.task.target.column}
-    kinds |= dict.fromkeys(recipe.task.inputs.roles, recipe.task.inputs.kind)
+    kinds |= {role: recipe.task.inputs.column_kind(role) for role in recipe.task.inputs.roles}
     named = recipe.columns.named().items()
     columns = {name: kind for role, names in named if (kind := kinds[role]) is not None for name in names}
     if recipe.partition.group is not None:

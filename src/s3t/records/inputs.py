@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -110,10 +111,18 @@ def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     raise DataError(_WHERE, f"are neither lists of words nor rows; the recipe's inputs have {name}")
 
 
+def _language(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
+    names = _feature_columns(recipe)
+    if len(names) == 1 and all(isinstance(item, str | list | None) for item in items):
+        return {names[0]: [json.dumps(item) if isinstance(item, list) else item for item in items]}
+    raise DataError(_WHERE, f"are no rows; the recipe's inputs have {', '.join(names)}")
+
+
 _FROM_ITEMS: Mapping[Kind, Callable[[list[Any], Recipe], dict[str, list[Any]]]] = {
     "text": _texts,
     "words": _words,
     "image": _images,
+    "language": _language,
 }
 """Reader of inputs without column names, by the task's kind of inputs."""
 

@@ -336,7 +336,12 @@ def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
 
 
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -> pa.Array:
-    """A column; numbers and text that stand beside each other become text where that is one name whichever it was."""
+    """A column; numbers and text that stand beside each other become text where that is one name whichever it was.
+
+    Chats become JSON, since arrow would give all messages the fields of each.
+    """
+    if kind == "messages":
+        values = [value if value is None or isinstance(value, str) else json.dumps(value) for value in values]
     try:
         return pa.array(values)
     except (pa.ArrowException, OverflowError, UnicodeEncodeError, RecursionError):

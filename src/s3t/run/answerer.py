@@ -24,6 +24,7 @@ from s3t.records.ingest import IngestedInputs, ingest_inputs, ingest_labelled, i
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
+from s3t.run.likelihoods import Likelihoods
 from s3t.run.parts import Parts
 from s3t.stages import Stage
 from s3t.wording import counted
@@ -47,10 +48,26 @@ class Answerer:
 
     def predict(self, inputs: Inputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         """The ensemble's answers. Errors as `Run.predict`."""
+        self._see_that_it_answers()
         return self._predict(ingest_inputs(inputs, self.parts.recipe), prefixes, progress)
+
+    def score(self, data: Inputs, prefixes: Prefixes | None, progress: Progress) -> Likelihoods:
+        """The ensemble's log-probabilities of texts. Errors as `Run.score`."""
+        task = self.parts.recipe.task
+        if not task.target.over_vocabulary:
+            raise InputError("score", f"the run is of {task}; ask `predict`")
+        return Likelihoods.of(self._predict(ingest_inputs(data, self.parts.recipe), prefixes, progress))
+
+    def _see_that_it_answers(self) -> None:
+        task = self.parts.recipe.task
+        if task.target.over_vocabulary:
+            raise InputError(
+                "predict", f"the run is of {task}: `generate` writes texts, and `score` tells how likely they are"
+            )
 
     def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
         """Answers window by window, each at a generation of its own. Errors as `Run.predict_windows`."""
+        self._see_that_it_answers()
         recipe = self.parts.recipe
         size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
         for window in ingest_windows(source, form, recipe, size=size):
@@ -75,14 +92,12 @@ class Answerer:
     def _answer(
         self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress
     ) -> Predictions:
-        counts = self.parts.recipe.task.inputs.counts(inputs.features)
-        return predict(self.parts.loaded.get(), self._answers, now, members, inputs, counts=counts, progress=progress)
+        return predict(self.parts.loaded.get(), self._answers, now, members, inputs, progress=progress)
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
         """Metrics on labelled data. Errors as `Run.evaluate`."""
         recipe, labels = self.parts.recipe, self.parts.description.labels
         rows = ingest_labelled(data, recipe, labels=labels).rows
-        counts = recipe.task.inputs.counts(rows)
         while True:
             now = self.parts.upkeep.newest()
             members = self._members(now, None)
@@ -93,7 +108,6 @@ class Answerer:
                     now,
                     members,
                     rows,
-                    counts=counts,
                     per_depth=per_depth,
                     progress=Watched(progress, work),
                 )
@@ -119,15 +133,15 @@ def predict(
     members: Sequence[Stage],
     inputs: IngestedInputs,
     *,
-    counts: Sequence[int] | None,
     progress: Progress,
 ) -> Predictions:
-    """The ensemble's answers to inputs; `counts` says how many each has, None: one.
+    """The ensemble's answers to inputs.
 
     Raises:
         IntegrityError: an artifact is not what its manifest, or its child's, says.
     """
     features = inputs.features
+    counts = workshop.counts(features)
     with telling(progress, f"predicting {counted(features.num_rows, 'input')}", features.num_rows * len(members)):
         logits_MNC = workshop.logits(members, snapshot, features, steps=progress)  # noqa: N806
     parts = parts_within(members, sisa_weight=answers.sisa_weight)
@@ -153,7 +167,6 @@ def evaluate(
     members: Sequence[Stage],
     rows: pa.Table,
     *,
-    counts: Sequence[int] | None,
     per_depth: bool,
     progress: Progress,
 ) -> Evaluation:
@@ -166,7 +179,7 @@ def evaluate(
     wanted = sorted({*members, *deeper})
     with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
         logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, steps=progress), strict=True))
-    expected = answers.target.expected(rows)
+    expected, counts = answers.target.expected(rows), workshop.counts(rows)
 
     def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
         distinct = sorted(set(stages))

@@ -224,6 +224,7 @@ def _write(
         for copies in batched(copies_in_order(rows), WINDOW_ROWS):
             records.add(place, record_rows(place, dict(copies), secret))
         notices.add(rows)
+    notices.check()
     return states
 
 

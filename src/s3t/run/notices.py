@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.records.canonical import contents
 from s3t.records.public import features_of
@@ -29,12 +30,13 @@ class Notices:
 
     def __init__(self, recipe: Recipe, *, model: Path) -> None:
         # Here: they import torch, which opening a run does not need.
-        from s3t.models.encode import encoder_for
+        from s3t.models.encoders import encoder_for
         from s3t.training import resolve_device, slow_precision
 
         self._slow = slow_precision(resolve_device(recipe.training.device), recipe.training)
-        self._most, self._encoder = recipe.text.max_length, encoder_for(model, recipe)
-        self._rows = self._cut = 0
+        self._encoder, self._section = encoder_for(model, recipe), recipe.task.inputs.section
+        self._most, self._refuses = recipe.max_length or 0, recipe.refuses_longer
+        self._rows = self._cut = self._unlearned = 0
         self._records, self._features = bytearray(), bytearray()
 
     def add(self, rows: pa.Table) -> None:
@@ -42,11 +44,32 @@ class Notices:
         names = features_of(rows)
         features = [name for name in names if name != "label"]  # all of them, if the task reads no labels
         self._rows += rows.num_rows
-        self._cut += self._encoder.count_cut(rows)
+        cut = self._encoder.cut(rows)
+        self._cut += cut.longer
+        self._unlearned += cut.unlearned
         for content in contents(rows, names):
             self._records += short_digest(content)
         for content in contents(rows, features):
             self._features += short_digest(content)
+
+    def check(self) -> None:
+        """See that no record is longer than the recipe allows, and that something is learned, once all are taken in.
+
+        Raises:
+            DataError: some are longer, and the recipe refuses such; or no record has a token to learn.
+        """
+        if self._unlearned and self._unlearned == self._rows:
+            raise DataError(
+                "the data",
+                f"within {self._most:,} tokens no record has one that is learned; raise {self._section}.max_length, or "
+                "name a model whose tokenizer knows these texts",
+            )
+        if self._cut and self._refuses:
+            raise DataError(
+                "the data",
+                f"{self._cut:,} of {counted(self._rows, 'record')} have more than {self._most:,} tokens, which "
+                f"{self._section}.longer refuses; raise {self._section}.max_length, shorten or drop them, or set cut",
+            )
 
     def sentences(self) -> Iterator[str]:
         """Yields a sentence for each kind that there is."""
@@ -61,7 +84,12 @@ class Notices:
         if self._cut:
             yield (
                 f"{self._cut:,} of {counted(self._rows, 'record')} have more than {self._most:,} tokens and are cut "
-                "there; raise text.max_length, as far as the model goes, if what is cut matters"
+                f"there; raise {self._section}.max_length, as far as the model goes, if what is cut matters"
+            )
+        if self._unlearned:
+            yield (
+                f"{self._unlearned:,} of {counted(self._rows, 'record')} have no token that is learned within "
+                f"{self._most:,}, so nothing is learned of them; raise {self._section}.max_length, or drop them"
             )
         if self._slow:
             yield self._slow

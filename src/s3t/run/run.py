@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.extension import Extension
+    from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.placement import WorkerCount
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
@@ -274,6 +275,20 @@ class Run:
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
         return self._answerer.predict(inputs, prefixes, progress or SILENT)
+
+    def score(self, data: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None) -> Likelihoods:
+        """Log-probability of each learned token of texts, under the ensemble of every shard's serving prefix.
+
+        Args:
+            data: records as the run was trained on; ids are optional.
+            prefixes: as for `predict`.
+            progress: hears of every batch.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: the run is of another task, or as `predict`.
+        """
+        return self._answerer.score(data, prefixes, progress or SILENT)
 
     def predict_windows(
         self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False

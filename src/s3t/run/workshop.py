@@ -163,7 +163,11 @@ class Workshop:
         with exact_numerics(self.device, self._recipe.training):
             chain = [self._scoring.prepared(block, tensors) for block, tensors in blocks]
         logits = self._scoring.logits([chain], rows)[0]
-        return answers.score(logits, answers.target.expected(rows), self._recipe.task.inputs.counts(rows))
+        return answers.score(logits, answers.target.expected(rows), self.counts(rows))
+
+    def counts(self, rows: pa.Table) -> list[int] | None:
+        """Number of answers to each input; None: one each."""
+        return self._windows.counts(rows)
 
     def _prototypes(self, stage: Stage, digests: Sequence[str], steps: Steps) -> StageTensors:
         with self._turn:

@@ -19,8 +19,12 @@ from s3t.partition import Secret
 from s3t.recipe import Recipe
 from s3t.stages.trie import Stage
 
-KEY_FORMAT = 3
+KEY_FORMAT = 4
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
+
+
+_NO_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
+"""Fields of the training part that change no bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +49,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     Raises:
         ValueError: an `auto` is left; the key would not say what was computed.
     """
-    training = recipe.training.model_dump(mode="json", exclude={"device", "cache_memory", "cache_disk"})
+    training = recipe.training.model_dump(mode="json", exclude=_NO_BITS)
     if "auto" in training.values():
         raise ValueError("an `auto` of the recipe's training part is not resolved")
     (unused,) = {"layers", "layers_per_slice"} - {recipe.method.blocks.width}

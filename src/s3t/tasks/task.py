@@ -21,9 +21,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from torch import Tensor
 
-Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image"]
+Kind: TypeAlias = Literal["name", "category", "number", "categories", "text", "words", "image", "language", "messages"]
 """Content of a column: ids or subjects; labels or groups; a regression's labels; lists of labels; texts; lists of
-words; images."""
+words; images; texts of a language model; chats."""
+
+ANSWERED = "answered"
+"""Entry of an encoded record and of a batch, bool, a value a token: tokens at which the model answers. Without it, one
+answer a record."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +36,8 @@ class Inputs:
 
     kind: Kind
     """Kind of the input columns; it also decides the encoder."""
-    roles: tuple[str, ...]
-    """The fields of the recipe's `columns` that name these columns. The first is needed."""
+    forms: tuple[tuple[str, ...], ...]
+    """The fields of the recipe's `columns` that name these columns: each form names those that are given together."""
     section: str
     """The section of the recipe that says how it is encoded; a part of every stage's key."""
     has_tokens: bool
@@ -41,17 +45,30 @@ class Inputs:
     window_batches: int
     """Batches that are encoded at a time to answer; texts are sorted by length within them."""
 
-    def counts(self, rows: pa.Table) -> list[int] | None:
-        """Number of answers of each record: one a word; None: one each."""
-        return [len(words) for words in rows[self.roles[0]].to_pylist()] if self.kind == "words" else None
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """All fields of `columns` that apply."""
+        return tuple(dict.fromkeys(role for form in self.forms for role in form))
+
+    def column_kind(self, role: str) -> Kind:
+        """Kind of the column that a role names."""
+        if self.kind != "language":
+            return self.kind
+        return "messages" if role == "messages" else "text"
 
     def column_problems(self, columns: Collection[str], others: Iterable[str], task: str) -> list[str]:
         """Problems of the recipe's `columns`: roles that are missing or that do not apply.
 
         `others` are the roles of all inputs there are.
         """
-        first = self.roles[0]
-        problems = [] if first in columns else [f"task {task} needs columns.{first}, the column of the {first}"]
+        given = {role for role in self.roles if role in columns}
+        least = [form for form in self.forms if not any(set(other) < set(form) for other in self.forms)]
+        wanted = ", or ".join(" and ".join(f"columns.{role}" for role in form) for form in least)
+        problems = []
+        if not any(given.issuperset(form) for form in least):
+            problems = [f"task {task} needs {wanted}"]
+        elif given not in map(set, self.forms):
+            problems = [f"task {task} needs one of these alone: {wanted}"]
         stray = [role for role in dict.fromkeys(others) if role in columns and role not in self.roles]
         return problems + [f"columns.{role} does not apply to task {task}" for role in stray]
 
@@ -70,6 +87,9 @@ class Target(ABC):
     """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
     takes_prototypes: bool = False
     """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
+    over_vocabulary: bool = False
+    """True if the base model's own output layer answers, over its vocabulary: no head is drawn or trained. Each answer
+    is then the log-probability of the token that follows, C = 1."""
     has_threshold: bool = False
     """True if answers depend on the declared threshold."""
     answer: str = "label"

@@ -116,6 +116,10 @@ class Examples:
         """Targets of some records, one row for each of their answers."""
         return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
 
+    def count_answers(self, numbers: Sequence[int]) -> int:
+        """Number of targets of some records."""
+        return sum(len(self._slices[index].targets[record]) for index, record in map(self._at.__getitem__, numbers))
+
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
         parts, vary = self._slices, self._vary
         if vary is None:

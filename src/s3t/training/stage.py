@@ -8,6 +8,7 @@ stage leaves, for a shallower prefix must not serve with a head that has seen de
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,12 +21,13 @@ from transformers import get_scheduler
 from s3t.errors import TrainingError
 from s3t.models.model import Blocks, Model
 from s3t.models.packing import Packing, pack
-from s3t.models.passes import Batch, Passes
+from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
 from s3t.tasks import Target
-from s3t.training.batches import epoch_batches
+from s3t.training.batches import cut, epoch_batches
 from s3t.training.examples import Examples
+from s3t.training.learning import Ready, learn
 from s3t.training.numerics import exact_numerics
 from s3t.training_events import UNHEARD, StageListener
 
@@ -133,18 +135,20 @@ def _fit(
         vary = seed(f"augment {epoch}")
         summed = torch.zeros((), device=passes.device)  # read once an epoch: at every step a GPU would be waited for
         answers = 0
-        ready = _on_device(examples, order, passes.device, seed=vary, packed=packed)
-        for numbers, (batch, states, targets, packing) in zip(order, ready, strict=True):
-            logits = passes.logits(batch, border=examples.border, states=states, packing=packing)
-            loss = target.loss(logits, targets)
-            loss.backward()  # type: ignore[no-untyped-call, unused-ignore]
+        passed = [cut(numbers, training.micro_batch or len(numbers)) for numbers in order]
+        ready = _on_device(examples, [part for parts in passed for part in parts], passes.device, vary, packed=packed)
+        for numbers, parts in zip(order, passed, strict=True):
+            total = examples.count_answers(numbers)
+            for one in itertools.islice(ready, len(parts)):
+                summed += learn(
+                    passes, target, one, border=examples.border, total=total, checkpointing=training.checkpointing
+                )
             if training.max_grad_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.max_grad_norm)
             optimizer.step()
             scheduler.step()
             optimizer.zero_grad(set_to_none=True)
-            summed += loss.detach() * len(targets)
-            answers += len(targets)
+            answers += total
             steps += 1
             listener.advance(len(numbers))
         if answers:
@@ -153,8 +157,8 @@ def _fit(
 
 
 def _on_device(
-    examples: Examples, order: Sequence[Sequence[int]], device: torch.device, *, seed: int, packed: bool
-) -> Iterator[tuple[Batch, Tensor | None, Tensor, Packing | None]]:
+    examples: Examples, order: Sequence[Sequence[int]], device: torch.device, seed: int, *, packed: bool
+) -> Iterator[Ready]:
     """Each batch with its states, targets and, if wanted, packing.
 
     For a GPU the next one is on its way while one is computed on.
@@ -163,11 +167,11 @@ def _on_device(
     for numbers in order:
         batch, states = examples.batch(numbers, seed=seed)
         packing = pack(batch["attention_mask"]) if packed else None
-        ready = (
-            {name: _moved(tensor, device) for name, tensor in batch.items()},
-            None if states is None else _moved(states, device),
-            _moved(examples.targets(numbers), device),
-            None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
+        ready = Ready(
+            batch={name: _moved(tensor, device) for name, tensor in batch.items()},
+            states=None if states is None else _moved(states, device),
+            targets=_moved(examples.targets(numbers), device),
+            packing=None if packing is None else Packing(*(_moved(tensor, device) for tensor in packing)),
         )
         if device.type != "cuda":
             yield ready

@@ -1,0 +1,251 @@
+"""Runs of language models: the oracles, and what a user gets."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import s3t
+from s3t.recipe import recipe_from
+from testing import tiny
+from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
+from tests.run.test_counterfactual import SLOW_OK, TWO_HARDEST, TWO_ORDERS, assert_hard_deletions_are_exact
+from tests.run.worlds import SIZES, SMALL, make_worlds, trained_run
+
+IN_INTEGRATION = pytest.mark.integration
+
+
+@pytest.fixture(scope="session")
+def llama(tmp_path_factory):
+    return make_language_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture(scope="session")
+def trained(llama, tmp_path_factory):
+    """A small trained run, for tests that change nothing."""
+    with trained_run(
+        tmp_path_factory.mktemp("language") / "run", language_recipe(llama, **SMALL), prompt_table()
+    ) as run:
+        yield run
+
+
+@pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
+def test_hard_deletions_are_exact(names, size, llama, tmp_path):
+    """The longest completion is cut, and some prompts leave nothing to learn."""
+    recipe = language_recipe(llama, language={"max_length": 8}, **size)
+    assert_hard_deletions_are_exact(recipe, prompt_table(), tmp_path, names=names)
+
+
+CHATS = {"columns": {"messages": "messages", "prompt": None, "completion": None, "subject": "person"}}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"training": {"precision": "bfloat16", "micro_batch": 2}},
+        {"training": {"checkpointing": True, "bucketing": "none"}, "language": {"loss": "all"}},
+        pytest.param({"training": {"trunk_cache": False, "bucketing": "length"}}, marks=IN_INTEGRATION),
+        pytest.param(
+            {"method": {"name": "sisa", "trainable": "all"}, "sequences": {"budget": 1}}, marks=IN_INTEGRATION
+        ),
+        pytest.param({"adapter": {"use_dora": True, "dropout": 0.2}}, marks=IN_INTEGRATION),
+    ],
+    ids=str,
+)
+def test_every_way_of_training_is_exact(changes, llama, tmp_path):
+    recipe = language_recipe(llama, **{"partition": {"shards": 1}} | {"sequences": {"budget": 2}} | changes)
+    worlds = make_worlds(tmp_path, recipe, prompt_table(), [["r5"], ["r23"]])
+    worlds.assert_exact()
+    worlds.close()
+
+
+@pytest.mark.parametrize(
+    "kind", ["gpt2", "llama-tied", *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gemma3", "falcon", "phi"))]
+)
+def test_every_kind_of_decoder_is_exact(kind, tmp_path):
+    model = make_language_model(tmp_path / "model", kind=kind)
+    worlds = make_worlds(tmp_path, language_recipe(model, **SMALL), prompt_table(), [["r5"], ["r23"]])
+    worlds.assert_exact()
+    worlds.close()
+
+
+@pytest.mark.integration
+@SLOW_OK
+@given(data=st.data())
+def test_any_schedule_of_deletions_is_exact(llama, data):
+    table = prompt_table(data.draw(st.integers(8, 26), label="records"), seed=data.draw(st.integers(0, 9)))
+    requests = data.draw(
+        st.lists(st.lists(st.sampled_from(list(table.id)), min_size=1, max_size=3, unique=True), max_size=4),
+        label="requests",
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        worlds = make_worlds(Path(folder), language_recipe(llama), table, requests)
+        worlds.assert_exact()
+        worlds.close()
+
+
+@SIZES
+def test_all_chats_of_a_person_leave_together_and_exactly(size, llama, tmp_path):
+    table, recipe = chat_table(), language_recipe(llama, **CHATS, **size)
+    forgot = trained_run(tmp_path / "forgot", recipe, table)
+    assert forgot.delete(subjects=["p2"]).deleted == 3
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.person != "p2"])
+    forgot.repair()
+    assert tiny.artifacts(forgot.path) == tiny.artifacts(never_knew.path)
+
+
+def test_checkpoints_change_neither_keys_nor_bytes(llama, trained, tmp_path):
+    recipe = language_recipe(llama, training={"checkpointing": True}, **SMALL)
+    with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
+        assert tiny.artifacts(run.path) == tiny.artifacts(trained.path)
+
+
+def test_nothing_but_adapters_is_stored(trained):
+    from s3t.models.tensors import deserialize
+
+    for name, content in tiny.artifacts(trained.path).items():
+        if name.endswith(".safetensors"):
+            assert deserialize(content).head == {}
+
+
+def test_scores_are_of_the_mean_of_the_members_probabilities(llama, tmp_path):
+    with trained_run(tmp_path / "run", language_recipe(llama), prompt_table()) as run:
+        scores = run.score(prompt_table(seed=3))
+        assert len(scores.members) == 2
+        mean = np.log(np.exp(scores.logits[:, :, 0]).mean(axis=0))
+        assert np.allclose(np.concatenate(scores.log_probabilities), mean)
+        rows = scores.rows()
+        assert rows[0]["tokens"] == len(scores.log_probabilities[0])
+        assert rows[0]["log_likelihood"] == pytest.approx(sum(scores.log_probabilities[0]))
+        evaluation = run.evaluate(prompt_table(seed=3))
+        assert evaluation.metrics["perplexity"] == pytest.approx(scores.perplexity) == np.exp(-mean.mean())
+        assert [row["depth"] for row in evaluation.per_depth] == [1, 2, 3]
+
+
+def test_training_lowers_the_perplexity_of_what_was_learned(llama, tmp_path):
+    recipe = language_recipe(llama, training={"epochs": 8, "learning_rate": 0.05}, **SMALL)
+    with trained_run(tmp_path / "run", recipe, prompt_table()) as run:
+        depths = run.evaluate(prompt_table()).per_depth
+    assert depths[-1]["perplexity"] < 0.7 * len(VOCABULARY)  # which is that of a model that knows nothing
+
+
+def test_a_language_model_gives_no_labels_and_others_no_likelihoods(trained, text_model, tmp_path):
+    with pytest.raises(s3t.InputError, match="`generate` writes texts"):
+        trained.predict(prompt_table())
+    with (
+        s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
+        pytest.raises(s3t.InputError, match="ask `predict`"),
+    ):
+        run.score(tiny.text_table())
+
+
+def problems_of(recipe, table, tmp_path):
+    with pytest.raises(s3t.InputError) as error:
+        s3t.Run.create(tmp_path / "refused", recipe=recipe, data=table)
+    assert not (tmp_path / "refused").exists()
+    return "\n".join(error.value.problems)
+
+
+@pytest.mark.parametrize(
+    ("chat", "problem"),
+    [
+        ([{"role": "user", "content": "w1"}], "line 2: column 'messages' has no turn of an assistant"),
+        ([], "is no list of messages"),
+        ("{", "is no JSON"),
+        ([{"role": "user"}], "message 1: has no content"),
+        ([{"role": "user", "content": "w1", "tool_calls": [{"secret": 1}]}], "message 1: has 1 more fields"),
+        ([{"from": "human", "value": "w1"}], "message 1: has no role"),
+    ],
+)
+def test_chats_that_are_none_are_named_by_their_line(chat, problem, llama, tmp_path):
+    rows = chat_table()
+    lines = [{"id": "x", "person": "p", "messages": chat}, *rows.to_dict("records")]
+    path = tmp_path / "chats.jsonl"
+    path.write_text("\n".join(json.dumps(line) for line in [lines[1], lines[0], *lines[2:]]))
+    told = problems_of(language_recipe(llama, **CHATS), path, tmp_path)
+    assert problem in told
+    assert "line 2" in told
+    assert "secret" not in told
+
+
+def test_chats_as_json_text_and_as_lists_are_the_same_records(llama, tmp_path):
+    recipe = language_recipe(llama, **CHATS)
+    lists, texts = chat_table(), chat_table()
+    texts["messages"] = [json.dumps(chat) for chat in texts.messages]
+    lists.to_json(tmp_path / "chats.jsonl", orient="records", lines=True)
+    texts.to_csv(tmp_path / "chats.csv", index=False)
+    digests = []
+    for name, data in (("lists", tmp_path / "chats.jsonl"), ("texts", tmp_path / "chats.csv"), ("frame", lists)):
+        with s3t.Run.create(tmp_path / name, recipe=recipe, data=data):
+            digests.append(sorted(path.name for path in (tmp_path / name / "slices").rglob("*.parquet")))
+    assert digests[0] == digests[1] == digests[2]
+
+
+def test_an_empty_completion_is_named(llama, tmp_path):
+    table = prompt_table()
+    table.loc[3, "completion"] = " "
+    assert "row 3: column 'completion' is empty or blank" in problems_of(language_recipe(llama), table, tmp_path)
+
+
+def test_longer_records_are_cut_with_a_notice_or_refused(llama, tmp_path):
+    recipe = language_recipe(llama, language={"max_length": 4})
+    with s3t.Run.create(tmp_path / "cut", recipe=recipe, data=prompt_table()) as run:
+        cut, unlearned = run.notices
+    assert "have more than 4 tokens and are cut there; raise language.max_length" in cut
+    assert "have no token that is learned within 4" in unlearned
+    recipe["language"]["longer"] = "refuse"
+    assert "which language.longer refuses" in problems_of(recipe, prompt_table(), tmp_path)
+
+
+def test_records_that_teach_nothing_at_all_are_refused(llama, tmp_path):
+    table = prompt_table().assign(prompt=" ".join(["w1"] * 30))
+    assert "no record has one that is learned" in problems_of(language_recipe(llama), table, tmp_path)
+
+
+def test_the_first_template_whose_columns_are_filled_makes_the_prompt(llama, tmp_path):
+    table = prompt_table()
+    table["more"] = ["w7" if number % 2 else "" for number in range(len(table))]
+    templates = ["w0 {prompt} with {more} w1", "w0 {prompt} w1"]
+    recipe = language_recipe(llama, columns={"prompt": templates})
+    written = table.assign(
+        prompt=[
+            f"w0 {row.prompt} with {row.more} w1" if row.more else f"w0 {row.prompt} w1" for row in table.itertuples()
+        ]
+    )
+    names = []
+    for name, asked, data in (("templates", recipe, table), ("written", language_recipe(llama), written)):
+        with s3t.Run.create(tmp_path / name, recipe=asked, data=data):
+            names.append(sorted(path.name for path in (tmp_path / name / "slices").rglob("*.parquet")))
+    assert names[0] == names[1]
+    table.loc[5, "prompt"] = ""
+    told = problems_of(recipe, table, tmp_path)
+    assert "row 5: no template of columns.prompt has all its columns filled" in told
+
+
+@pytest.mark.parametrize(
+    ("columns", "problem"),
+    [
+        ({"prompt": "prompt"}, "needs columns.prompt and columns.completion, or columns.messages, or columns.text"),
+        ({"prompt": "p", "completion": "c", "text": "t"}, "needs one of these alone"),
+        ({"prompt": "{x", "completion": "c"}, "is no template"),
+        ({"prompt": [], "completion": "c"}, "is an empty list"),
+        ({"text": "t", "text_pair": "u"}, "columns.text_pair does not apply to task causal-lm"),
+    ],
+)
+def test_columns_that_make_no_record_are_refused(columns, problem):
+    recipe = language_recipe("model") | {"columns": columns}
+    with pytest.raises(s3t.RecipeError, match=problem.replace("(", r"\(")):
+        recipe_from(recipe)
+
+
+def test_a_column_of_texts_is_learned_whole(llama, tmp_path):
+    table = pd.DataFrame({"text": prompt_table().completion})
+    recipe = language_recipe(llama, **SMALL) | {"columns": {"text": "text"}}
+    with trained_run(tmp_path / "run", recipe, table) as run:
+        scores = run.score(["w1 w2 w3", "w1"])
+    assert [len(each) for each in scores.log_probabilities] == [3, 1]
