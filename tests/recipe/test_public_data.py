@@ -1,11 +1,13 @@
 """The recipes of the paper's table read data as people have it: the hub's columns, labels as numbers, and by name."""
 
+import json
+import lzma
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from s3t.errors import RecipeError
+from s3t.errors import DataError, RecipeError
 from s3t.recipe import load_recipe, recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -33,6 +35,11 @@ HUB = {
     "tiny-imagenet": ({"image": {"bytes": IMAGE, "path": None}}, None),
     "wic": (SENTENCES | {"word": "w", "start1": 0, "end1": 1, "start2": 0, "end2": 1}, ["False", "True"]),
 }
+LANGUAGE = ["llama2-7b", "llama2-13b", "llama3-8b"]
+ALPACA = [
+    {"instruction": "Name it.", "input": "a cat", "output": "Tom", "text": "unused"},
+    {"instruction": "Name {one}.", "input": "", "output": "Tom", "text": "unused"},
+]
 # In the folder of real data: the file, and what its columns are called in the recipe.
 REAL = {
     "sst2": ("sst2/sst2.parquet", {}),
@@ -47,7 +54,7 @@ REAL = {
 
 
 def test_every_recipe_has_a_record_of_the_hub():
-    assert {path.stem for path in FOLDER.glob("*.yaml")} == HUB.keys()
+    assert {path.stem for path in FOLDER.glob("*.yaml")} == HUB.keys() | set(LANGUAGE)
 
 
 @pytest.mark.parametrize("name", HUB)
@@ -65,6 +72,32 @@ def test_labels_are_read_as_the_hub_counts_them_and_by_name(name, tmp_path):
     if declared is not None:
         table[recipe.columns.label] = declared
         assert ingest(table, recipe).rows.equals(found.rows)
+
+
+@pytest.mark.parametrize("name", LANGUAGE)
+def test_records_of_alpaca_take_the_template_of_theirs(name):
+    found = ingest(pd.DataFrame(ALPACA), load_recipe(FOLDER / f"{name}.yaml")).rows
+    with_input, without = found["prompt"].to_pylist()
+    assert with_input == (
+        "Below is an instruction that describes a task, paired with an input that provides further context. "
+        "Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\nName it.\n\n### Input:\na cat\n\n### Response:"
+    )
+    assert without == (
+        "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+        "### Instruction:\nName {one}.\n\n### Response:"
+    )
+    assert found["completion"].to_pylist() == ["Tom", "Tom"]
+
+
+def test_of_alpaca_all_but_the_records_without_output_are_read(real_data):
+    table = pd.DataFrame(json.loads(lzma.decompress((real_data / "alpaca" / "alpaca_data.json.xz").read_bytes())))
+    recipe = load_recipe(FOLDER / "llama2-7b.yaml")
+    with pytest.raises(DataError, match=r"and 18 more: column 'output' is empty or blank"):
+        ingest(table, recipe)
+    filled = table[table.output.str.strip() != ""]
+    assert len(table) - len(filled) == 28
+    assert ingest(filled, recipe).rows.num_rows == len(filled)
 
 
 @pytest.mark.parametrize("name", ["boolq", "wic", "multirc"])
