@@ -24,6 +24,7 @@ from PIL import Image
 from torch import nn
 from transformers import (
     AutoConfig,
+    AutoImageProcessor,
     AutoTokenizer,
     DataCollatorWithPadding,
     PreTrainedModel,
@@ -203,10 +204,8 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
     targets = [index[label] for label in labels] if plain.labels else [float(label) for label in labels]
     columns: dict[str, Any]
     if plain.images:
-        config = AutoConfig.from_pretrained(plain.folder)
-        mode, mean = ("L", [0.5]) if config.num_channels == 1 else ("RGB", [0.5] * 3)
-        size = {"height": config.image_size, "width": config.image_size}
-        processor = ViTImageProcessorPil(size=size, image_mean=mean, image_std=mean)
+        channels = AutoConfig.from_pretrained(plain.folder).num_channels
+        mode, processor = "L" if channels == 1 else "RGB", image_processor(plain.folder)
         images = [Image.open(io.BytesIO(content)).convert(mode) for content in features]
         columns = {"pixel_values": list(processor(images, return_tensors="np")["pixel_values"])}
     else:
@@ -214,6 +213,16 @@ def encoded(plain: Plain, features: Sequence[Any], labels: Sequence[str]) -> dat
         columns = dict(tokenizer(list(features), truncation=True, max_length=plain.max_length))
     found = datasets.Dataset.from_dict(columns | {"labels": targets})
     return found.with_format("torch") if plain.images else found
+
+
+def image_processor(folder: Path) -> Any:
+    """The checkpoint's own; of one without, pixels from -1 to 1 at the model's size."""
+    if (folder / "preprocessor_config.json").is_file():
+        return AutoImageProcessor.from_pretrained(folder, backend="pil")
+    config = AutoConfig.from_pretrained(folder)
+    mean = [0.5] * config.num_channels
+    size = {"height": config.image_size, "width": config.image_size}
+    return ViTImageProcessorPil(size=size, image_mean=mean, image_std=mean)
 
 
 def collator(plain: Plain, *, multiple: int | None = None) -> Callable[[Any], Mapping[str, Any]]:

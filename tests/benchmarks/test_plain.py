@@ -1,12 +1,19 @@
 """The plain procedure trains what s3t trains, on the same records."""
 
+import json
+import shutil
+
+import pyarrow as pa
+import pytest
 import torch
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 import s3t
 from benchmarks import plain
 from benchmarks.flops import step_flops
+from s3t.models.encode import encoder_for
 from s3t.models.tensors import deserialize
+from s3t.recipe import recipe_from
 from testing import tiny
 from tests.benchmarks.small import ADAPTER, TRAINING, slices_of
 
@@ -119,6 +126,22 @@ def test_operations_of_a_step_are_those_that_a_pencil_finds(text_model):
     found = step_flops(bare, {"input_ids": (records, tokens)}, depth=1, adapter=ADAPTER)
     assert found.trunk == 2 * layer
     assert found.whole == 2 * layer + block + 2 * pooler + 3 * classifier
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_images_are_encoded_as_s3t_encodes_them(own, image_model, tmp_path):
+    folder = shutil.copytree(image_model, tmp_path / "model")
+    if own:
+        size = {"height": 8, "width": 8}
+        given = {"do_resize": False, "do_center_crop": True, "crop_size": size, "image_mean": [0.3], "image_std": [0.2]}
+        fields = {"image_processor_type": "ViTImageProcessor", "do_rescale": True, "rescale_factor": 1 / 255}
+        (folder / "preprocessor_config.json").write_text(json.dumps(fields | given | {"size": size}))
+    setting = plain.Plain(folder=folder, labels=["a", "b", "c"], adapter=ADAPTER, training=TRAINING, images=True)
+    table = tiny.image_table(4)
+    found = plain.encoded(setting, table.image.tolist(), table.label.tolist())
+    encoder = encoder_for(folder, recipe_from(tiny.recipe(folder, kind="image")))
+    ours = encoder.collate(encoder.encode(pa.table({"image": table.image.tolist()})))["pixel_values"]
+    torch.testing.assert_close(found["pixel_values"][:], ours, rtol=0, atol=1e-6)
 
 
 def test_a_head_for_other_labels_is_drawn_anew(image_model):
