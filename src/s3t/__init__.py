@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         KeyDestroyedError,
         MovedError,
         NoLiveShardError,
+        OvertakenError,
         PlanningError,
         RecipeError,
         RestoredError,
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
         Status,
         TrainReport,
     )
+    from s3t.run.writer import Texts
     from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
 _HOMES = {
@@ -79,6 +81,7 @@ _HOMES = {
     "StageEnd": "s3t.training_events",
     "StageStart": "s3t.training_events",
     "Status": "s3t.run.results",
+    "Texts": "s3t.run.writer",
     "TrainReport": "s3t.run.results",
     "TrainingStart": "s3t.training_events",
     "load_recipe": "s3t.recipe",
@@ -107,6 +110,7 @@ __all__ = [
     "LogEntry",
     "MovedError",
     "NoLiveShardError",
+    "OvertakenError",
     "PlanningError",
     "Predictions",
     "Progress",
@@ -123,6 +127,7 @@ __all__ = [
     "StageStart",
     "Status",
     "StorageError",
+    "Texts",
     "TrainReport",
     "TrainingError",
     "TrainingStart",

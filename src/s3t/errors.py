@@ -9,6 +9,7 @@ S3TError
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── UnknownNamesError     a strict deletion names ids that the run never held         (exit status 1)
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
+├── OvertakenError        a deletion took a stage that was writing a text             (exit status 1)
 ├── IntegrityError        bytes are not what a manifest or the ledger says they are   (exit status 1)
 │   ├── MovedError            a folder that was copied or moved: say which
 │   ├── RestoredError         an older state of the run, brought back: reconcile it
@@ -126,6 +127,13 @@ def itemised(problems: Iterable[str]) -> str:
     '\\n  - a\\n  - b'
     """
     return "".join(f"\n  - {problem}" for problem in problems)
+
+
+class OvertakenError(S3TError):
+    """A deletion took a stage that was writing a text; what was written of it may not go on."""
+
+    def __init__(self) -> None:
+        super().__init__("a deletion took a stage that was writing, so the text ends here unfinished; ask again")
 
 
 class NoLiveShardError(S3TError):

@@ -22,6 +22,7 @@ COMMANDS = {
     "init",
     "train",
     "predict",
+    "generate",
     "score",
     "evaluate",
     "delete",

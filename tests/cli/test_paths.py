@@ -16,6 +16,7 @@ CALLS = {
     "init": ("NEW", "--data", "DATA", "--recipe", "RECIPE"),
     "train": ("RUN",),
     "predict": ("RUN", "--input", "DATA", "--output", "answers.csv"),
+    "generate": ("RUN", "--input", "DATA"),
     "score": ("RUN", "--input", "DATA"),
     "evaluate": ("RUN", "--data", "DATA", "--confusion", "plot.png"),
     "delete": ("RUN", "--file", "REQUESTS"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -26,6 +27,9 @@ class AnyEnsemble(Protocol):
 
     def logits(self, members: Sequence[Any], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member, a chain of links each, on every input, M x N x C."""
+
+    def side_by_side(self, members: Sequence[Any]) -> AbstractContextManager[list[int]]:
+        """While within, a pass of the whole model has rows of every member. See `Ensemble.side_by_side`."""
 
 
 def _with_adapters(model: Any, windows: Windows, recipe: Recipe, *, merged: bool) -> Ensemble:

@@ -127,6 +127,27 @@ class Ensemble:
                     logits[np.ix_(order, rows)] = ensemble.run(batch, steps)
         return logits
 
+    @contextmanager
+    def side_by_side(self, members: Sequence[Member]) -> Iterator[list[int]]:
+        """While within, a pass of the whole model has rows of every member, as many for each, member after member.
+
+        Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
+        """
+        order = sorted(range(len(members)), key=lambda number: -len(members[number]))
+        chains = [members[number] for number in order]
+        with ExitStack() as stack:
+            stack.enter_context(exact_numerics(self._model.passes.device, self._training))
+            mount = stack.enter_context(self._model.mounted({}))
+            stack.enter_context(torch.inference_mode())
+            if len(chains) == 1 and all(link.merged is not None for link in chains[0]):
+                stack.enter_context(merged_on(self._model.modules, [link.merged or {} for link in chains[0]]))
+            else:
+                together = self._stacks.of(mount.base, chains, dtype=self._dtype)
+                for link in chains[0]:
+                    having = sum(any(other.block == link.block for other in chain) for chain in chains)
+                    stack.enter_context(together.on(link.block, slice(0, having), groups=len(chains)))
+            yield order
+
     def _shared(self, batch: Batch) -> Sharing:
         """What members can share, tried out with the first batch."""
         if self._sharing is None:

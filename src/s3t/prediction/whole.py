@@ -5,13 +5,15 @@ Shapes: M members, N inputs, C labels.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import torch
 
+from s3t.errors import InputError
 from s3t.models.model import Model
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
@@ -50,6 +52,21 @@ class WholeEnsemble:
     def prepared(self, _block: int, tensors: StageTensors) -> WholeLink:
         """The link of a stage."""
         return WholeLink(tensors=tensors)
+
+    @contextmanager
+    def side_by_side(self, members: Sequence[Sequence[WholeLink]]) -> Iterator[list[int]]:
+        """As `Ensemble.side_by_side`, of one member: others have nothing in common with it.
+
+        Raises:
+            InputError: there are several.
+        """
+        if len(members) > 1:
+            problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
+            raise InputError("generate", problem)
+        ((link,),) = members
+        device = self._model.passes.device
+        with exact_numerics(device, self._training), self._model.mounted({1: link.tensors}), torch.inference_mode():
+            yield [0]
 
     def logits(self, members: Sequence[Sequence[WholeLink]], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C."""

@@ -25,6 +25,14 @@ def chat_of(cell: Any) -> tuple[str | None, str]:
     return chat_text(messages), ""
 
 
+def question_of(cell: Any) -> tuple[str | None, str]:
+    """A chat that an assistant is to answer, in its one form, and ""; or None, and what is wrong with the cell."""
+    messages, problem = messages_of(cell)
+    if not problem and messages[-1]["role"] == ASSISTANT:
+        problem = "ends with the assistant's turn; end with the one that it is to answer"
+    return (None, problem) if problem else (chat_text(messages), "")
+
+
 def chat_text(messages: list[dict[str, str]]) -> str:
     """Messages as records keep them."""
     return json.dumps(messages, ensure_ascii=False)

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from s3t.recipe import Recipe
 from s3t.recipe.template import filled, is_template, template_columns
-from s3t.records.chats import chat_of
+from s3t.records.chats import chat_of, question_of
 from s3t.records.column_types import is_text, may_be_chats, may_be_lists
 from s3t.records.columns import column_values, converted, converted_or_same, listed
 from s3t.records.images import image_bytes
@@ -18,13 +18,17 @@ from s3t.records.reading import Table
 from s3t.tasks import Kind
 
 
-def read_features(
-    table: Table, recipe: Recipe, problems: Problems, *, roles: Collection[str] | None = None
-) -> dict[str, pa.ChunkedArray]:
-    """Feature columns by role, as stored in records; adds to `problems`. Of some roles alone, or of all."""
+def read_features(table: Table, recipe: Recipe, problems: Problems) -> dict[str, pa.ChunkedArray]:
+    """Feature columns by role, as stored in records; adds to `problems`."""
     inputs, columns = recipe.task.inputs, recipe.columns.model_dump()
-    given = [role for role in (roles or inputs.roles) if columns[role] is not None]
+    given = [role for role in inputs.roles if columns[role] is not None]
     return {role: _FEATURES[inputs.column_kind(role)](table, columns[role], recipe, problems) for role in given}
+
+
+def read_prompts(table: Table, recipe: Recipe, problems: Problems, role: str) -> dict[str, pa.ChunkedArray]:
+    """The column of prompts by its role; adds to `problems`. A chat ends before the assistant's turn."""
+    reader = _questions if role == "messages" else _texts
+    return {role: reader(table, getattr(recipe.columns, role), recipe, problems)}
 
 
 def _images(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
@@ -54,7 +58,7 @@ def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.Ch
     return converted(lists(), pa.list_(pa.string()))
 
 
-def _texts(table: Table, text: str | list[str], recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+def _texts(table: Table, text: str | list[str], _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
     if not isinstance(text, str):
         return converted(_first_filled(table, text, problems), pa.string())
     parts = {name: _parts(table, name, problems) for name in template_columns(text)}
@@ -76,13 +80,24 @@ def _first_filled(table: Table, texts: Sequence[str], problems: Problems) -> Ite
             yield filled(fitting, filled_in) if is_template(fitting) else filled_in[fitting]
 
 
-def _chats(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+def _chats(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
     """Chats as JSON."""
+    return _as_json(table, name, chat_of, problems)
+
+
+def _questions(table: Table, name: str, _recipe: Recipe, problems: Problems) -> pa.ChunkedArray:
+    """Chats that an assistant is to answer, as JSON."""
+    return _as_json(table, name, question_of, problems)
+
+
+def _as_json(
+    table: Table, name: str, read: Callable[[Any], tuple[str | None, str]], problems: Problems
+) -> pa.ChunkedArray:
     values = column_values(table, name, may_be_chats, "a chat is a list of messages, or such a list as JSON", problems)
 
     def chats() -> Iterator[str | None]:
         for row, value in enumerate(values or ()):
-            chat, problem = chat_of(value)
+            chat, problem = read(value)
             if problem:
                 problems.add_row(row, f"column {name!r} {problem}")
             yield chat

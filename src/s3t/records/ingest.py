@@ -7,7 +7,7 @@ the label set of `labels: infer`, which is why that one is a gap (docs/guarantee
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -20,7 +20,7 @@ from s3t.records.cells import WINDOW_ROWS
 from s3t.records.checks import NAME_IS, Checks, check_columns
 from s3t.records.column_types import may_be_names
 from s3t.records.columns import column_values
-from s3t.records.features import read_features
+from s3t.records.features import read_features, read_prompts
 from s3t.records.inputs import Inputs, inputs_as_data
 from s3t.records.names import text_of
 from s3t.records.problems import Problems
@@ -129,6 +129,16 @@ def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
     return _checked_inputs(_read(inputs_as_data(inputs, recipe), recipe), recipe)
 
 
+def ingest_prompts(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
+    """Prompts of a language model: the recipe's column of prompts, of chats up to the assistant's turn, or of texts.
+
+    Raises:
+        DataError: as `ingest_inputs`, for that column.
+    """
+    role = recipe.task.inputs.prompt_role({role for role, value in recipe.columns.model_dump().items() if value})
+    return _checked_inputs(_read(inputs_as_data(inputs, recipe, roles=(role,)), recipe), recipe, roles=(role,))
+
+
 def ingest_windows(
     source: str | Path | BinaryIO, form: str | None, recipe: Recipe, *, size: int
 ) -> Iterator[IngestedInputs]:
@@ -153,17 +163,20 @@ def ingest_windows(
         yield _checked_inputs(Table(rows=table, where=where, folder=folder, positions=positions), recipe)
 
 
-def _checked_inputs(table: Table, recipe: Recipe) -> IngestedInputs:
+def _checked_inputs(table: Table, recipe: Recipe, *, roles: Collection[str] | None = None) -> IngestedInputs:
+    """Inputs of all roles that the task has; or prompts, of one."""
     columns = recipe.columns
     problems = Problems(table.positions)
     needed = {
         name: f"columns.{role}"
         for role, names in columns.named().items()
-        if role in recipe.task.inputs.roles
+        if role in (roles or recipe.task.inputs.roles)
         for name in names
     }
     check_columns(table.rows.column_names, needed, problems, of_a_run=True)
-    features = read_features(table, recipe, problems)
+    features = (
+        read_features(table, recipe, problems) if roles is None else read_prompts(table, recipe, problems, *roles)
+    )
     ids = column_values(table, columns.id, may_be_names, NAME_IS, problems)
     if problems.sentences():
         raise DataError(table.where, problems.sentences())

@@ -6,7 +6,7 @@ import io
 import json
 import math
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -34,8 +34,9 @@ columns."""
 _WHERE = "the inputs"
 
 
-def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
-    """Inputs as data: files and tables as they are, everything else as a table with the recipe's columns.
+def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | None = None) -> Data:
+    """Inputs as data: files and tables as they are, everything else as a table with the recipe's columns; or with those
+    of some roles alone.
 
     Raises:
         DataError: the inputs make no table that fits the recipe's task.
@@ -64,6 +65,8 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe) -> Data:
     if all(isinstance(item, Mapping) for item in items):
         present = dict.fromkeys(column for row in items for column in row)
         return _table({column: [row.get(column) for row in items] for column in present})
+    if roles is not None:
+        return _table(_prompts(items, recipe, roles))
     return _table(_FROM_ITEMS[recipe.task.inputs.kind](items, recipe))
 
 
@@ -112,7 +115,12 @@ def _words(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
 
 
 def _language(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
-    names = _feature_columns(recipe)
+    return _prompts(items, recipe, recipe.task.inputs.roles)
+
+
+def _prompts(items: list[Any], recipe: Recipe, roles: Collection[str]) -> dict[str, list[Any]]:
+    named = recipe.columns.named()
+    names = list(dict.fromkeys(name for role in roles for name in named.get(role, ())))
     if len(names) == 1 and all(isinstance(item, str | list | None) for item in items):
         return {names[0]: [json.dumps(item) if isinstance(item, list) else item for item in items]}
     raise DataError(_WHERE, f"are no rows; the recipe's inputs have {', '.join(names)}")

@@ -78,15 +78,14 @@ class Answerer:
         if recent is not None and inputs.features.num_rows <= self.parts.recipe.prediction.batch_size:
             with suppress(Overtaken, NoLiveShardError, InputError):  # a newer state may have what this one lacks
                 members = self._members(recent, prefixes)
-                with self.parts.presence.working(recent, _uses(recent, members)) as work:
+                with self.parts.presence.working(recent, uses_of(recent, members)) as work:
                     answer = self._answer(recent, members, inputs, Watched(progress, work))
                 now = self.parts.upkeep.newest()
-                if _uses(recent, members).intact_at(now) and self._members(now, prefixes) == members:
+                if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
         while True:
-            now = self.parts.upkeep.newest()
-            members = self._members(now, prefixes)
-            with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
+            now, members = self.choose(prefixes)
+            with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
                 return self._answer(now, members, inputs, Watched(progress, work))
 
     def _answer(
@@ -99,9 +98,8 @@ class Answerer:
         recipe, labels = self.parts.recipe, self.parts.description.labels
         rows = ingest_labelled(data, recipe, labels=labels).rows
         while True:
-            now = self.parts.upkeep.newest()
-            members = self._members(now, None)
-            with suppress(Overtaken), self.parts.presence.answering(now, _uses(now, members)) as work:
+            now, members = self.choose(None)
+            with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
                 return evaluate(
                     self.parts.loaded.get(),
                     self._answers,
@@ -111,6 +109,16 @@ class Answerer:
                     per_depth=per_depth,
                     progress=Watched(progress, work),
                 )
+
+    def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
+        """The newest state of the ledger, and the stages that answer at it.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: a prefix is not alive.
+        """
+        now = self.parts.upkeep.newest()
+        return now, self._members(now, prefixes)
 
     @property
     def _answers(self) -> Answers:
@@ -122,7 +130,8 @@ class Answerer:
         return choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
 
 
-def _uses(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
+def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
+    """What members compute with."""
     return Uses(stages={link: snapshot.stages[link] for stage in members for link in stage.chain})
 
 
@@ -148,7 +157,7 @@ def predict(
     predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
     return Predictions(
         generation=snapshot.generation,
-        members=tuple(_member(stage, snapshot) for stage in members),
+        members=tuple(member_of(stage, snapshot) for stage in members),
         target=answers.target,
         classes=answers.labels,
         predicted=predicted,
@@ -207,7 +216,8 @@ def evaluate(
     )
 
 
-def _member(stage: Stage, snapshot: Snapshot) -> Member:
+def member_of(stage: Stage, snapshot: Snapshot) -> Member:
+    """A stage as answers name it."""
     links = stage.chain if stage.kind == "prototypes" else (stage,)
     return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from s3t.ledger import LogEntry
     from s3t.planning.forecast import Forecast
     from s3t.prediction.members import Prefixes
+    from s3t.prediction.sampling import Sampling
     from s3t.recipe import Recipe
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from s3t.run.placement import WorkerCount
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
     from s3t.run.training import Trainer
+    from s3t.run.writer import Texts, Writer
 
 
 class Run:
@@ -49,6 +51,19 @@ class Run:
         from s3t.run.answerer import Answerer
 
         return Answerer(self._parts)
+
+    @cached_property
+    def _writer(self) -> Writer:
+        from s3t.run.writer import Writer
+
+        return Writer(self._answerer)
+
+    @staticmethod
+    def _sampling(most: int, temperature: float, top_p: float, stop: Sequence[str], seed: int) -> Sampling:
+        from s3t.prediction.sampling import Sampling
+
+        stops = (stop,) if isinstance(stop, str) else tuple(stop)
+        return Sampling(max_new_tokens=most, temperature=temperature, top_p=top_p, stop=stops, seed=seed)
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -289,6 +304,60 @@ class Run:
             InputError: the run is of another task, or as `predict`.
         """
         return self._answerer.score(data, prefixes, progress or SILENT)
+
+    def generate(
+        self,
+        prompts: Inputs,
+        *,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+        prefixes: Prefixes | None = None,
+        progress: Progress | None = None,
+    ) -> Texts:
+        """Write after prompts with the ensemble of every shard's serving prefix: its mean of next-token probabilities.
+
+        Args:
+            prompts: data with the prompts' columns; a list of texts, or of chats that end before the assistant's turn.
+            max_new_tokens: tokens of a text at most.
+            temperature: 0: the likeliest token each time; else draws from probabilities to the power 1/temperature.
+            top_p: draws only among the likeliest tokens that have this probability together.
+            stop: texts at which a text ends; they are no part of it.
+            seed: of the draws.
+            prefixes: as for `predict`.
+            progress: hears of every token.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: the run is of another task; a prompt is not as the recipe says, or too long for the model.
+        """
+        sampling = self._sampling(max_new_tokens, temperature, top_p, stop, seed)
+        return self._writer.generate(prompts, prefixes, sampling, progress or SILENT)
+
+    def stream(
+        self,
+        prompt: str | Sequence[Mapping[str, str]] | Mapping[str, Any],
+        *,
+        max_new_tokens: int = 128,
+        temperature: float = 0.0,
+        top_p: float = 1.0,
+        stop: Sequence[str] = (),
+        seed: int = 0,
+        prefixes: Prefixes | None = None,
+    ) -> Iterator[str]:
+        """Yields the parts of one text as they are written; together they are that of `generate`.
+
+        Args:
+            prompt: a text, a chat, or a row with the prompt's columns. The others are as for `generate`.
+
+        Raises:
+            OvertakenError: a deletion took a stage that was writing; ask again.
+            NoLiveShardError: no shard can answer.
+            InputError: as `generate`.
+        """
+        return self._writer.stream(prompt, prefixes, self._sampling(max_new_tokens, temperature, top_p, stop, seed))
 
     def predict_windows(
         self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False

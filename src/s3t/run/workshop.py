@@ -8,10 +8,10 @@ from __future__ import annotations
 import hashlib
 import logging
 import threading
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,16 @@ import torch
 from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
+from s3t.models.language import LanguageEncoder
 from s3t.models.source import model_digest, model_folder
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.choice import ENSEMBLES
+from s3t.prediction.generation import Piece, write_after
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Link, Resident
+from s3t.prediction.sampling import Sampling
 from s3t.prediction.windows import Windows
 from s3t.progress import SILENT, Steps
 from s3t.recipe import Recipe
@@ -252,6 +255,28 @@ class Workshop:
             )
             scores |= zip(classifiers, answers, strict=True)
         return np.stack([scores[stage] for stage in stages])
+
+    def write(
+        self, stages: Sequence[Stage], snapshot: Snapshot, prompts: pa.Table, sampling: Sampling
+    ) -> Iterator[list[Piece]]:
+        """Yields what each step adds to texts after prompts, written by live prefixes; members of a shard share its
+        weight.
+
+        Raises:
+            InputError: a prompt leaves no room within the model's positions.
+            IntegrityError: as `chain`.
+        """
+        chains = [self.chain(stage, snapshot) for stage in stages]
+        return write_after(
+            prompts,
+            self._ensemble,
+            chains,
+            shards=[stage.shard for stage in stages],
+            model=self._model.base.model,
+            encoder=cast(LanguageEncoder, self._encoder),
+            batch_size=self._recipe.prediction.batch_size,
+            sampling=sampling,
+        )
 
     def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:
         """A slice's prototypes. Not kept in memory: they are small, and read again for every answer."""

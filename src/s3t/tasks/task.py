@@ -50,6 +50,10 @@ class Inputs:
         """All fields of `columns` that apply."""
         return tuple(dict.fromkeys(role for form in self.forms for role in form))
 
+    def prompt_role(self, given: set[str]) -> str:
+        """The role of the column after which a language model writes, of those that are given."""
+        return next(form[0] for form in self.forms if given >= set(form))
+
     def column_kind(self, role: str) -> Kind:
         """Kind of the column that a role names."""
         if self.kind != "language":

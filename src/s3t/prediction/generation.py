@@ -1,0 +1,193 @@
+"""Texts written by an ensemble: each next token is chosen by the mean of the members' probabilities.
+
+All members pass each token side by side, in one pass through the base, each with its own keys and values of the tokens
+before. Shapes: M members, N texts, V words of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from s3t.errors import InputError
+from s3t.models.language import LanguageEncoder
+from s3t.prediction.choice import AnyEnsemble
+from s3t.prediction.sampling import Sampling, pick
+from s3t.tasks.aggregate import shares
+
+Finish: TypeAlias = Literal["stop", "length"]
+"""Why a text ended: at its end or a stop text; or at the greatest length."""
+
+
+class Piece(NamedTuple):
+    """What a step adds to a text."""
+
+    text: int
+    """Its number."""
+    added: str
+    """Perhaps nothing: letters of several tokens, and the beginning of a stop text, wait for the next."""
+    finish: Finish | None
+    """None: the text goes on."""
+
+
+@dataclass(kw_only=True)
+class Written:
+    """A text that is being written."""
+
+    tokenizer: Any
+    ends: Collection[int]
+    stop: Sequence[str]
+    most: int
+    """Tokens at most."""
+    tokens: list[int] = field(default_factory=list)
+    told: int = 0
+    """Letters that were given out."""
+
+    def add(self, token: int) -> tuple[str, Finish | None]:
+        """Take a token in; the letters that are new and certain, and why the text ends here, if it does."""
+        self.tokens.append(token)
+        finish: Finish | None = "stop" if token in self.ends else None
+        shown = self.tokens[:-1] if finish else self.tokens
+        text: str = self.tokenizer.decode(shown, skip_special_tokens=True)
+        places = [place for stop in self.stop if (place := text.find(stop)) >= 0]
+        if places:
+            text, finish = text[: min(places)], "stop"
+        elif finish is None and len(self.tokens) >= self.most:
+            finish = "length"
+        certain = text if finish else text[: len(text) - self._uncertain(text)]
+        added = certain[self.told :]
+        self.told = max(self.told, len(certain))
+        return added, finish
+
+    def _uncertain(self, text: str) -> int:
+        """Letters at the end that the next token may change: a half character, or the beginning of a stop text."""
+        if text.endswith("\ufffd"):
+            return 1
+        beginnings = (length for stop in self.stop for length in range(1, len(stop)) if text.endswith(stop[:length]))
+        return max(beginnings, default=0)
+
+
+def write_after(
+    rows: pa.Table,
+    ensemble: AnyEnsemble,
+    chains: Sequence[Sequence[Any]],
+    *,
+    shards: Sequence[int],
+    model: nn.Module,
+    encoder: LanguageEncoder,
+    batch_size: int,
+    sampling: Sampling,
+) -> Iterator[list[Piece]]:
+    """Yields what each step adds to texts after prompts, some prompts at a time.
+
+    Args:
+        rows: the prompts, as the encoder takes them.
+        ensemble: of the members.
+        chains: the members'.
+        shards: the shard of each member; all have the same weight.
+        model: the base.
+        encoder: of the prompts.
+        batch_size: rows of a pass: members times texts.
+        sampling: how tokens are chosen.
+
+    Raises:
+        InputError: a prompt has no token, or leaves no room for one within the model's positions.
+    """
+    config: Any = model.config
+    positions = getattr(config, "max_position_embeddings", None) or sys.maxsize
+    prompts = encoder.prompts(rows)
+    problems = [
+        f"prompt {number} has {len(prompt):,} tokens; give 1 to {positions - 1:,}, for the model has {positions:,}"
+        for number, prompt in enumerate(prompts)
+        if not 0 < len(prompt) < positions
+    ]
+    if problems:
+        raise InputError("generate", problems)
+    size = max(1, batch_size // len(chains))
+    with ensemble.side_by_side(chains) as order:
+        weights_M = shares([shards[number] for number in order])
+        for first in range(0, len(prompts), size):
+            some = prompts[first : first + size]
+            texts = [
+                Written(
+                    tokenizer=encoder.tokenizer,
+                    ends=_ends(model, encoder),
+                    stop=sampling.stop,
+                    most=min(sampling.max_new_tokens, positions - len(prompt)),
+                )
+                for prompt in some
+            ]
+            for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
+                yield [piece._replace(text=piece.text + first) for piece in pieces]
+
+
+def _ends(model: Any, encoder: LanguageEncoder) -> set[int]:
+    """Tokens that end a text: the tokenizer's, and those of the model's own settings for writing (end of turn)."""
+    settings = getattr(model, "generation_config", None)
+    more = getattr(settings, "eos_token_id", None)
+    return {encoder.end, *(more if isinstance(more, list) else [] if more is None else [more])}
+
+
+def write(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    texts: Sequence[Written],
+    *,
+    weights_M: NDArray[Any],
+    pad: int,
+    sampling: Sampling,
+) -> Iterator[list[Piece]]:
+    """Yields what each step adds to the texts that are not finished, until all are.
+
+    Args:
+        model: the members side by side: rows of each, as many for each. In inference mode.
+        prompts: token ids after which each text is written, at least one.
+        texts: empty, one for each prompt.
+        weights_M: of the members; they add up to 1.
+        pad: a token for places before a shorter prompt, which nothing sees.
+        sampling: how tokens are chosen.
+    """
+    asked = set(inspect.signature(model.forward).parameters)
+    device = next(model.parameters()).device
+    ids, mask = _left_padded(prompts, pad, device)
+    weights = torch.tensor(weights_M, device=device, dtype=torch.float32)
+    members, writing = len(weights), list(range(len(prompts)))
+    ids, mask = ids.repeat(members, 1), mask.repeat(members, 1)
+    draws = [torch.Generator().manual_seed(sampling.seed) for _ in prompts]
+    config: Any = model.config
+    cache = DynamicCache(config=config)
+    while True:
+        passed = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "use_cache": True}
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
+        passed |= {name: value for name, value in (("position_ids", positions), ("logits_to_keep", 1)) if name in asked}
+        logits_MNV = model(**passed).logits[:, -1].float().view(members, len(writing), -1)
+        probabilities_NV = torch.einsum("m,mnv->nv", weights, logits_MNV.softmax(dim=2))
+        tokens = pick(probabilities_NV, sampling, [draws[text] for text in writing])
+        pieces = [Piece(text, *texts[text].add(token)) for text, token in zip(writing, tokens, strict=True)]
+        yield pieces
+        going = [place for place, piece in enumerate(pieces) if piece.finish is None]
+        if not going:
+            return
+        if len(going) < len(writing):
+            rows = torch.tensor([member * len(writing) + place for member in range(members) for place in going])
+            cache.batch_select_indices(rows.to(device))
+            mask, writing = mask[rows.to(device)], [writing[place] for place in going]
+        ids = torch.tensor([tokens[place] for place in going], device=device).repeat(members)[:, None]
+        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
+
+
+def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Token ids and mask, N x longest: texts end side by side, so that the next tokens are all in the last column."""
+    longest = max(map(len, prompts))
+    ids = torch.tensor([[pad] * (longest - len(one)) + list(one) for one in prompts], device=device)
+    mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts], device=device)
+    return ids, mask

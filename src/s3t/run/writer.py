@@ -1,0 +1,183 @@
+"""Texts that a run's language model writes, whole or as they come; and the result of `generate`."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from s3t.errors import InputError, OvertakenError
+from s3t.ledger.presence import Overtaken
+from s3t.prediction.members import Member, Prefixes
+from s3t.progress import Progress, telling
+from s3t.records.ingest import IngestedInputs, ingest_prompts
+from s3t.records.inputs import Inputs
+from s3t.run.answerer import Answerer, member_of, uses_of
+from s3t.stages import Stage
+from s3t.wording import counted
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from s3t.ledger import Snapshot
+    from s3t.prediction.generation import Finish, Piece
+    from s3t.prediction.sampling import Sampling
+
+
+@dataclass(frozen=True, kw_only=True)
+class Texts:
+    """Texts that one generation's ensemble has written."""
+
+    generation: int
+    members: tuple[Member, ...]
+    """The prefixes that wrote, in the order of the shards; `Run.generate` takes them as `prefixes`."""
+    texts: tuple[str, ...]
+    """After every prompt, without it."""
+    finish: tuple[Finish, ...]
+    """Why each ended: `stop` at its end or at a stop text, `length` at the greatest length."""
+    tokens: tuple[int, ...]
+    """Written for each, the end of text included."""
+    ids: tuple[str, ...] | None = field(repr=False)
+    """The prompts' ids where the data has the id column."""
+    places: Sequence[int] = field(repr=False)
+    """Position of each prompt in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
+
+    def __repr__(self) -> str:
+        """Counts in one line, without texts."""
+        texts = f"{counted(len(self.texts), 'text')} of {counted(sum(self.tokens), 'token')}"
+        return f"Texts(generation {self.generation}, {counted(len(self.members), 'member')}: {texts})"
+
+    def __len__(self) -> int:
+        """Number of texts."""
+        return len(self.texts)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A mapping for each prompt: its id, else its row; text, finish, tokens, generation."""
+        names: list[dict[str, Any]] = (
+            [{"row": place} for place in self.places] if self.ids is None else [{"id": one} for one in self.ids]
+        )
+        each = zip(names, self.texts, self.finish, self.tokens, strict=True)
+        return [
+            {**name, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
+            for name, text, finish, tokens in each
+        ]
+
+    def to_pandas(self) -> pd.DataFrame:
+        """The rows as a frame."""
+        import pandas as pd
+
+        return pd.DataFrame(self.rows())
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t generate --json`."""
+        return {
+            "generation": self.generation,
+            "members": [Stage(member.shard, member.prefix, member.kind).to_json() for member in self.members],
+            "texts": self.rows(),
+        }
+
+
+@dataclass(frozen=True)
+class Writer:
+    """Writes with what is alive in one run. A deletion that takes a stage that writes makes texts be begun anew."""
+
+    answerer: Answerer
+
+    def generate(self, prompts: Inputs, prefixes: Prefixes | None, sampling: Sampling, progress: Progress) -> Texts:
+        """Texts after prompts. Errors as `Run.generate`."""
+        inputs = self._ingested(prompts)
+        if inputs.features.num_rows == 0:
+            raise InputError("generate", "there are no prompts; give at least one")
+        presence = self.answerer.parts.presence
+        while True:
+            now, members = self.answerer.choose(prefixes)
+            with suppress(Overtaken), presence.answering(now, uses_of(now, members)) as work:
+                collected = _Collected(inputs.features.num_rows)
+                task = f"writing {counted(inputs.features.num_rows, 'text')}"
+                with telling(progress, task, inputs.features.num_rows * sampling.max_new_tokens):
+                    for pieces in self._steps(now, members, inputs, sampling):
+                        work.check()
+                        collected.add(pieces)
+                        progress.advance(_done(pieces, collected, sampling))
+                return Texts(
+                    generation=now.generation,
+                    members=tuple(member_of(stage, now) for stage in members),
+                    texts=tuple(map("".join, collected.texts)),
+                    finish=tuple(collected.finish),
+                    tokens=tuple(collected.tokens),
+                    ids=None if inputs.ids is None else tuple(inputs.ids),
+                    places=inputs.places,
+                )
+
+    def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:
+        """Yields the parts of one text. Errors as `Run.stream`.
+
+        Another thread computes, and waits for no reader: a deletion is effective when it has stopped. Each part leaves
+        only if the ledger, read again, still has all that it was made with.
+        """
+        inputs = self._ingested([prompt])
+        parts: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+        left = threading.Event()
+
+        def compute() -> None:
+            try:
+                now, members = self.answerer.choose(prefixes)
+                with self.answerer.parts.presence.working(now, uses_of(now, members)) as work:
+                    for pieces in self._steps(now, members, inputs, sampling):
+                        work.confirm()
+                        parts.put("".join(piece.added for piece in pieces))
+                        if left.is_set():
+                            break
+                parts.put(None)
+            except Overtaken:
+                parts.put(OvertakenError())
+            except BaseException as error:  # raised again where the text is read
+                parts.put(error)
+
+        thread = threading.Thread(target=compute, daemon=True, name="s3t-write")
+        thread.start()
+        try:
+            while (part := parts.get()) is not None:
+                if isinstance(part, BaseException):
+                    raise part
+                if part:
+                    yield part
+        finally:
+            left.set()
+            thread.join()
+
+    def _steps(
+        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, sampling: Sampling
+    ) -> Iterator[list[Piece]]:
+        return self.answerer.parts.loaded.get().write(members, now, inputs.features, sampling)
+
+    def _ingested(self, prompts: Inputs) -> IngestedInputs:
+        recipe = self.answerer.parts.recipe
+        if not recipe.task.target.over_vocabulary:
+            raise InputError("generate", f"the run is of {recipe.task}, which writes no texts; ask `predict`")
+        return ingest_prompts(prompts, recipe)
+
+
+class _Collected:
+    """What was written so far."""
+
+    def __init__(self, count: int) -> None:
+        self.texts: list[list[str]] = [[] for _ in range(count)]
+        self.finish: list[Finish] = ["length"] * count
+        self.tokens = [0] * count
+
+    def add(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            self.texts[piece.text].append(piece.added)
+            self.tokens[piece.text] += 1
+            self.finish[piece.text] = piece.finish or "length"
+
+
+def _done(pieces: Sequence[Piece], collected: _Collected, sampling: Sampling) -> int:
+    """Tokens that a step has settled: one a text, and of a text that ends, those that it might have had."""
+    return sum(
+        1 if piece.finish is None else 1 + sampling.max_new_tokens - collected.tokens[piece.text] for piece in pieces
+    )

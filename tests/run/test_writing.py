@@ -1,0 +1,257 @@
+"""Texts that a run writes: those of the mean of its members' probabilities, and none by a deleted stage."""
+
+import threading
+import time
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+
+import s3t
+from s3t.models.assembly import assemble
+from s3t.models.tensors import deserialize
+from s3t.prediction.generation import Written, write
+from s3t.prediction.sampling import Sampling, pick
+from s3t.recipe import recipe_from
+from s3t.run.workshop import Workshop
+from s3t.stages import Stage
+from testing import tiny
+from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
+from testing.plain import copy_with
+from testing.roles import roles
+from tests.run.test_language import CHATS
+from tests.run.worlds import SMALL, trained_run
+
+PROMPTS = ["w1 w2", "w3", "w4 w5 w6 w7"]
+FEW = {"max_new_tokens": 7}
+
+
+@pytest.fixture(scope="module", params=["llama", "gemma3", "gpt2"])
+def run(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    model = make_language_model(folder / "model", kind=request.param)
+    with trained_run(folder / "run", language_recipe(model), prompt_table()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return make_language_model(tmp_path_factory.mktemp("llama"))
+
+
+@pytest.fixture
+def small(llama, tmp_path):
+    with trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table()) as opened:
+        yield opened
+
+
+def plain_copies(run):
+    """Each member as a model with PEFT's modules on it, from the artifacts on the disk."""
+    workshop, now = roles(run).loaded.get(), roles(run).ledger.snapshot()
+    copies = []
+    for member in run.score(prompt_table()).members:
+        chain = Stage(member.shard, member.prefix).chain
+        keys = [now.stages[stage] for stage in chain]
+        folder = run.path / "artifacts" / f"shard-{member.shard:03d}"
+        blocks = {
+            depth: deserialize((folder / f"{key}.safetensors").read_bytes()) for depth, key in enumerate(keys, start=1)
+        }
+        copies.append(copy_with(workshop._model, blocks))
+    return copies
+
+
+def plain_text(copies, prompt, count):
+    """Greedy, without any cache: the whole text passes every member for each token."""
+    ids = [VOCABULARY.index(word) for word in prompt.split()]
+    begun = len(ids)
+    while len(ids) < begun + count:
+        with torch.no_grad():
+            each = [copy(input_ids=torch.tensor([ids])).logits[0, -1].softmax(0) for copy in copies]
+        token = int(torch.stack(each).mean(0).argmax())
+        if VOCABULARY[token] == "</s>":
+            break
+        ids.append(token)
+    return " ".join(VOCABULARY[token] for token in ids[begun:] if VOCABULARY[token] not in ("<pad>", "<unk>", "<s>"))
+
+
+def test_greedy_texts_are_those_of_the_members_mean_without_a_cache(run):
+    texts = run.generate(PROMPTS, **FEW)
+    copies = plain_copies(run)
+    assert len(copies) == len(texts.members) == 2
+    for prompt, text in zip(PROMPTS, texts.texts, strict=True):
+        assert " ".join(text.split()) == plain_text(copies, prompt, 7)
+
+
+def test_one_member_writes_with_merged_weights_what_it_writes_beside_others(run):
+    (first, _) = run.score(prompt_table()).members
+    alone = run.generate(PROMPTS, prefixes=[first], **FEW)
+    (copy,) = [copy for copy, member in zip(plain_copies(run), run.score(prompt_table()).members, strict=True)][:1]
+    assert [" ".join(text.split()) for text in alone.texts] == [plain_text([copy], prompt, 7) for prompt in PROMPTS]
+
+
+def test_a_text_does_not_hang_on_the_prompts_beside_it(run):
+    settings = FEW | {"temperature": 1.3, "top_p": 0.9, "seed": 5}
+    together = run.generate(PROMPTS, **settings)
+    assert together.texts == tuple(run.generate([prompt], **settings).texts[0] for prompt in PROMPTS)
+    assert together.texts != run.generate(PROMPTS, **(settings | {"seed": 6})).texts
+
+
+def test_texts_that_end_earlier_leave_the_others_their_own_keys_and_values(tmp_path):
+    """Two members that are alike, in float32; texts of 1, 9 and 4 tokens."""
+    folder = make_language_model(tmp_path / "model")
+    model, encoder = assemble(folder, recipe_from(language_recipe(folder)), labels=1)
+    prompts, most = encoder.prompts(pa.table({"prompt": PROMPTS})), [1, 9, 4]
+
+    def written(numbers):
+        texts = [Written(tokenizer=encoder.tokenizer, ends=(), stop=(), most=most[number]) for number in numbers]
+        asked = [prompts[number] for number in numbers]
+        sampling = Sampling(temperature=2.0, seed=1)
+        with torch.inference_mode():
+            list(write(model.base.model, asked, texts, weights_M=np.array([0.5, 0.5]), pad=0, sampling=sampling))
+        return [text.tokens for text in texts]
+
+    assert written([0, 1, 2]) == [written([number])[0] for number in range(3)]
+
+
+def test_a_stream_is_the_text_in_parts(small):
+    settings = FEW | {"temperature": 1.0}
+    parts = list(small.stream("w1 w2", **settings))
+    assert "".join(parts) == small.generate(["w1 w2"], **settings).texts[0]
+    assert len(parts) > 1
+
+
+def test_a_text_ends_at_a_stop_text_which_is_no_part_of_it(small):
+    settings = FEW | {"temperature": 2.0, "seed": 3}
+    (whole,) = small.generate(["w1 w2"], **settings).texts
+    stop = f" {whole.split()[2]}"
+    stopped = small.generate(["w1 w2"], stop=[stop, "never"], **settings)
+    assert stopped.texts[0] == whole[: whole.index(stop)]
+    assert stopped.finish == ("stop",)
+    assert "".join(small.stream("w1 w2", stop=stop, **settings)) == stopped.texts[0]
+
+
+def test_a_text_ends_where_the_model_has_no_more_positions(llama, tmp_path):
+    with trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table()) as run:
+        texts = run.generate([" ".join(["w1"] * 45)], max_new_tokens=50)
+        assert texts.tokens[0] <= 3
+        with pytest.raises(s3t.InputError, match="prompt 1 has 48 tokens; give 1 to 47"):
+            run.generate(["w1", " ".join(["w1"] * 48)])
+
+
+def test_a_question_of_a_chat_is_answered_after_the_template(llama, tmp_path):
+    with trained_run(tmp_path / "run", language_recipe(llama, **CHATS, **SMALL), chat_table()) as run:
+        chat = [{"role": "user", "content": "w1 w2"}]
+        assert len(run.generate([chat], **FEW)) == 1
+        assert "".join(run.stream(chat, **FEW)) == run.generate([chat], **FEW).texts[0]
+        with pytest.raises(s3t.InputError, match="ends with the assistant's turn"):
+            run.generate([[*chat, {"role": "assistant", "content": "w3"}]])
+
+
+def test_prompts_are_filled_into_the_recipes_template(llama, tmp_path):
+    templates = {"columns": {"prompt": ["w0 {prompt} w1 {more}", "w0 {prompt} w1"]}}
+    table = prompt_table().assign(more="")
+    with trained_run(tmp_path / "run", language_recipe(llama, **templates, **SMALL), table) as run:
+        filled = run.generate([{"prompt": "w3", "more": "w4"}, {"prompt": "w3", "more": ""}], **FEW)
+        assert len(filled) == 2
+        with pytest.raises(s3t.InputError, match="no rows"):
+            run.generate(["w3"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "problems"),
+    [
+        ({"temperature": -1.0, "top_p": 0.0, "max_new_tokens": 0}, 3),
+        ({"stop": [""]}, 1),
+        ({"temperature": float("nan")}, 1),
+        ({"seed": -1}, 1),
+    ],
+)
+def test_wrong_settings_are_all_told_at_once(settings, problems, small):
+    with pytest.raises(s3t.InputError) as error:
+        small.generate(["w1"], **settings)
+    assert len(error.value.problems) == problems
+
+
+def test_no_prompt_and_another_task_are_refused(small, text_model, tmp_path):
+    with pytest.raises(s3t.InputError):
+        small.generate([])
+    with (
+        s3t.Run.create(tmp_path / "labels", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
+        pytest.raises(s3t.InputError, match="writes no texts"),
+    ):
+        run.generate(["w1"])
+
+
+def test_draws_are_among_the_likeliest_tokens():
+    probabilities = torch.tensor([[0.5, 0.3, 0.15, 0.05]])
+    draw = [torch.Generator().manual_seed(0)]
+    drawn = {pick(probabilities, Sampling(temperature=1.0, top_p=0.7), draw)[0] for _ in range(200)}
+    assert drawn == {0, 1}
+    everything = {pick(probabilities, Sampling(temperature=1.0), draw)[0] for _ in range(400)}
+    assert everything == {0, 1, 2, 3}
+    colder = [pick(probabilities, Sampling(temperature=0.25), draw)[0] for _ in range(400)]
+    assert colder.count(0) > 320
+
+
+class Letters:
+    """A tokenizer of one byte a token."""
+
+    @staticmethod
+    def decode(tokens, skip_special_tokens):
+        return bytes(tokens).decode(errors="replace")
+
+
+def test_half_a_character_and_the_beginning_of_a_stop_text_wait():
+    written = Written(tokenizer=Letters, ends=(0,), stop=["stop"], most=99)
+    told = [written.add(token) for token in "é st é".encode()]
+    assert [added for added, _ in told] == ["", "é", " ", "", "", "st ", "", "é"]
+    assert all(finish is None for _, finish in told)
+    rest = [written.add(token) for token in b"a stop b"]
+    assert "".join(added for added, _ in rest[:6]) == "a "
+    assert rest[5][1] == "stop"
+
+
+def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
+    """What is read late was made before; nothing is made after the deletion is effective."""
+    stream = small.stream("w1 w2", max_new_tokens=40, temperature=5.0)
+    first = next(stream)
+    report = small.delete(records=list(prompt_table().id[:20]))
+    assert report.state == "erased"  # although the stream was not read on
+    assert first
+    with suppress(s3t.OvertakenError):  # or all of it was written before
+        list(stream)
+
+
+@pytest.fixture
+def deletion_after_the_first_token(small, monkeypatch):
+    """A record is deleted, in another thread, between the first token that is written and the second."""
+    write, threads = Workshop.write, []
+
+    def with_a_deletion(self, stages, snapshot, prompts, sampling):
+        for number, pieces in enumerate(write(self, stages, snapshot, prompts, sampling)):
+            if number == 1 and not threads:
+                threads.append(threading.Thread(target=small.delete, kwargs={"records": ["r3"]}))
+                threads[0].start()
+                while roles(small).ledger.snapshot().generation == 0:
+                    time.sleep(0.01)
+            yield pieces
+
+    monkeypatch.setattr(Workshop, "write", with_a_deletion)
+    yield
+    threads[0].join()
+
+
+def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_after_the_first_token):
+    parts = []
+    with pytest.raises(s3t.OvertakenError):  # noqa: PT012
+        for part in small.stream("w1 w2", temperature=2.0, seed=3, **FEW):
+            parts.append(part)
+    assert len(parts) == 1
+
+
+def test_a_deletion_makes_a_text_be_begun_anew(small, deletion_after_the_first_token):
+    texts = small.generate(["w1 w2"], temperature=2.0, seed=3, **FEW)
+    assert texts.generation == 1
+    assert texts.texts == small.generate(["w1 w2"], temperature=2.0, seed=3, **FEW).texts
