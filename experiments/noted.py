@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 Recipe = dict[str, Any]
@@ -50,7 +51,8 @@ def _of_any_machine(recipe: Recipe) -> Recipe:
     own = {key: value for key, value in recipe.items() if key != "training"}
     training = {key: value for key, value in recipe.get("training", {}).items() if key != "seed"}
     text = json.dumps({**own, "training": training})
-    for variable in ("S3T_DATA", "S3T_EXPERIMENTS"):
-        if folder := os.environ.get(variable):
-            text = text.replace(json.dumps(folder)[1:-1], f"${variable}")
+    for variable, default in (("S3T_DATA", "../shared/data"), ("S3T_EXPERIMENTS", ".experiments")):
+        folder = os.environ.get(variable, default)
+        for written in (str(Path(folder).resolve()), folder):
+            text = text.replace(f'"{json.dumps(written)[1:-1]}/', f'"${variable}/')
     return dict(json.loads(text))

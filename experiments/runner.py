@@ -32,6 +32,7 @@ __all__ = [
     "ROOTS",
     "TRAINED",
     "Row",
+    "commit_of",
     "draw",
     "experiment",
     "results",
@@ -52,6 +53,7 @@ NAMES = (
     "storage",
     "slice_wise",
     "lists_of_labels",
+    "slice_wise_language",
     "deleted_slices",
     "deletion_accuracy",
     "thousand_requests",
@@ -125,7 +127,7 @@ def run(name: str, *, into: Path | None = None, smoke: bool = False, jobs: int =
             f"{name}: {partial.dropped} rows so far are of other settings, code or machine, and are measured again"
         )
         print(message, file=sys.stderr)
-    commit = _commit(name)
+    commit = commit_of([FOLDER / name / "config.yaml", *_code(name)])
     own = {"commit": commit} if name in TRAINED else {}  # such rows may be of several
     points = chosen.points(config)
     left = partial.left(points)
@@ -299,14 +301,10 @@ def _code(name: str) -> list[Path]:
     ]
 
 
-def _commit(name: str) -> str:
-    """The commit, and whether code or settings differ from it."""
+def commit_of(paths: Sequence[Path]) -> str:
+    """The commit, and whether code or settings in these files differ from it."""
     changed = subprocess.run(
-        ["git", "status", "--porcelain", "--", FOLDER / name / "config.yaml", *_code(name)],
-        cwd=FOLDER.parent,
-        capture_output=True,
-        text=True,
-        check=False,
+        ["git", "status", "--porcelain", "--", *paths], cwd=FOLDER.parent, capture_output=True, text=True, check=False
     )
     return f"{describe()['commit']}{'+changes' if changed.stdout.strip() else ''}"
 

