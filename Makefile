@@ -58,6 +58,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.together
 
 experiments: $(VENV)/test.stamp
+	$(BIN)/python -m experiments.small_llama
 	OMP_NUM_THREADS=1 $(BIN)/python -m experiments all
 
 clean:

@@ -74,7 +74,7 @@ class Training:
             {"params": [own for own in self.model.parameters() if (own.ndim > 1) is matrix], "weight_decay": decay}
             for matrix, decay in ((True, config.weight_decay), (False, 0.0))
         ]
-        self._optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.95), fused=True)
+        self._optimiser = torch.optim.AdamW(groups, lr=config.learning_rate, betas=(0.9, 0.99), fused=True)
         self._ends = np.cumsum([self._steps_of(epoch) for epoch in range(config.epochs)])
         self.progress = Progress(0, 0.0, [])
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import lzma
 import os
 import signal
 import subprocess
@@ -23,6 +24,7 @@ from experiments.small_llama.corpus import END, chunks, corpus, documents, encod
 from experiments.small_llama.held_out import HeldOut
 from experiments.small_llama.settings import Config
 from experiments.small_llama.training import Training
+from experiments.tasks import MissingRecordsError, task
 
 CONFIG = load(Config, FOLDER / "small_llama" / "config.yaml", smoke=True)
 
@@ -197,6 +199,27 @@ def test_the_held_out_perplexity_is_what_a_run_on_this_base_finds(model, found, 
     assert evaluated.metrics["tokens"] == tokens
     assert evaluated.metrics["perplexity"] == pytest.approx(np.exp(nats / tokens), rel=1e-4)
     assert told["perplexity"] == pytest.approx(np.exp(nats / tokens), rel=0.02)  # in bfloat16
+
+
+@pytest.mark.parametrize("path", [path for path in [FOLDER / "small_llama" / "results.json"] if path.exists()])
+def test_committed_results_are_of_the_committed_settings(path):
+    told = json.loads(path.read_text())
+    assert told["config"] == load(Config, FOLDER / "small_llama" / "config.yaml").model_dump(mode="json")
+    assert "changes" not in told["commit"]
+    assert told["hours"] < 2
+    assert 10e6 < told["parameters"] < 15e6
+
+
+def test_without_a_base_one_line_says_how_it_is_trained(tmp_path, monkeypatch):
+    (tmp_path / "alpaca").mkdir()
+    content = json.dumps(made_up_records(8).to_dict("records")).encode()
+    (tmp_path / "alpaca" / "alpaca_data.json.xz").write_bytes(lzma.compress(content))
+    monkeypatch.setenv("S3T_DATA", str(tmp_path))
+    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "none"))
+    with pytest.raises(
+        MissingRecordsError, match=r"none/small-llama/model; python -m experiments\.small_llama trains it"
+    ):
+        task("alpaca")
 
 
 @pytest.mark.integration
