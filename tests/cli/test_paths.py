@@ -17,6 +17,7 @@ CALLS = {
     "train": ("RUN",),
     "predict": ("RUN", "--input", "DATA", "--output", "answers.csv"),
     "generate": ("RUN", "--input", "DATA"),
+    "harness": ("RUN", "--task", "arc_easy", "--include", "TASKS"),
     "score": ("RUN", "--input", "DATA"),
     "evaluate": ("RUN", "--data", "DATA", "--confusion", "plot.png"),
     "delete": ("RUN", "--file", "REQUESTS"),

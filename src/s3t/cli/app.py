@@ -28,8 +28,8 @@ _HELP = (
 )
 
 _NAMES = """
-    plan sequences simulate tune init train predict generate score evaluate delete locate log status repair extend audit
-    clone erase reconcile destroy-key ids
+    plan sequences simulate tune init train predict generate score evaluate harness delete locate log status repair
+    extend audit clone erase reconcile destroy-key ids
 """
 COMMANDS = tuple(_NAMES.split())
 

@@ -12,7 +12,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -77,7 +76,7 @@ class Written:
 
 
 def write_after(
-    rows: pa.Table,
+    prompts: Sequence[Sequence[int]],
     ensemble: AnyEnsemble,
     chains: Sequence[Sequence[Any]],
     *,
@@ -90,21 +89,19 @@ def write_after(
     """Yields what each step adds to texts after prompts, some prompts at a time.
 
     Args:
-        rows: the prompts, as the encoder takes them.
+        prompts: their tokens.
         ensemble: of the members.
         chains: the members'.
         shards: the shard of each member; all have the same weight.
         model: the base.
-        encoder: of the prompts.
+        encoder: has the tokenizer.
         batch_size: rows of a pass: members times texts.
         sampling: how tokens are chosen.
 
     Raises:
         InputError: a prompt has no token, or leaves no room for one within the model's positions.
     """
-    config: Any = model.config
-    positions = getattr(config, "max_position_embeddings", None) or sys.maxsize
-    prompts = encoder.prompts(rows)
+    positions = positions_of(model)
     problems = [
         f"prompt {number} has {len(prompt):,} tokens; give 1 to {positions - 1:,}, for the model has {positions:,}"
         for number, prompt in enumerate(prompts)
@@ -128,6 +125,11 @@ def write_after(
             ]
             for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
                 yield [piece._replace(text=piece.text + first) for piece in pieces]
+
+
+def positions_of(model: Any) -> int:
+    """Tokens of a text at most."""
+    return getattr(model.config, "max_position_embeddings", None) or sys.maxsize
 
 
 def _ends(model: Any, encoder: LanguageEncoder) -> set[int]:

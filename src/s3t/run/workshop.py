@@ -26,7 +26,8 @@ from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.choice import ENSEMBLES
-from s3t.prediction.generation import Piece, write_after
+from s3t.prediction.generation import Piece, positions_of, write_after
+from s3t.prediction.likelihood import Continuation, Likelihood, likelihoods_of
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Link, Resident
 from s3t.prediction.sampling import Sampling
@@ -256,8 +257,37 @@ class Workshop:
             scores |= zip(classifiers, answers, strict=True)
         return np.stack([scores[stage] for stage in stages])
 
+    @property
+    def language(self) -> LanguageEncoder:
+        """The encoder of a language model."""
+        return cast(LanguageEncoder, self._encoder)
+
+    @property
+    def positions(self) -> int:
+        """Tokens that the model takes at most."""
+        return positions_of(self._model.base.model)
+
+    def likelihoods(
+        self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], steps: Steps
+    ) -> list[Likelihood]:
+        """How likely live prefixes together find continuations.
+
+        Raises:
+            IntegrityError: as `chain`.
+        """
+        return likelihoods_of(
+            continuations,
+            self._ensemble,
+            [self.chain(stage, snapshot) for stage in stages],
+            shards=[stage.shard for stage in stages],
+            passes=self._model.passes,
+            pad=self.language.pad_token_id,
+            batch_size=self._recipe.prediction.batch_size,
+            steps=steps,
+        )
+
     def write(
-        self, stages: Sequence[Stage], snapshot: Snapshot, prompts: pa.Table, sampling: Sampling
+        self, stages: Sequence[Stage], snapshot: Snapshot, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> Iterator[list[Piece]]:
         """Yields what each step adds to texts after prompts, written by live prefixes; members of a shard share its
         weight.
@@ -273,7 +303,7 @@ class Workshop:
             chains,
             shards=[stage.shard for stage in stages],
             model=self._model.base.model,
-            encoder=cast(LanguageEncoder, self._encoder),
+            encoder=self.language,
             batch_size=self._recipe.prediction.batch_size,
             sampling=sampling,
         )

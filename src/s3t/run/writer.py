@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from s3t.errors import InputError, OvertakenError
 from s3t.ledger.presence import Overtaken
 from s3t.prediction.members import Member, Prefixes
-from s3t.progress import Progress, telling
+from s3t.progress import SILENT, Progress, telling
 from s3t.records.ingest import IngestedInputs, ingest_prompts
 from s3t.records.inputs import Inputs
-from s3t.run.answerer import Answerer, member_of, uses_of
+from s3t.run.answerer import Answerer, Watched, member_of, uses_of
 from s3t.stages import Stage
 from s3t.wording import counted
 
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from s3t.ledger import Snapshot
+    from s3t.models.language import LanguageEncoder
     from s3t.prediction.generation import Finish, Piece
+    from s3t.prediction.likelihood import Continuation, Likelihood
     from s3t.prediction.sampling import Sampling
 
 
@@ -91,26 +93,55 @@ class Writer:
         inputs = self._ingested(prompts)
         if inputs.features.num_rows == 0:
             raise InputError("generate", "there are no prompts; give at least one")
-        presence = self.answerer.parts.presence
+        now, members, collected = self._written(self.encoder.prompts(inputs.features), prefixes, sampling, progress)
+        return Texts(
+            generation=now.generation,
+            members=tuple(member_of(stage, now) for stage in members),
+            texts=tuple(map("".join, collected.texts)),
+            finish=tuple(collected.finish),
+            tokens=tuple(collected.tokens),
+            ids=None if inputs.ids is None else tuple(inputs.ids),
+            places=inputs.places,
+        )
+
+    def continued(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[str]:
+        """Texts after tokens, as they are. Errors as `Run.generate`."""
+        return ["".join(parts) for parts in self._written(prompts, None, sampling, SILENT)[2].texts]
+
+    def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = SILENT) -> list[Likelihood]:
+        """How likely the ensemble finds continuations, tokens as they are. Errors as `Run.score`."""
+        while True:
+            now, members = self.answerer.choose(None)
+            with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
+                workshop = self.answerer.parts.loaded.get()
+                with telling(progress, f"scoring {counted(len(continuations), 'text')}", len(continuations)):
+                    return workshop.likelihoods(members, now, continuations, Watched(progress, work))
+
+    @property
+    def encoder(self) -> LanguageEncoder:
+        """The encoder of the run's language model."""
+        return self.answerer.parts.loaded.get().language
+
+    @property
+    def positions(self) -> int:
+        """Tokens that the model takes at most."""
+        return self.answerer.parts.loaded.get().positions
+
+    def _written(
+        self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
+    ) -> tuple[Snapshot, list[Stage], _Collected]:
+        """What members wrote after prompts, all of them at one state of the ledger."""
         while True:
             now, members = self.answerer.choose(prefixes)
-            with suppress(Overtaken), presence.answering(now, uses_of(now, members)) as work:
-                collected = _Collected(inputs.features.num_rows)
-                task = f"writing {counted(inputs.features.num_rows, 'text')}"
-                with telling(progress, task, inputs.features.num_rows * sampling.max_new_tokens):
-                    for pieces in self._steps(now, members, inputs, sampling):
+            with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
+                collected = _Collected(len(prompts))
+                total = len(prompts) * sampling.max_new_tokens
+                with telling(progress, f"writing {counted(len(prompts), 'text')}", total):
+                    for pieces in self._steps(now, members, prompts, sampling):
                         work.check()
                         collected.add(pieces)
                         progress.advance(_done(pieces, collected, sampling))
-                return Texts(
-                    generation=now.generation,
-                    members=tuple(member_of(stage, now) for stage in members),
-                    texts=tuple(map("".join, collected.texts)),
-                    finish=tuple(collected.finish),
-                    tokens=tuple(collected.tokens),
-                    ids=None if inputs.ids is None else tuple(inputs.ids),
-                    places=inputs.places,
-                )
+                return now, members, collected
 
     def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:
         """Yields the parts of one text. Errors as `Run.stream`.
@@ -118,7 +149,7 @@ class Writer:
         Another thread computes, and waits for no reader: a deletion is effective when it has stopped. Each part leaves
         only if the ledger, read again, still has all that it was made with.
         """
-        inputs = self._ingested([prompt])
+        prompts = self.encoder.prompts(self._ingested([prompt]).features)
         parts: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
         left = threading.Event()
 
@@ -126,7 +157,7 @@ class Writer:
             try:
                 now, members = self.answerer.choose(prefixes)
                 with self.answerer.parts.presence.working(now, uses_of(now, members)) as work:
-                    for pieces in self._steps(now, members, inputs, sampling):
+                    for pieces in self._steps(now, members, prompts, sampling):
                         work.confirm()
                         parts.put("".join(piece.added for piece in pieces))
                         if left.is_set():
@@ -150,9 +181,9 @@ class Writer:
             thread.join()
 
     def _steps(
-        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, sampling: Sampling
+        self, now: Snapshot, members: Sequence[Stage], prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> Iterator[list[Piece]]:
-        return self.answerer.parts.loaded.get().write(members, now, inputs.features, sampling)
+        return self.answerer.parts.loaded.get().write(members, now, prompts, sampling)
 
     def _ingested(self, prompts: Inputs) -> IngestedInputs:
         recipe = self.answerer.parts.recipe

@@ -1,0 +1,132 @@
+"""A run as a model of the lm-evaluation-harness (extra `harness`), registered there as `s3t`.
+
+    lm = S3TModel(s3t.Run.open("RUN"))
+    lm_eval.simple_evaluate(model=lm, tasks=["arc_easy"])
+
+Contexts and continuations are the harness's own texts: no template of the recipe is filled. They become tokens as in
+the harness's model of Hugging Face, so that a run and its export are asked the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+
+from s3t.errors import InputError
+from s3t.prediction.likelihood import Continuation, Likelihood
+from s3t.prediction.sampling import Sampling
+from s3t.run.run import Run
+
+PAPER = ("mmlu", "hellaswag", "piqa", "winogrande", "arc_challenge", "arc_easy", "truthfulqa_mc2", "openbookqa")
+"""The tasks by which the paper judges Llama models tuned on Alpaca (its table of instruction tuning)."""
+
+
+@register_model("s3t")
+class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
+    """The ensemble of a run of a language model.
+
+    Args:
+        run: open; or its folder.
+    """
+
+    def __init__(self, run: Run | str, **_options: Any) -> None:
+        super().__init__()
+        self.run = Run.open(run) if isinstance(run, str) else run
+        if not self.run.recipe.task.target.over_vocabulary:
+            raise InputError("harness", f"the run is of {self.run.recipe.task}, and the harness asks language models")
+        self._writer = self.run._writer
+        encoder = self._writer.encoder
+        self.tokenizer, self._end = encoder.tokenizer, encoder.end
+        self._begin = encoder.tokenizer.bos_token_id
+        self.max_length = self._writer.positions
+
+    @property
+    def eot_token_id(self) -> int:
+        """The end of text."""
+        return self._end
+
+    @property
+    def prefix_token_id(self) -> int:
+        """Before a text without context: the beginning of text, or its end."""
+        return self._end if self._begin is None else int(self._begin)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """The base model's name, for the harness's cache of requests."""
+        return self.run.recipe.base_model.replace("/", "__")
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
+        text: str = self.tokenizer.apply_chat_template(
+            chat_history,
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            continue_final_message=not add_generation_prompt,
+        )
+        return text
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Token ids; with the beginning of text where the tokenizer adds it and the text does not have it."""
+        begun = self.tokenizer.bos_token is not None and string.startswith(self.tokenizer.bos_token)
+        special = not begun if add_special_tokens is None else add_special_tokens
+        ids: list[int] = self.tokenizer(string, add_special_tokens=special)["input_ids"]
+        return ids
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Log-probability of each text, in windows of the model's positions where it is longer."""
+        pairs, counts = [], []
+        for (text,) in (request.args for request in requests):
+            windows = [
+                make_disjoint_window(window)
+                for window in get_rolling_token_windows(
+                    token_list=self.tok_encode(text),
+                    prefix_token=self.prefix_token_id,
+                    max_seq_len=self.max_length,
+                    context_len=1,
+                )
+            ]
+            pairs += [("", before, tokens) for before, tokens in windows]
+            counts.append(len(windows))
+        each = iter(self._loglikelihood_tokens(pairs))
+        return [sum(next(each)[0] for _ in range(count)) for count in counts]
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Texts after contexts, until one of the stop texts; contexts that are too long lose their beginning."""
+        by_settings: dict[Sampling, list[int]] = {}
+        for number, request in enumerate(requests):
+            by_settings.setdefault(_sampling(request.args[1]), []).append(number)
+        texts: dict[int, str] = {}
+        for sampling, numbers in by_settings.items():
+            room = max(1, self.max_length - sampling.max_new_tokens)
+            asked = [self.tok_encode(requests[number].args[0])[-room:] for number in numbers]
+            texts |= zip(numbers, self._writer.continued(asked, sampling), strict=True)
+        return [texts[number] for number in range(len(requests))]
+
+    def _loglikelihood_tokens(
+        self, requests: Sequence[tuple[Any, Sequence[int], Sequence[int]]], **_: Any
+    ) -> list[tuple[float, bool]]:
+        asked = [self._fitted(before, tokens) for _, before, tokens in requests]
+        found: list[Likelihood] = self._writer.likelihoods(asked)
+        return [(one.log_probability, one.greedy) for one in found]
+
+    def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:
+        """A continuation whose context loses its beginning where both are longer than the model."""
+        whole = [*before, *tokens][-(self.max_length + 1) :]
+        return Continuation(whole[: len(whole) - len(tokens)], tokens)
+
+
+def _sampling(settings: Mapping[str, Any]) -> Sampling:
+    """The harness's settings for writing."""
+    stop = settings.get("until") or ()
+    draws = bool(settings.get("do_sample", False))
+    return Sampling(
+        max_new_tokens=int(settings.get("max_gen_toks", 256)),
+        temperature=float(settings.get("temperature", 1.0)) if draws else 0.0,
+        top_p=float(settings.get("top_p", 1.0)) if draws else 1.0,
+        stop=(stop,) if isinstance(stop, str) else tuple(text for text in stop if text),
+    )

@@ -1,0 +1,138 @@
+"""The lm-evaluation-harness on a live run: the scores are those of its own model of Hugging Face."""
+
+import json
+
+import lm_eval
+import pytest
+import yaml
+from lm_eval.models.huggingface import HFLM
+from lm_eval.tasks import TaskManager
+from transformers import AutoTokenizer
+
+import s3t
+from s3t.harness import S3TModel
+from s3t.models.tensors import deserialize
+from s3t.stages import Stage
+from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
+from testing.plain import copy_with
+from testing.roles import roles
+from tests.cli.typed import document
+from tests.run.worlds import SMALL, trained_run
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # the harness's, and those of what it imports
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("harness")
+    model = make_language_model(folder / "model")
+    with trained_run(folder / "run", language_recipe(model, **SMALL), prompt_table()) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def tasks(tmp_path_factory):
+    """A folder with a task of choices, one of texts to write, and one of perplexity."""
+    folder = tmp_path_factory.mktemp("tasks")
+    rows = [
+        {"question": row.prompt, "choices": [row.completion, "w1 w2", "w3"], "answer": 0, "text": row.completion}
+        for row in prompt_table(8).itertuples()
+    ]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    shared = {
+        "dataset_path": "json",
+        "dataset_kwargs": {"data_files": {"test": str(folder / "rows.jsonl")}},
+        "test_split": "test",
+        "doc_to_text": "{{question}}",
+    }
+    kinds = {
+        "tiny_choice": {
+            "output_type": "multiple_choice",
+            "doc_to_choice": "{{choices}}",
+            "doc_to_target": "{{answer}}",
+            "metric_list": [{"metric": "acc"}],
+        },
+        "tiny_text": {
+            "output_type": "generate_until",
+            "doc_to_target": "{{text}}",
+            "generation_kwargs": {"until": ["w9"], "max_gen_toks": 6, "do_sample": False},
+            "metric_list": [{"metric": "exact_match"}],
+        },
+        "tiny_rolling": {
+            "output_type": "loglikelihood_rolling",
+            "doc_to_text": "",
+            "doc_to_target": "{{text}}",
+            "metric_list": [{"metric": "word_perplexity"}],
+        },
+    }
+    for name, more in kinds.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump({"task": name, **shared, **more}))
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """The harness reads data through datasets, which keeps copies."""
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+
+
+NAMES = ["tiny_choice", "tiny_text", "tiny_rolling"]
+
+
+def measured(model, folder):
+    manager = TaskManager(include_path=str(folder), include_defaults=False)
+    return lm_eval.simple_evaluate(model=model, tasks=NAMES, task_manager=manager, bootstrap_iters=0, log_samples=True)
+
+
+def plain_model(run):
+    """The one member with PEFT's modules, as the harness's own model takes it."""
+    workshop, now = roles(run).loaded.get(), roles(run).ledger.snapshot()
+    (member,) = run.score(prompt_table()).members
+    blocks = {
+        depth: deserialize(tiny.artifacts(run.path)[f"shard-000/{now.stages[stage]}.safetensors"])
+        for depth, stage in enumerate(Stage(member.shard, member.prefix).chain, start=1)
+    }
+    tokenizer = AutoTokenizer.from_pretrained(run.recipe.base_model)
+    return HFLM(pretrained=copy_with(workshop._model, blocks), tokenizer=tokenizer, batch_size=4)
+
+
+def test_scores_and_answers_are_those_of_the_harness_with_peft(run, tasks):
+    ours, theirs = measured(S3TModel(run), tasks), measured(plain_model(run), tasks)
+    for name in NAMES:
+        for a, b in zip(ours["samples"][name], theirs["samples"][name], strict=True):
+            assert a["doc_hash"] == b["doc_hash"]
+            if name == "tiny_text":
+                assert a["resps"] == b["resps"]
+                continue
+            for one, other in zip(a["resps"], b["resps"], strict=True):
+                values, others = (one[0], other[0]) if name == "tiny_choice" else (one, other)
+                assert values[0] == pytest.approx(others[0], abs=1e-4)
+                if name == "tiny_choice":
+                    assert values[1] == others[1]
+    assert ours["results"]["tiny_choice"]["acc,none"] == theirs["results"]["tiny_choice"]["acc,none"]
+
+
+def test_the_command_gives_the_same_measures(run, tasks):
+    found = document("harness", run.path, "--task", "tiny_choice", "--include", tasks)
+    expected = measured(S3TModel(run), tasks)["results"]["tiny_choice"]["acc,none"]
+    assert found["generation"] == 0
+    assert found["results"][0]["task"] == "tiny_choice"
+    assert found["results"][0]["acc"] == expected
+
+
+def test_texts_longer_than_the_model_are_scored_in_windows(run):
+    from lm_eval.api.instance import Instance
+
+    text = " ".join(f"w{number * number % 37}" for number in range(120))  # a period would confuse the harness's cache
+    request = Instance(request_type="loglikelihood_rolling", doc={}, arguments=(text,), idx=0)
+    (ours,), (theirs,) = (model.loglikelihood_rolling([request]) for model in (S3TModel(run), plain_model(run)))
+    assert ours == pytest.approx(theirs, rel=1e-4)
+
+
+def test_another_task_is_refused(text_model, tmp_path):
+    with (
+        s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
+        pytest.raises(s3t.InputError, match="asks language models"),
+    ):
+        S3TModel(run)
