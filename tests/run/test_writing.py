@@ -159,6 +159,25 @@ def test_prompts_are_filled_into_the_recipes_template(llama, tmp_path):
             run.generate(["w3"])
 
 
+def test_an_evaluation_can_compare_texts_with_completions(small):
+    """The likeliest text after each prompt, found as a completion, is an exact match."""
+    table = prompt_table().head(4)
+    texts = small.generate(list(table.prompt), max_new_tokens=6).texts
+    right = table.assign(completion=[text or "w1" for text in texts])
+    found = small.evaluate(right, per_depth=False, write=2).metrics
+    longest = max(len(text.split()) for text in right.completion[:2]) + 1
+    again = small.generate(list(table.prompt)[:2], max_new_tokens=longest).texts
+    equal = [text.strip() == wanted.strip() for text, wanted in zip(again, right.completion, strict=False)]
+    assert found["exact_match"] == np.mean(equal)
+    assert 0 <= found["rouge_l"] <= 1
+    assert "exact_match" not in small.evaluate(right, per_depth=False).metrics
+
+
+def test_of_a_chat_the_last_turn_is_written_and_compared(llama, tmp_path):
+    with trained_run(tmp_path / "run", language_recipe(llama, **CHATS, **SMALL), chat_table()) as run:
+        assert set(run.evaluate(chat_table().head(3), write=3).metrics) >= {"perplexity", "exact_match", "rouge_l"}
+
+
 @pytest.mark.parametrize(
     ("settings", "problems"),
     [

@@ -14,6 +14,26 @@ from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
+WriteOption = Annotated[
+    int,
+    typer.Option(
+        "--write",
+        metavar="N",
+        min=0,
+        help="Language models: also write after the first N prompts, and compare with the completions: exact match "
+        "and ROUGE-L. Needs the extra texts.",
+    ),
+]
+ConfusionOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--confusion",
+        metavar="FILE",
+        help="Draw which labels are taken for which, into a .png, .svg or .pdf file: a row a label, a column an "
+        "answer. Needs the extra plots.",
+    ),
+]
+
 
 def command(
     run: RunArgument,
@@ -24,18 +44,11 @@ def command(
     depths: Annotated[
         bool, typer.Option(help="Also evaluate the ensemble cut to each depth (one pass a live block).")
     ] = True,
+    write: WriteOption = 0,
     report: Annotated[
         bool, typer.Option("--report", help="Also precision, recall, F1 and support of every label.")
     ] = False,
-    confusion: Annotated[
-        Path | None,
-        typer.Option(
-            "--confusion",
-            metavar="FILE",
-            help="Draw which labels are taken for which, into a .png, .svg or .pdf file: a row a label, a column an "
-            "answer. Needs the extra plots.",
-        ),
-    ] = None,
+    confusion: ConfusionOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Measure the ensemble on labelled data, as a whole, per shard and per depth.
@@ -50,13 +63,8 @@ def command(
         if confusion is not None:
             check_picture(confusion)
         with s3t.Run.open(run) as opened:
-            if (report or confusion is not None) and not opened.labels:
-                problem = f"{opened.recipe.task} has no labels; leave out --report and --confusion"
-                raise s3t.InputError("the command", problem)
-            if confusion is not None and not opened.recipe.task.target.one_label:
-                problem = f"in {opened.recipe.task} no label stands for another; leave out --confusion"
-                raise s3t.InputError("the command", problem)
-            result = opened.evaluate(data, per_depth=depths, progress=ProgressBar())
+            _check(opened, report=report, confusion=confusion)
+            result = opened.evaluate(data, per_depth=depths, write=write, progress=ProgressBar())
         if confusion is not None and result.confusion is not None:
             title = f"{counted(result.n, 'record')}, accuracy {result.accuracy:.3f}, generation {result.generation}"
             draw_confusion(result.confusion, result.classes, confusion, title=title)
@@ -74,3 +82,11 @@ def command(
                 typer.echo(f"drawn: {confusion}")
 
         show(result.to_json(report=report or confusion is not None), as_json, render)
+
+
+def _check(run: s3t.Run, *, report: bool, confusion: Path | None) -> None:
+    """Check that the run has what the options ask for."""
+    if (report or confusion is not None) and not run.labels:
+        raise s3t.InputError("the command", f"{run.recipe.task} has no labels; leave out --report and --confusion")
+    if confusion is not None and not run.recipe.task.target.one_label:
+        raise s3t.InputError("the command", f"in {run.recipe.task} no label stands for another; leave out --confusion")

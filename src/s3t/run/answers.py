@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,6 +157,10 @@ class Evaluation:
         )
         classes = f", {counted(len(self.classes), 'label')}" if self.classes else ""
         return f"Evaluation(generation {self.generation}, {counted(self.n, 'record')}{classes}: {shown})"
+
+    def with_metrics(self, metrics: Mapping[str, Any]) -> Evaluation:
+        """The same with more measures of the ensemble."""
+        return replace(self, metrics=self.metrics | dict(metrics))
 
     @property
     def accuracy(self) -> float:

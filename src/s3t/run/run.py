@@ -374,19 +374,26 @@ class Run:
         """
         return self._answerer.predict_windows(source, form, whole=whole)
 
-    def evaluate(self, data: Data, *, per_depth: bool = True, progress: Progress | None = None) -> Evaluation:
+    def evaluate(
+        self, data: Data, *, per_depth: bool = True, write: int = 0, progress: Progress | None = None
+    ) -> Evaluation:
         """Metrics of the ensemble, of each member, and of the ensemble cut to each depth, on labelled data.
 
         Args:
             data: with features and labels; ids are not looked at.
             per_depth: also evaluate shallower ensembles, at the cost of one pass a live block.
+            write: language models: also write after the prompts of so many records, the first ones, and compare with
+                their completions: exact match and ROUGE-L.
             progress: hears of every batch.
 
         Raises:
             NoLiveShardError: no shard can answer.
             DataError: the data does not fit the recipe.
         """
-        return self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
+        evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
+        if write > 0:
+            return evaluation.with_metrics(self._writer.compared(data, write, progress or SILENT))
+        return evaluation
 
     def delete(
         self,

@@ -13,10 +13,12 @@ from s3t.errors import InputError, OvertakenError
 from s3t.ledger.presence import Overtaken
 from s3t.prediction.members import Member, Prefixes
 from s3t.progress import SILENT, Progress, telling
-from s3t.records.ingest import IngestedInputs, ingest_prompts
+from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
 from s3t.records.inputs import Inputs
+from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, Watched, member_of, uses_of
 from s3t.stages import Stage
+from s3t.tasks.writing import text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -107,6 +109,19 @@ class Writer:
     def continued(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[str]:
         """Texts after tokens, as they are. Errors as `Run.generate`."""
         return ["".join(parts) for parts in self._written(prompts, None, sampling, SILENT)[2].texts]
+
+    def compared(self, data: Data, count: int, progress: Progress) -> dict[str, float]:
+        """Measures of the likeliest texts after the first records' prompts, against the records' own."""
+        recipe = self.answerer.parts.recipe
+        if not recipe.task.target.over_vocabulary:
+            raise InputError("evaluate", f"the run is of {recipe.task}, which writes no texts; leave out write")
+        from s3t.prediction.sampling import Sampling
+
+        rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
+        prompts, expected = self.encoder.exchanges(rows)
+        most = max(1, max(len(self.encoder.tokenizer(text)["input_ids"]) for text in expected) + 1)
+        written = self._written(prompts, None, Sampling(max_new_tokens=most), progress)[2]
+        return text_metrics(["".join(parts) for parts in written.texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = SILENT) -> list[Likelihood]:
         """How likely the ensemble finds continuations, tokens as they are. Errors as `Run.score`."""
