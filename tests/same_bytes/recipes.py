@@ -12,6 +12,7 @@ import pyarrow.parquet
 import yaml
 
 from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
 
 SISA = {"method": "sisa", "sequences": {"budget": 1}}
 PAIR = {"columns": {"text_pair": "other"}}
@@ -34,6 +35,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     | {"prediction": {"aggregation": "vote", "threshold": 0.3}},
     "words with tags": TAGS,
     "words with tags, bottom-up": TAGS | {"method": {"name": "s3t", "direction": "bottom-up"}},
+    "prompts and completions": {"kind": "language"},
+    "prompts and completions, whole, in bfloat16": {"kind": "language", "language": {"loss": "all"}}
+    | {"training": {"precision": "bfloat16", "micro_batch": 2}},
     "image": {"kind": "image"},
     "image, cropped and mirrored": {"kind": "image", "image": {"crop": 1, "flip": True}},
     "image, sisa, all parameters": {"kind": "image", "method": {"name": "sisa", "trainable": "all"}}
@@ -68,6 +72,7 @@ def write_jobs(folder: Path) -> Mapping[str, Path]:
     models = {
         "text": tiny.make_text_model(folder / "text-model"),
         "image": tiny.make_image_model(folder / "image-model"),
+        "language": make_language_model(folder / "language-model"),
     }
     jobs = {}
     for number, (name, changes) in enumerate(RECIPES.items()):
@@ -75,7 +80,10 @@ def write_jobs(folder: Path) -> Mapping[str, Path]:
         job.mkdir()
         differing = dict(changes)
         kind = differing.pop("kind", "text")
-        recipe = tiny.recipe(models[kind], kind=kind, **differing)
+        if kind == "language":
+            recipe = language_recipe(models[kind], **differing)
+        else:
+            recipe = tiny.recipe(models[kind], kind=kind, **differing)
         recipe["training"] |= {"threads": 1}
         (job / "recipe.yaml").write_text(yaml.safe_dump(recipe))
         _write(job / "data.parquet", _table(kind, seed=0))
@@ -86,6 +94,8 @@ def write_jobs(folder: Path) -> Mapping[str, Path]:
 
 
 def _table(kind: str, *, seed: int) -> pd.DataFrame:
+    if kind == "language":
+        return prompt_table(30, seed=seed)
     table = tiny.text_table(30, seed=seed) if kind == "text" else tiny.image_table(30, seed=seed)
     if kind == "text":
         table["other"] = table.text.iloc[::-1].to_list()

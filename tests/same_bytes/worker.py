@@ -57,12 +57,13 @@ def _look(run: Any, job: Path, moment: str, found: dict[str, dict[str, str]]) ->
             content = tensor.contiguous().reshape(-1).numpy().tobytes()
             found["stages"][stage] = hashlib.sha256(f"{tensor.shape} {tensor.dtype}".encode() + content).hexdigest()
     try:
-        answers = run.predict(job / "probe.parquet")
+        language = str(run.recipe.task) == "causal-lm"
+        answers = (run.score if language else run.predict)(job / "probe.parquet")
     except s3t.NoLiveShardError:
         found["answers"][moment] = "none"
         return
     for name in ("logits", "probabilities"):
-        value = getattr(answers, name)
+        value = getattr(answers, name, None)
         content = b"" if value is None else np.ascontiguousarray(value).tobytes()
         found["answers"][f"{moment}: {name}"] = hashlib.sha256(content).hexdigest()
     rows = [{name: row[name] for name in row if name not in ("generation", "probabilities")} for row in answers.rows()]
