@@ -239,7 +239,7 @@ def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
     report = small.delete(records=list(prompt_table().id[:20]))
     assert report.state == "erased"  # although the stream was not read on
     assert first
-    with suppress(s3t.OvertakenError):  # or all of it was written before
+    with suppress(s3t.OvertakenError, s3t.NoLiveShardError):  # or all of it was written before
         list(stream)
 
 
@@ -268,6 +268,15 @@ def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_
         for part in small.stream("w1 w2", temperature=2.0, seed=3, **FEW):
             parts.append(part)
     assert len(parts) == 1
+
+
+def test_a_stream_of_a_run_that_is_closed_says_so(llama, tmp_path):
+    run = trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table())
+    stream = run.stream("w1 w2", max_new_tokens=40, temperature=5.0, stop=[])
+    next(stream)
+    run.close()
+    with suppress(s3t.ClosedError):  # or all of it was written before
+        list(stream)
 
 
 def test_a_deletion_makes_a_text_be_begun_anew(small, deletion_after_the_first_token):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from s3t.errors import InputError, OvertakenError
+from s3t.errors import InputError, OvertakenError, S3TError
 from s3t.ledger.presence import Overtaken
 from s3t.prediction.members import Member, Prefixes
 from s3t.progress import SILENT, Progress, telling
@@ -179,7 +179,7 @@ class Writer:
                             break
                 parts.put(None)
             except Overtaken:
-                parts.put(OvertakenError())
+                parts.put(self._why_overtaken(prefixes))
             except BaseException as error:  # raised again where the text is read
                 parts.put(error)
 
@@ -194,6 +194,14 @@ class Writer:
         finally:
             left.set()
             thread.join()
+
+    def _why_overtaken(self, prefixes: Prefixes | None) -> S3TError:
+        """The error of a text that has to end: a deletion, after which nothing may answer; or the run was closed."""
+        try:
+            self.answerer.choose(prefixes)
+        except S3TError as error:
+            return error
+        return OvertakenError()
 
     def _steps(
         self, now: Snapshot, members: Sequence[Stage], prompts: Sequence[Sequence[int]], sampling: Sampling
