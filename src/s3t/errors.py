@@ -132,8 +132,10 @@ def itemised(problems: Iterable[str]) -> str:
 class OvertakenError(S3TError):
     """A deletion took a stage that was writing a text; what was written of it may not go on."""
 
-    def __init__(self) -> None:
-        super().__init__("a deletion took a stage that was writing, so the text ends here unfinished; ask again")
+    def __init__(
+        self, message: str = "a deletion took a stage that was writing, so the text ends here unfinished; ask again"
+    ) -> None:
+        super().__init__(message)
 
 
 class NoLiveShardError(S3TError):

@@ -11,7 +11,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 import s3t
 from benchmarks import plain
 from benchmarks.flops import step_flops
-from s3t.models.encode import encoder_for
+from s3t.models.encoders import encoder_for
 from s3t.models.tensors import deserialize
 from s3t.recipe import recipe_from
 from testing import tiny
