@@ -54,6 +54,7 @@ ROOMS = [
     "folder",
     "prediction",
     "engine",
+    "export",
     "deletion",
     "audit",
     "run",
@@ -69,6 +70,7 @@ PURE_FILES = [
     "deletion/places.py",
     "deletion/policy.py",
     "tasks/aggregate.py",
+    "export/engines.py",
     "prediction/members.py",
 ]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
@@ -146,6 +148,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "DeletionReport",
         "EpochEnd",
         "Evaluation",
+        "ExportReport",
         "Forecast",
         "ForkedError",
         "FsyncError",

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from s3t.records.ingest import record_ids
     from s3t.run import Run
     from s3t.run.answers import Evaluation, Predictions
+    from s3t.run.exporting import ExportReport
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.results import (
@@ -68,6 +69,7 @@ _HOMES = {
     "DeletionReport": "s3t.run.results",
     "EpochEnd": "s3t.training_events",
     "Evaluation": "s3t.run.answers",
+    "ExportReport": "s3t.run.exporting",
     "Forecast": "s3t.planning.forecast",
     "Location": "s3t.run.locating",
     "Likelihoods": "s3t.run.likelihoods",
@@ -98,6 +100,7 @@ __all__ = [
     "DeletionReport",
     "EpochEnd",
     "Evaluation",
+    "ExportReport",
     "Forecast",
     "ForkedError",
     "FsyncError",

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -261,3 +262,28 @@ def too_long(path: Path) -> str | None:
     longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
     over = longest - MOST_NAME_BYTES
     return None if over <= 0 else f"has a name that is {over} bytes too long; choose a shorter one"
+
+
+def publish_folder(part: Path, final: Path) -> None:
+    """Make a written folder durable, and give it its name beside it, at once and whole.
+
+    Raises:
+        OSError: the disk refused, or the name is taken; the folder is where it was.
+    """
+    for path in part.iterdir():
+        _sync(path)
+    _sync(part)
+    part.rename(final)
+    sync_folder(final.parent)
+
+
+def remove_folder_durably(folder: Path) -> None:
+    """Remove a folder with all that is in it; one that is gone already is no error.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    with suppress(FileNotFoundError):
+        shutil.rmtree(folder)
+    if folder.parent.is_dir():
+        sync_folder(folder.parent)

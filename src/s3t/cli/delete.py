@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.deletions import depths_changed, history, places_in_words, remedy
+from s3t.cli.deletions import depths_changed, history, places_in_words, remedy, withdrawal
 from s3t.cli.display import print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
@@ -124,6 +124,9 @@ def unknown_names(report: DeletionReport) -> str:
 
 
 def _print_state(report: DeletionReport, run: Path) -> None:
+    for export in report.to_withdraw:
+        would = "would have to be withdrawn" if report.dry_run else "to be withdrawn"
+        typer.echo(f"{would}: {withdrawal(export, run)}")
     if report.dry_run and report.slices:
         within = report.erase_within
         when = f"within {duration(within)}" if within else "before the command returns"

@@ -11,7 +11,7 @@ import typer
 from s3t.wording import counted, numbers
 
 if TYPE_CHECKING:
-    from s3t.ledger import LogEntry
+    from s3t.ledger import Export, LogEntry
     from s3t.run.results import Status
 
 MOST_SHOWN = 10
@@ -47,11 +47,31 @@ def print_unfinished(status: Status, run: Any) -> None:
         typer.echo(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
 
 
+def print_exports(status: Status, run: Any) -> None:
+    """Prints exports that stand, and those that have to be withdrawn."""
+    for export in status.exports:
+        if export in status.to_withdraw:
+            typer.echo(f"to be withdrawn, because it holds deleted records: {withdrawal(export, run)}")
+        else:
+            made = "never finished" if export.made_at is None else f"made {moment(export.made_at)} UTC"
+            typer.echo(f"export {export.label} of shard {export.stage.shard}, {made}, on {export.host}: {export.path}")
+
+
+def withdrawal(export: Export, run: Any) -> str:
+    """Advice for an export with deleted records in it."""
+    return (
+        f"export {export.label} of shard {export.stage.shard}, on {export.host} in {export.path}. Unload it from every "
+        f"server, remove every copy, then run `s3t export {run} --withdrawn {export.label}`"
+    )
+
+
 def remedy(entry: LogEntry, within: float, run: Any) -> str:
     """Advice for a deletion that is not erased: the deadline, `within` seconds after receipt, and the command."""
     waits = ""
     if entry.effective_at is None:
         waits = "it waits for another open run to let go of it (no answer is made of it any more); "
+    if entry.to_withdraw:
+        return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
     due = f"by {moment(entry.received_at + within)} UTC" if within else "now"
     return f"{waits}to be erased {due}: s3t erase {run}"
 

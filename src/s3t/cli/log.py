@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import typer
+
 import s3t
-from s3t.cli.deletions import moment
+from s3t.cli.deletions import moment, remedy
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.wording import counted
@@ -39,5 +41,8 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             console = Console()
             console.width = max(console.width, WIDTH)
             console.print(table)
+            for entry in deletions:
+                if entry.to_withdraw:
+                    typer.echo(f"generation {entry.generation}: {remedy(entry, 0.0, run)}")
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import s3t
-from s3t.cli.deletions import print_unfinished
+from s3t.cli.deletions import print_exports, print_unfinished
 from s3t.cli.display import print_status
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
@@ -28,4 +28,5 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
 def _print(status: Status, run: Path) -> None:
     print_status(status, run)
     print_unfinished(status, run)
+    print_exports(status, run)
     typer.echo(f"ledger: {status.ledger}")

@@ -18,6 +18,7 @@ from s3t.aftermath import OUT_OF_USE, after_refusal
 from s3t.blobs import Blobs
 from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.places import PLACES
+from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError, itemised
@@ -54,14 +55,19 @@ class Eraser:
     witness: Witness
     lock: RunLock
     """The run's."""
+    withdrawer: Withdrawer
+    """Of the run's exports."""
     _requests: set[object] = field(default_factory=set, init=False, repr=False)
     """Requests of this process with batches that are not accepted yet."""
 
-    def finish(self, *, everything: bool = False, wait: bool = True, now: Snapshot | None = None) -> None:
+    def finish(
+        self, *, everything: bool = False, withdraw: bool = False, wait: bool = True, now: Snapshot | None = None
+    ) -> None:
         """Erase deleted records that may not wait. Safe to run twice.
 
         Args:
             everything: also erase records that may still wait.
+            withdraw: try again to withdraw exports that deletions wait for.
             wait: wait for another eraser. Otherwise leave the work to it, or to a request that is being accepted.
             now: the newest state of the ledger, where the caller has just read it.
 
@@ -77,7 +83,7 @@ class Eraser:
             lock = hold(self.lock) if wait else try_hold(self.lock, wait=0)
             with after_refusal(OUT_OF_USE), lock as taken:
                 if taken:
-                    self.carry_out(everything=everything)
+                    self.carry_out(everything=everything, withdraw=withdraw)
 
     @contextmanager
     def accepting_batches(self) -> Iterator[None]:
@@ -89,15 +95,17 @@ class Eraser:
         finally:
             self._requests.discard(request)
 
-    def carry_out(self, *, everything: bool) -> None:
+    def carry_out(self, *, everything: bool, withdraw: bool = False) -> None:
         """Erase what is due. If that fails, still note what is effective. The caller holds the run's lock."""
         # First the witness: the process that accepted a deletion may have been killed before it noted it there.
         self.witness.catch_up(self.ledger)
         try:
-            if everything or self.due():
+            if self.due() or (everything and self.ledger.snapshot().pending_since is not None):
                 self.erase(everything=everything)
-            else:
-                self.settle()
+                return
+            if withdraw:
+                self.withdrawer.withdraw_tainted()
+            self.settle()
         except (StorageError, IntegrityError):
             with suppress(StorageError):
                 self.settle()
@@ -131,6 +139,7 @@ class Eraser:
             "trunk cache": lambda: None,  # goes with memory
             "artifacts": lambda: self._remove_artifacts(work),
             "manifests": lambda: None,  # go with their artifacts
+            "exports": self.withdrawer.withdraw_tainted,
             "temporary files": self._sweep_parts,
             "unfinished runs": lambda: None,  # go with temporary files
             "records of init": lambda: None,  # init has ended
@@ -162,6 +171,7 @@ class Eraser:
         """
         with try_hold(self.lock, wait=0) as taken:
             if taken:
+                self.withdrawer.remove_unfinished()
                 self._sweep()
 
     def _sweep(self) -> None:

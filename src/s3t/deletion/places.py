@@ -59,6 +59,20 @@ PLACES = (
         holds="keyed digests of its slice; the artifact's score on public records",
         erased="removed with its artifact",
     ),
+    _elsewhere(
+        "exports",
+        "folders of s3t export, with its name or as .s3t-export-MACHINE-PROCESS-NUMBER; servers that loaded it; copies",
+        holds="blocks and heads trained on it, perhaps in the weights of a whole model",
+        erased="its files are removed at once where s3t wrote them; the deletion waits until the export is withdrawn",
+    ),
+    StoragePlace(
+        name="memory of exports",
+        folder="state",
+        pattern="*.exports",
+        where="S3T_STATE, beside it",
+        holds="keyed digests of its slice, keys of stages trained on it, hashes of exported files",
+        erased=None,
+    ),
     _in_run(
         "temporary files",
         "tmp/*",

@@ -141,6 +141,7 @@ class Reconciler:
         with self.ledger.writing() as transaction:
             if has_key:  # else they cannot be trained again, but a newer backup may have their artifacts
                 transaction.forget_stages(lost)
+        self.eraser.withdrawer.memory.catch_up(self.ledger)  # slices are now those that exports are compared with
         self.eraser.sweep()
         self.eraser.erase(everything=True)
         self.witness.catch_up(self.ledger)

@@ -4,13 +4,25 @@ from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.committing import Trained
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import Session
-from s3t.ledger.state import Acceptance, Copy, Located, LogEntry, RecordRow, SliceState, Snapshot, State, ToErase
+from s3t.ledger.state import (
+    Acceptance,
+    Copy,
+    Export,
+    Located,
+    LogEntry,
+    RecordRow,
+    SliceState,
+    Snapshot,
+    State,
+    ToErase,
+)
 from s3t.ledger.transaction import Transaction
 
 __all__ = [
     "Acceptance",
     "Address",
     "Copy",
+    "Export",
     "Ledger",
     "Located",
     "LogEntry",

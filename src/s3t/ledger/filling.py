@@ -114,10 +114,10 @@ def record_of(row: Any) -> RecordRow:
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy a ledger's rows into new tables, except sessions and claims: they belong to the other run."""
+    """Copy a ledger's rows into new tables, except what belongs to the other run: sessions, claims, exports."""
     for table in schema.metadata.sorted_tables:
         target.execute(delete(table))
-        if table.name in (schema.sessions.name, schema.claims.name):
+        if table in (schema.sessions, schema.claims, schema.exports, schema.withdrawals):
             continue
         for rows in source.execute(select(table)).mappings().partitions(_ROWS):
             target.execute(insert(table), [dict(row) for row in rows])

@@ -9,6 +9,7 @@ from pathlib import Path
 from sqlalchemy import delete, select
 
 from s3t.ledger import schema
+from s3t.ledger.exports import Exports
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, LogEntry, RequestRow
 from s3t.ledger.statements import KEY_DESTROYED, now
@@ -28,8 +29,12 @@ class History:
             if generations is None
             else self._rows.read_in(table, table.c.generation, generations)
         )
-        names = [field.name for field in fields(LogEntry)]
-        entries = (LogEntry(**{name: row._mapping[name] for name in names}) for row in rows)
+        waited_for = Exports(self._rows).waited_for()
+        names = [field.name for field in fields(LogEntry) if field.name != "to_withdraw"]
+        entries = (
+            LogEntry(**{name: row._mapping[name] for name in names}, to_withdraw=waited_for.get(row.generation, ()))
+            for row in rows
+        )
         return sorted(entries, key=lambda entry: entry.generation)
 
     def unfinished(self) -> list[LogEntry]:

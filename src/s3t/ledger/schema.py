@@ -153,6 +153,35 @@ copies = Table(
 )
 """Files outside the run that hold records, as `init` found them, with their cache and host."""
 
+exports = Table(
+    "exports",
+    metadata,
+    Column("mark", String, primary_key=True),  # random, with the machine and the process that announced it
+    Column("name", String, nullable=False),  # by its content; "" until that is written
+    Column("host", String, nullable=False),
+    Column("output", String, nullable=False),  # folder in which its own folder lies
+    Column("shard", Integer, nullable=False),
+    Column("prefix", String, nullable=False),  # slice numbers, comma-separated
+    Column("keys", String, nullable=False),  # of every stage of the chain, comma-separated
+    Column("digests", String, nullable=False),  # of the prefix's slices, comma-separated
+    Column("files", String, nullable=False),  # JSON: name, size and SHA-256 of each
+    Column("announced_at", Float, nullable=False),
+    Column("made_at", Float),  # null until its stages were found alive after it was written
+    Column("withdrawn_at", Float),  # null until no copy of it is left, as the operator or a command says
+    _mac(),
+    Index("exports_by_name", "name"),
+)
+"""Copies of chains for other programs, from before the first byte is written. Rows stay when they are withdrawn."""
+
+withdrawals = Table(
+    "withdrawals",
+    metadata,
+    Column("mark", String, primary_key=True),
+    Column("generation", Integer, primary_key=True),
+    _mac(),
+)
+"""Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
+
 notes = Table(
     "notes",
     metadata,

@@ -180,6 +180,57 @@ class Copy:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Export:
+    """A copy of a shard's chain for other programs, as the ledger knows it."""
+
+    mark: str
+    """Random; it tells the machine and the process that announced it."""
+    name: str
+    """Of its folder, by its content; "" while it is written."""
+    host: str
+    output: Path
+    """Folder in which its own folder lies."""
+    stage: Stage
+    """The last one of its chain."""
+    keys: tuple[str, ...]
+    """Keys of every stage of the chain."""
+    digests: tuple[str, ...]
+    """Digests of the slices under it, in the order of the prefix, when it was made."""
+    files: str
+    """JSON: name, size and SHA-256 of each file; "" while it is written."""
+    announced_at: float
+    """Seconds since the epoch, as below."""
+    made_at: float | None
+    """None until its stages were found alive after it was written."""
+    withdrawn_at: float | None
+
+    @property
+    def label(self) -> str:
+        """Its name, or, while it has none, its mark."""
+        return self.name or self.mark
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.output / self.name
+
+    @property
+    def stages(self) -> Mapping[Stage, str]:
+        """Stages of its chain, and their keys."""
+        return dict(zip(self.stage.chain, self.keys, strict=True))
+
+    def to_json(self) -> dict[str, Any]:
+        """The export in documents; times in UTC."""
+        return {
+            "name": self.label,
+            **self.stage.to_json(),
+            "host": self.host,
+            "path": str(self.path),
+            "made_at": utc(self.made_at),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Acceptance:
     """Records and stages that one deletion takes out of use."""
 
@@ -220,6 +271,8 @@ class LogEntry:
     """Latest time at which it became durable; None for the moments until that is noted."""
     effective_at: float | None
     erased_at: float | None
+    to_withdraw: tuple[str, ...] = ()
+    """Names of exports with its records in them, which have to be withdrawn before it is erased."""
 
     @property
     def state(self) -> State:
@@ -238,6 +291,7 @@ class LogEntry:
             "accepted_at": utc(self.accepted_at),
             "effective_at": utc(self.effective_at),
             "erased_at": utc(self.erased_at),
+            "to_withdraw": list(self.to_withdraw),
         }
 
 

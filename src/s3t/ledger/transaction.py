@@ -14,6 +14,7 @@ from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
 from s3t.ledger import schema
 from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
+from s3t.ledger.exports import Exports
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
 from s3t.ledger.rows import Rows, damaged
@@ -50,6 +51,7 @@ class Transaction:
         live: the newest live stages known here.
         sessions: open runs, and the stages that they train.
         history: log, requests, marks of deletions, copies.
+        exports: copies of chains for other programs.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -58,6 +60,7 @@ class Transaction:
         self.live = live
         self.sessions = Sessions(rows)
         self.history = History(rows)
+        self.exports = Exports(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
@@ -162,6 +165,7 @@ class Transaction:
         self.rows.insert(schema.generations, [_generation_row(number, each, time) for number, each in numbered])
         self._take_out_records(numbered)
         self._take_out_stages(numbered)
+        self.exports.taint(numbered)
         self.rows.note_change()
         return [number for number, _ in numbered]
 
@@ -297,7 +301,8 @@ class Transaction:
         self.sessions.end_dead()
         log, walked = schema.generations, self.rows.note(WALKED)
         # Only rows that may change are read: thousands may wait for erasure, and each deletion settles.
-        left = union(*(select(table.c.generation) for table in (schema.erasing_records, schema.condemned)))
+        holding = (schema.erasing_records, schema.condemned, schema.withdrawals)
+        left = union(*(select(table.c.generation) for table in holding))
         gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
         rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
         time = now(self.rows.connection)

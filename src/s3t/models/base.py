@@ -72,7 +72,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     """
     config = _config(folder, labels=2)
     problems: list[str] = []
-    with ALONE, torch.device("meta"), _quiet():
+    with ALONE, torch.device("meta"), quiet():
         model = _auto_class(recipe).from_config(config)
     replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
@@ -120,7 +120,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         RecipeError: the checkpoint lacks tensors of the transformer layers.
     """
     config = _config(folder, labels=labels)
-    with ALONE, _quiet(), torch.random.fork_rng(devices=[]):
+    with ALONE, quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
         model, info = _auto_class(recipe).from_pretrained(
             folder,
@@ -273,7 +273,7 @@ def _config(folder: Path, *, labels: int) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' load report (it warns of the missing head, which is as it should be) off the terminal."""
     verbosity = transformers.logging.get_verbosity()
     bars = transformers.utils.logging.is_progress_bar_enabled()

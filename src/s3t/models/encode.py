@@ -253,6 +253,11 @@ class ImageEncoder:
                 image_std=_per_channel(image.std, config.num_channels, "std"),
             )
 
+    @property
+    def processor(self) -> Any:
+        """The image processor of transformers."""
+        return self._processor
+
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Float pixels, channels x height x width."""
         return [{"pixel_values": self._pixels(content)} for content in rows["image"].to_pylist()]

@@ -10,7 +10,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 
 from s3t.disk import is_folder
-from s3t.errors import RecipeError
+from s3t.errors import IntegrityError, RecipeError
 from s3t.extras import extra_with, how_to_install
 
 PACKAGE_PREFIX = "package:"
@@ -81,6 +81,18 @@ def model_digest(folder: Path) -> str:
         with path.open("rb") as file:
             contents.append([path.name, hashlib.file_digest(file, "sha256").hexdigest()])
     return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
+
+
+def check_unchanged(folder: Path, digest: str) -> None:
+    """Compare a base model with the one that a run was made with.
+
+    Raises:
+        IntegrityError: it is another one.
+    """
+    if model_digest(folder) != digest:
+        raise IntegrityError(
+            f"the base model in {folder} has changed since the run was made; put the old one back, or make a new run"
+        )
 
 
 def _package_folder(base_model: str) -> Path:

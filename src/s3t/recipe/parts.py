@@ -19,6 +19,7 @@ from s3t import methods
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
+from s3t.recipe.hook import hook_problem
 from s3t.recipe.numbers import NumbersAlone
 from s3t.recipe.part import Part
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
@@ -312,6 +313,15 @@ class Deletion(Part):
     """Seconds after a deletion within which its slices are rewritten; 0: before the deletion returns. Stages trained on
     the record are removed at once in any case. A larger number saves rewriting a large slice for every request; the
     operator must then run `s3t erase` in time, or use the run."""
+    export_hook: list[str] | None = None
+    """Command that unloads and deletes an export with a deleted record in it: program and arguments, without a shell;
+    {name}, {path} and {host} stand for the export's. If it ends with 0, the export is withdrawn. null: the operator
+    says so, with `s3t export RUN --withdrawn NAME`."""
+
+    @field_validator("export_hook")
+    @classmethod
+    def _hook_is_a_command(cls, value: list[str] | None) -> list[str] | None:
+        return value if value is None else _allowed(value, hook_problem(value))
 
 
 def _allowed(value: Value, problem: str | None) -> Value:

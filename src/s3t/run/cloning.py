@@ -80,6 +80,8 @@ def adopt(parts: Parts) -> None:
         if parts.witness.path.exists():  # first: what the run has deleted since is deleted from the copy, too
             make_folder(mine.path.parent)
             append_durably(mine.path, parts.witness.path.read_bytes())
+        with parts.ledger.writing() as transaction:
+            transaction.exports.forget()  # they are the run's: its deletions remove their files, the copy's must not
         address = ledger_address(layout, url=description.ledger, run=description.run)
         copied = None if isinstance(address, Path) else parts.ledger.clone(address)  # a file is the copy's own already
         try:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,7 +28,7 @@ from s3t.ledger.filling import WaitingRecords, record_rows
 from s3t.ledger.state import Copy
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
-from s3t.recipe import Recipe
+from s3t.recipe import Recipe, recipe_from
 from s3t.records.cells import WINDOW_ROWS
 from s3t.records.ingest import ingest_into
 from s3t.records.public import public_digest, public_records, write_public
@@ -48,23 +50,22 @@ INFERRED_LABELS = (
 
 def create_run(
     path: Path,
-    recipe: Recipe,
+    given: Recipe | Mapping[str, Any] | str | Path,
     data: Data,
     *,
-    recipe_name: str = "the recipe",
     public_data: bool = False,
-    progress: Progress = SILENT,
+    progress: Progress | None = None,
 ) -> tuple[str, ...]:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
 
-    Returns notices of odd records, which are stored nowhere. Arguments are as for `Run.create`; `recipe_name` is the
-    recipe's file, for messages.
+    Returns notices of odd records, which are stored nowhere. Arguments are as for `Run.create`.
 
     Raises:
         RunFolderError: `path` exists.
         InputError: all that is wrong with recipe and data; no folder is left.
         StorageError: the disk refused; no folder is left.
     """
+    recipe, recipe_name = recipe_from(given), str(given) if isinstance(given, str | Path) else "the recipe"
     check_free(path)
     if is_folder(Path(recipe.base_model)):  # found again from whatever folder the run is opened
         recipe = recipe.model_copy(update={"base_model": str(Path(recipe.base_model).resolve())})
@@ -75,7 +76,7 @@ def create_run(
             run=secrets.token_hex(8),
             ledger=_checked_url(ledger_url(checked.recipe)),
             labels=checked.labels,
-            orders=_orders(checked.recipe, progress),
+            orders=_orders(checked.recipe, progress or SILENT),
             base_digest=checked.base_digest,
             validation=None if checked.public is None else public_digest(checked.public),
             secret_check=checked.secret.check(),

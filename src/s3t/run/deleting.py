@@ -13,6 +13,7 @@ from s3t.deletion.request import Request
 from s3t.errors import S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
 from s3t.inventory import Inventory
+from s3t.ledger import Export
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
@@ -64,6 +65,7 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
         outcome = parts.deleter.delete(request, dry_run=dry_run, progress=heard)
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
         after = status_of(parts, outcome.after)
+    to_withdraw = _to_withdraw(after, outcome, dry_run=dry_run)
     repair, error = (None, None) if dry_run else _repaired(parts, outcome.after, progress)
     return DeletionReport(
         dry_run=dry_run,
@@ -80,7 +82,21 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
         repeated=outcome.repeated,
         repair=repair,
         repair_error=error,
+        to_withdraw=to_withdraw,
     )
+
+
+def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
+    """Exports with records of a deletion in them."""
+    if dry_run:
+        hit = {(place.shard, place.slice) for place in outcome.losses}
+        holds = (
+            (export, any((export.stage.shard, index) in hit for index in export.stage.prefix))
+            for export in status.exports
+        )
+        return tuple(export for export, hold in holds if hold)
+    names = {name for entry in outcome.entries for name in entry.to_withdraw}
+    return tuple(export for export in status.to_withdraw if export.label in names)
 
 
 def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[TrainReport | None, S3TError | None]:
@@ -116,7 +132,7 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
             parts.eraser.forget_copies()
         parts.presence.look()  # else the deletions would wait for this very session
         parts.eraser.sweep()
-        parts.eraser.finish(everything=True)
+        parts.eraser.finish(everything=True, withdraw=True)
         parts.eraser.settle()
         if parts.secret.salt is not None:
             parts.eraser.check_slices()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.blobs import LocalBlobs
 from s3t.deletion.erasure import Eraser
+from s3t.deletion.export_memory import ExportMemory
+from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import FsyncError, IntegrityError, StorageError
@@ -53,6 +55,11 @@ class Parts:
         blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp)
         self.store, self.slices = Artifacts(blobs), slices_of(layout, secret)
         self.witness = Witness.of_run(description.run)
+        self.withdrawer = Withdrawer(
+            ledger=ledger,
+            memory=ExportMemory.of_run(description.run),
+            hook=tuple(recipe.deletion.export_hook or ()),
+        )
         self.latest = Latest(
             run=layout.root,
             ledger=ledger,
@@ -81,6 +88,7 @@ class Parts:
             memory=self.loaded,
             witness=self.witness,
             lock=self.lock,
+            withdrawer=self.withdrawer,
         )
         self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded)
         self.presence = Presence(ledger, self.upkeep)

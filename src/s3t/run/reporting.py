@@ -50,12 +50,19 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
     )
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
+        exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
     return Status(
         inventory=inventory,
         gaps=description.gaps,
-        warnings=(*description.warnings, *(warning for warning in present if warning is not None)),
+        warnings=(
+            *description.warnings,
+            *(warning for warning in present if warning is not None),
+            *parts.withdrawer.warnings(to_withdraw),
+        ),
         missing=len(inventory.missing()),
         unfinished=unfinished,
+        exports=exports,
+        to_withdraw=to_withdraw,
         ledger=parts.ledger.kind,
         store=parts.store,
         recipe=parts.present_recipe,

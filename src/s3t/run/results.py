@@ -10,7 +10,7 @@ from typing import Any
 
 from s3t.errors import PlanningError, S3TError
 from s3t.inventory import Inventory, Serving
-from s3t.ledger import LogEntry, State
+from s3t.ledger import Export, LogEntry, State
 from s3t.ledger.state import utc
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
@@ -38,6 +38,10 @@ class Status:
     """Stages that `train` or `repair` would train."""
     unfinished: tuple[LogEntry, ...]
     """Deletions that are accepted, and not erased yet; the log's."""
+    exports: tuple[Export, ...]
+    """Exports that are not withdrawn, the oldest first."""
+    to_withdraw: tuple[Export, ...]
+    """Those of them with deleted records in them: deletions are not erased before they are withdrawn."""
     ledger: str
     """The ledger's database: SQLite, or PostgreSQL and its host."""
     store: Artifacts = field(repr=False)
@@ -89,10 +93,11 @@ class Status:
         depths = " ".join(map(str, self.depths))
         missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
         unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
+        withdraw = f", {counted(len(self.to_withdraw), 'export')} to withdraw" if self.to_withdraw else ""
         noted = f", {counted(len(self.warnings) + len(self.gaps), 'warning')}" if self.warnings or self.gaps else ""
         return (
             f"Status(generation {self.generation}, {counted(self.records, 'record')}, depths {depths}"
-            f"{missing}{unfinished}{noted})"
+            f"{missing}{unfinished}{withdraw}{noted})"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -111,6 +116,7 @@ class Status:
                 {**entry.to_json(), "erased_by": utc(entry.received_at + self.recipe.deletion.erase_within)}
                 for entry in self.unfinished
             ],
+            "exports": [{**export.to_json(), "to_withdraw": export in self.to_withdraw} for export in self.exports],
             "ledger": self.ledger,
             "forecast": None if self.forecast is None else self.forecast.to_json(),
         }
@@ -202,6 +208,8 @@ class DeletionReport:
     """Report of the repair after it, if `deletion.repair` asked for one; its `status` is the newer one."""
     repair_error: S3TError | None
     """Error of a repair that failed. The deletion stands; `Run.repair` trains the missing stages."""
+    to_withdraw: tuple[Export, ...]
+    """Exports with deleted records in them: the deletion is not erased before they are withdrawn (`Run.withdraw`)."""
 
     @property
     def depths_before(self) -> tuple[int, ...]:
@@ -221,6 +229,8 @@ class DeletionReport:
         if self.state is not None:
             parts.append(self.state)
         parts.append(f"{counted(self.stages_lost, 'stage')} lost")
+        if self.to_withdraw:
+            parts.append(f"{counted(len(self.to_withdraw), 'export')} to withdraw")
         depths = [" ".join(map(str, each)) for each in (self.depths_before, self.status.depths)]
         return f"DeletionReport({', '.join(parts)}, depths {depths[0]} -> {depths[1]}, {self.status!r})"
 
@@ -235,6 +245,7 @@ class DeletionReport:
             "unreadable": [list(place) for place in self.unreadable],
             "slices": [list(place) for place in self.slices],
             "stages_lost": self.stages_lost,
+            "to_withdraw": [export.to_json() for export in self.to_withdraw],
             "depths_before": list(self.depths_before),
             "depths_after": list(self.status.depths),
             "state": self.state,

@@ -16,6 +16,7 @@ from s3t.progress import SILENT, Progress
 from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
+    from s3t.export.engines import Engine
     from s3t.ledger import LogEntry
     from s3t.planning.forecast import Forecast
     from s3t.prediction.members import Prefixes
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from s3t.records.reading import Data
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
+    from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
@@ -40,6 +42,9 @@ class Run:
     May be used as a context manager, which closes it. Opening finishes deletions that a crash interrupted. Safe to
     share among threads; several processes, and with a PostgreSQL ledger several hosts, may have a run open. A process
     that is forked off opens the run itself: what its parent has open raises `ForkedError` there.
+
+    Where a method takes `progress`, it hears of what takes long. Every method may raise StorageError: the disk or the
+    database refused; its `aftermath` says what is true of the run then.
     """
 
     def __init__(self, path: Path) -> None:
@@ -89,24 +94,13 @@ class Run:
             data: a CSV, JSON lines or Parquet file, a `datasets.Dataset`, a pandas frame or an arrow table.
             public_data: the records are nobody's secret (a benchmark's): a salt that is easily guessed is taken, so
                 that numbers can be made again.
-            progress: hears of the choice of orders.
 
         Raises:
             InputError: with all problems of recipe and data; no folder is left.
-            StorageError: the disk refused; no folder is left.
         """
-        from s3t.recipe import recipe_from
         from s3t.run.creation import create_run
 
-        name = str(recipe) if isinstance(recipe, str | Path) else "the recipe"
-        notices = create_run(
-            Path(path),
-            recipe_from(recipe),
-            data,
-            recipe_name=name,
-            public_data=public_data,
-            progress=progress or SILENT,
-        )
+        notices = create_run(Path(path), recipe, data, public_data=public_data, progress=progress)
         with after_refusal(RUN_MADE):
             run = cls.open(path)
         run.notices = notices
@@ -123,7 +117,6 @@ class Run:
             RunFolderError: the folder is no run, or another version's.
             RestoredError: it is an older state of itself, a backup that was put back: see `reconcile`.
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
-            StorageError: the disk or the database refused.
         """
         with after_refusal(NOTHING_CHANGED):
             run = cls(Path(path))
@@ -142,7 +135,6 @@ class Run:
         Raises:
             IntegrityError: a slice's file is not one that deletions explain.
             MovedError: the folder is a copy; `moved`, as for `open`, denies that.
-            StorageError: the disk or the database refused; run it again.
         """
         from s3t.run.deleting import reconcile
 
@@ -157,7 +149,6 @@ class Run:
         Raises:
             RunFolderError: `to` exists.
             MovedError: `path` is a copy of a folder itself: `adopt` it.
-            StorageError: the disk or the database refused; no run is left.
         """
         from s3t.run.cloning import clone
 
@@ -171,8 +162,6 @@ class Run:
 
         Raises:
             InputError: the folder is the run itself.
-            IntegrityError: as `reconcile`.
-            StorageError: the disk or the database refused.
         """
         from s3t.run.cloning import adopt
 
@@ -228,14 +217,12 @@ class Run:
         Args:
             workers: processes that share the work, each with a base model of its own in memory; the bytes are the
                 same. 1: this process. auto: one a GPU, or as many as the cores have room for.
-            progress: hears of training.
 
         Raises:
             InputError: that is no number of workers.
             WorkerError: a worker was killed.
             IsolationError: a stage touched tensors that are not its own.
             IntegrityError: the base model, a slice or an artifact is not what it should be.
-            StorageError: the disk refused.
         """
         return self._trainer.train_missing(progress or SILENT, workers=workers)
 
@@ -247,28 +234,17 @@ class Run:
         return self.train(workers=workers, progress=progress)
 
     def extend(self, *, budget: int, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
-        """Add orders to every shard, behind the old ones, and train every stage that is missing.
-
-        Args:
-            budget: B, orders a shard; no fewer than now, at most L!.
-            workers: as for `train`.
-            progress: hears of the choice of orders, and of training.
+        """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
 
         Raises:
             InputError: the budget is below the present one, or exceeds L!, or `workers`; nothing has changed.
-            StorageError: the disk or the database refused; its `aftermath` says whether the orders are added.
         """
         return self._trainer.extend(budget, progress or SILENT, workers=workers)
 
     def extension(self, *, budget: int, progress: Progress | None = None) -> Extension:
         """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
 
-        Args:
-            budget: as for `extend`.
-            progress: hears of the choice of orders.
-
-        Raises:
-            InputError: as `extend`.
+        Arguments and errors as for `extend`.
         """
         from s3t.run.extension import extension_of
 
@@ -283,7 +259,6 @@ class Run:
             inputs: data with the feature columns; a list, a series or an array of texts, of pairs of texts, or of
                 images (PIL, uint8 arrays, encoded bytes); a list of rows; or a mapping of columns.
             prefixes: answer instead of the serving ones: live prefixes by shard, or (shard, prefix) pairs.
-            progress: hears of every batch.
 
         Raises:
             NoLiveShardError: no shard can answer.
@@ -386,9 +361,7 @@ class Run:
                 their completions: exact match and ROUGE-L.
             progress: hears of every batch.
 
-        Raises:
-            NoLiveShardError: no shard can answer.
-            DataError: the data does not fit the recipe.
+        Errors as for `predict`.
         """
         evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
         if write > 0:
@@ -414,19 +387,16 @@ class Run:
 
         Args:
             records: record ids.
-            subjects: subjects; all their records go.
+            subjects: people; all their records go.
             key: an idempotency key: a request that is made again with the same key does nothing more, and is answered
                 with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
-            progress: hears of the names of a long request as they are accepted, and of the repair.
 
         Raises:
             InputError: a string instead of a list, an empty name, or a key that was used for other names.
             UnknownNamesError: `strict`, and a name is unknown.
-            StorageError: the disk or the database refused; its `aftermath` says what is true of the records.
             IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
-            FsyncError: the disk could not confirm; this process does nothing more.
         """
         from s3t.run.deleting import DeletionArguments, delete
 
@@ -462,14 +432,49 @@ class Run:
         with self._parts.ledger.reading() as transaction:
             return tuple(transaction.history.log())
 
+    def export(
+        self,
+        output: str | Path,
+        *,
+        shard: int | None = None,
+        merge: bool = False,
+        engine: Engine = "peft",
+        progress: Progress | None = None,
+    ) -> ExportReport:
+        """Write the live chain of each shard, or of one, into `output/NAME`; the name is the hash of the content.
+
+        It is an adapter for PEFT, or, with `merge`, a model for transformers. Deletions that hit it wait until it is
+        withdrawn.
+
+        Args:
+            output: a folder, made if it is missing; not the run's.
+            shard: the one to export; None: all that answer.
+            merge: fold the adapter into the base model's weights.
+            engine: reader of the adapter; what it would refuse is refused here, with all reasons.
+
+        Raises:
+            InputError: wrong arguments, a chain that the engine or PEFT cannot hold, or something else in its place.
+            NoLiveShardError: no shard, or not that one, has a live chain.
+        """
+        from s3t.run.exporting import ExportArguments, export
+
+        asked = ExportArguments(output=Path(output), shard=shard, merge=merge, engine=engine)
+        return export(self._parts, asked, progress or SILENT)
+
+    def withdraw(self, name: str) -> Status:
+        """Note that no copy of an export is left, in no folder and in no server; deletions wait for it no more.
+
+        Raises InputError if the run has made no such export, or if it is still there on this host.
+        """
+        from s3t.run.withdrawing import withdraw
+
+        return withdraw(self._parts, name)
+
     def destroy_key(self) -> None:
         """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.
 
         The run goes on answering. It cannot delete, train or be audited any more, so a record that is still in it can
         only be deleted by removing the whole run.
-
-        Raises:
-            StorageError: the disk or the database refused; run it again.
         """
         from s3t.run.deleting import destroy_key
 
@@ -481,7 +486,6 @@ class Run:
         Args:
             replay: number of live stages to train again and compare byte for byte.
             seed: chooses them; by default they are unpredictable.
-            progress: hears of replayed training.
         """
         from s3t.run.auditing import audit
 

@@ -61,6 +61,7 @@ class Upkeep:
         if ledger.snapshot().waiting_since is not None:
             ledger.confirm()  # the process that accepted may have been killed before that was on the disk
         eraser.witness.catch_up(ledger)
+        eraser.withdrawer.memory.catch_up(ledger)
         eraser.sweep()
         self.erase_due()
         eraser.settle()

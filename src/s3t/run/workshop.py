@@ -9,6 +9,7 @@ import hashlib
 import logging
 import threading
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -17,11 +18,12 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.models.assembly import assemble
+from s3t.models.encode import Encoder
 from s3t.models.language import LanguageEncoder
-from s3t.models.source import model_digest, model_folder
+from s3t.models.model import Model
+from s3t.models.source import check_unchanged, model_folder
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
@@ -60,11 +62,7 @@ class Workshop:
         public: Public | None = None,
     ) -> None:
         folder = model_folder(recipe.base_model, revision=recipe.revision)
-        if model_digest(folder) != inputs.base_digest:
-            raise IntegrityError(
-                f"the base model in {folder} has changed since the run was made; put the old one back, or make a new "
-                "run"
-            )
+        check_unchanged(folder, inputs.base_digest)
         if recipe.training.threads != 1:
             warn_if_threads_spin()
         if slow := slow_precision(resolve_device(recipe.training.device), recipe.training):
@@ -100,6 +98,12 @@ class Workshop:
     def device(self) -> torch.device:
         """The model's device."""
         return self._model.passes.device
+
+    @contextmanager
+    def alone(self) -> Iterator[tuple[Model, Encoder]]:
+        """The bare model and its encoder, while no other thread uses them."""
+        with exact_numerics(self.device, self._recipe.training):
+            yield self._model, self._encoder
 
     def environment(self) -> dict[str, str]:
         """The numeric environment of this process."""

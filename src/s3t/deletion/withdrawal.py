@@ -1,0 +1,163 @@
+"""Withdrawal of exports: what was trained on a deleted record leaves the folders and servers that it was exported to.
+
+s3t removes the files that it wrote, where they are on this host and unchanged. Whether a server has let go of them, and
+whether there are copies, only the operator knows, or the command that the recipe names. Until one of them says so, the
+deletion is not erased.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from s3t.deletion.export_memory import ExportMemory
+from s3t.disk import remove_folder_durably
+from s3t.errors import FsyncError, InputError
+from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged, this_host
+from s3t.ledger import Export, Ledger
+from s3t.wording import did_you_mean
+
+
+@dataclass(frozen=True, kw_only=True)
+class Withdrawer:
+    """Withdraws one run's exports."""
+
+    ledger: Ledger
+    memory: ExportMemory
+    hook: tuple[str, ...]
+    """The recipe's command, with placeholders; empty: none."""
+    failures: dict[str, str] = field(default_factory=dict, init=False)
+    """What went wrong with an export, by its mark, when this process tried to withdraw it."""
+
+    def withdraw_tainted(self) -> None:
+        """Remove the files of exports with deleted records in them, and run the command for each.
+
+        Nothing is raised where a file or a command refuses: the deletion waits for the export, and the status says why.
+        """
+        self.remove_unfinished()
+        with self.ledger.reading() as transaction:
+            tainted = transaction.exports.to_withdraw()
+        for export in tainted:
+            if not _is_in_work(export):
+                try:
+                    problem = self._withdraw(export)
+                except FsyncError:
+                    raise
+                except OSError as error:
+                    problem = f"{error.filename or export.path}: {error.strerror or error}"
+                if problem is None:
+                    self.failures.pop(export.mark, None)
+                else:
+                    self.failures[export.mark] = f"export {export.label} is still to be withdrawn: {problem}"
+
+    def _withdraw(self, export: Export) -> str | None:
+        """Remove an export's files, and withdraw it if the command says that it is gone; the problem, if any."""
+        files, here = files_of(export), export.host == this_host()
+        changed = remove_unchanged(export.path, files) if here else []
+        if not self.hook:
+            return f"{changed[0]} was changed, and stays" if changed else None
+        from s3t.export.hook import run_hook  # here: most runs have none
+
+        values = {"name": export.label, "path": str(export.path), "host": export.host}
+        if (problem := run_hook(self.hook, values)) is not None:
+            return problem
+        if here and (left := self._left(export)):
+            return f"the command ended well, but {left[0]} is still there"
+        self._note_withdrawn([export])
+        return None
+
+    def remove_unfinished(self) -> None:
+        """Remove what killed processes of this host left of exports that never got their place."""
+        with self.ledger.reading() as transaction:
+            exports = transaction.exports.standing()
+        for export in exports:
+            if export.made_at is None and export.host == this_host() and not _is_in_work(export):
+                try:
+                    remove_folder_durably(part_folder(export.output, export.mark))
+                    if export.name and export.path.exists():  # a server may have found it there
+                        continue
+                except FsyncError:
+                    raise
+                except OSError as error:
+                    self.failures[export.mark] = f"{error.filename}: {error.strerror or error}"
+                    continue
+                self.discard(export)
+
+    def discard(self, export: Export) -> None:
+        """Forget an export of which nothing is left and that nobody can have used.
+
+        Raises:
+            StorageError: the disk or the database refused.
+        """
+        with self.ledger.writing() as transaction:
+            named = transaction.exports.find(export.mark)
+            transaction.exports.discard(export.mark)
+            transaction.settle()
+        if named is not None and named.name:
+            self.memory.note([replace(named, withdrawn_at=time.time())])
+
+    def withdraw(self, name: str) -> None:
+        """Believe the operator that no copy of an export is left, on this host only after a look.
+
+        Raises:
+            InputError: there is no such export, or it is still there.
+            StorageError: the disk or the database refused.
+        """
+        with self.ledger.reading() as transaction:
+            exports = transaction.exports.all()
+        named = [export for export in exports if export.label == name]
+        if not named:
+            standing = [export.label for export in exports if export.withdrawn_at is None]
+            listed = f"; standing are {', '.join(dict.fromkeys(standing))}" if standing else "; none stands"
+            raise InputError(
+                "the command", f"the run has made no export {name!r}{did_you_mean(name, standing)}{listed}"
+            )
+        standing_ones = [export for export in named if export.withdrawn_at is None]
+        problems = [
+            f"export {name} is being written by another process; try again when it has ended"
+            for export in standing_ones
+            if export.made_at is None and _is_in_work(export)
+        ]
+        problems += [
+            f"{path} is still there; remove it, and unload it wherever it is served"
+            for export in standing_ones
+            if export.host == this_host()
+            for path in self._left(export)
+        ]
+        if problems:
+            raise InputError(f"export {name}, which is not withdrawn", dict.fromkeys(problems))
+        self._note_withdrawn(standing_ones)
+
+    def warnings(self, exports: Sequence[Export]) -> list[str]:
+        """Why exports could not be withdrawn by this process."""
+        return [self.failures[export.mark] for export in exports if export.mark in self.failures]
+
+    def _left(self, export: Export) -> list[Path]:
+        """What is there of an export, besides other exports that the run knows."""
+        with self.ledger.reading() as transaction:
+            others = {each.path for each in transaction.exports.standing() if each.label != export.label}
+        part = part_folder(export.output, export.mark)
+        left = left_behind(export.output, export.label, files_of(export), but=others)
+        return [part, *left] if part.exists() else left
+
+    def _note_withdrawn(self, exports: Sequence[Export]) -> None:
+        marks = [export.mark for export in exports]
+        with self.ledger.writing() as transaction:
+            transaction.exports.withdraw(marks)
+            transaction.settle()
+            gone = [export for export in transaction.exports.all() if export.mark in marks and export.name]
+        for mark in marks:
+            self.failures.pop(mark, None)
+        self.memory.note(gone)
+
+
+def files_of(export: Export) -> tuple[File, ...]:
+    """An export's files; none before it has a name."""
+    return tuple(File(*file) for file in json.loads(export.files)) if export.files else ()
+
+
+def _is_in_work(export: Export) -> bool:
+    return export.made_at is None and is_being_written(export.mark, announced_at=export.announced_at)

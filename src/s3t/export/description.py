@@ -1,0 +1,104 @@
+"""What lies beside an export's tensors: whose it is, for s3t, and how to load it, for people. Nothing of a record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+DESCRIPTION, README = "s3t.json", "README.md"
+FORMAT = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Description:
+    """An export in words. The same chain gives the same: no time, host or generation is in it."""
+
+    run: str
+    """The run's id."""
+    shard: int
+    prefix: tuple[int, ...]
+    """The chain's slices, in the order of training."""
+    keys: tuple[str, ...]
+    """Keyed hashes of the chain's stages."""
+    merged: bool
+    task: str
+    auto_class: str
+    """Name of the model's class in transformers."""
+    base: str
+    """Folder or hub name of the base model."""
+    base_digest: str
+    """SHA-256 of the base model's files."""
+    revision: str | None
+    """Of a hub name."""
+    labels: tuple[str, ...]
+    """Names of the head's outputs; empty: it has none."""
+    outputs: int | None
+    """Outputs of the head; None: those of the base's configuration."""
+    pad_token_id: int | None
+
+    def files(self) -> dict[str, bytes]:
+        """Content by file name."""
+        document = {
+            "format": FORMAT,
+            "run": self.run,
+            "shard": self.shard,
+            "prefix": list(self.prefix),
+            "keys": list(self.keys),
+            "merged": self.merged,
+            "task": self.task,
+            "base_model": self.base,
+            "base_digest": self.base_digest,
+            "revision": self.revision,
+            "labels": list(self.labels),
+            "outputs": self.outputs,
+            "pad_token_id": self.pad_token_id,
+        }
+        return {
+            DESCRIPTION: (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(),
+            README: "\n".join(self._lines()).encode(),
+        }
+
+    def _lines(self) -> Sequence[str]:
+        what = "model" if self.merged else "adapter"
+        return (
+            f"# An exported {what}",
+            "",
+            f"Made by s3t: shard {self.shard} of the run {self.run}, trained on its slices "
+            f"{', '.join(map(str, self.prefix))} for {self.task}.",
+            "",
+            "Load it:",
+            "",
+            "```python",
+            *self._loading(),
+            "```",
+            "",
+            "**This is a copy of what people's records were used for.** The run knows of it. When one of those records",
+            "is deleted, remove this folder and every copy, unload it from every server, then run",
+            "`s3t export RUN --withdrawn NAME`, with this folder's name. Keep no old one: two models compared give",
+            "away what was deleted between them.",
+            "",
+        )
+
+    def _loading(self) -> Sequence[str]:
+        if self.merged:
+            return (
+                f"from transformers import {self.auto_class}",
+                "",
+                f'model = {self.auto_class}.from_pretrained("THIS FOLDER")',
+            )
+        own_head = None if self.outputs is None else True  # the checkpoint's head, if it has one, is of another shape
+        given = {
+            "revision": self.revision,
+            "num_labels": self.outputs,
+            "ignore_mismatched_sizes": own_head,
+            "pad_token_id": self.pad_token_id,
+        }
+        options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
+        return (
+            "from peft import PeftModel",
+            f"from transformers import {self.auto_class}",
+            "",
+            f"base = {self.auto_class}.from_pretrained({self.base!r}{options})",
+            'model = PeftModel.from_pretrained(base, "THIS FOLDER").eval()',
+        )

@@ -1,0 +1,211 @@
+"""Folders of exports. Their names are hashes of their content: no two exports share a name, so that no server that has
+loaded one takes another for it. Imports no torch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import stat
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from s3t.disk import publish_folder, remove_durably, remove_folder_durably, temporary_name
+from s3t.errors import InputError
+from s3t.export.description import DESCRIPTION, README
+from s3t.processes import is_running, this_machine, was_before
+
+_BESIDE = (DESCRIPTION, README)
+"""Files that are not content: the name does not follow from them."""
+_DIGITS = 16
+_PART = ".s3t-export-"
+_FORGOTTEN_SECONDS = 86_400.0
+"""Time after which an export of another machine that was announced and not finished counts as abandoned, in seconds."""
+
+
+class File(NamedTuple):
+    """A file of an export."""
+
+    name: str
+    size: int
+    """In bytes."""
+    sha256: str
+
+    def is_at(self, path: Path) -> bool:
+        """True if a file has this content."""
+        try:
+            found = path.lstat()
+            return stat.S_ISREG(found.st_mode) and found.st_size == self.size and digest_of(path) == self.sha256
+        except OSError:
+            return False
+
+
+_writing: set[str] = set()
+"""Marks of exports that threads of this process are writing."""
+
+
+@contextmanager
+def new_mark() -> Iterator[str]:
+    """A name for an export that has no content yet, while it is written; it tells machine and process."""
+    mark = temporary_name(os.getpid())
+    _writing.add(mark)
+    try:
+        yield mark
+    finally:
+        _writing.discard(mark)
+
+
+def part_folder(output: Path, mark: str) -> Path:
+    """The folder in which an export is written, beside its final place."""
+    return output / f"{_PART}{mark}"
+
+
+def is_being_written(mark: str, *, announced_at: float) -> bool:
+    """True if the process that announced an export may still be writing it.
+
+    Args:
+        mark: the export's.
+        announced_at: in seconds since the epoch.
+    """
+    machine, process, _ = mark.rsplit("-", 2)
+    if machine != this_machine():
+        return not was_before(machine) and announced_at > time.time() - _FORGOTTEN_SECONDS
+    if int(process) == os.getpid():
+        return mark in _writing
+    return is_running(int(process), seen_at=announced_at)
+
+
+def digest_of(path: Path) -> str:
+    """SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def files_in(folder: Path) -> tuple[File, ...]:
+    """Every file of an export, by name."""
+    paths = sorted(path for path in folder.iterdir() if path.is_file())
+    return tuple(File(path.name, path.stat().st_size, digest_of(path)) for path in paths)
+
+
+def name_of(shard: int, files: Iterable[File]) -> str:
+    """The name of a folder with these files: of its shard, and of the hash of tensors and configuration.
+
+    >>> name_of(2, [File("adapter_config.json", 2, "ab")])
+    'shard-002-2cc937f97f09a3cf'
+    """
+    content = sorted([file.name, file.sha256] for file in files if file.name not in _BESIDE)
+    return f"shard-{shard:03d}-{hashlib.sha256(json.dumps(content).encode()).hexdigest()[:_DIGITS]}"
+
+
+def output_problems(output: Path, *, run: Path) -> list[str]:
+    """Reasons why exports cannot be written to a folder, which need not exist."""
+    try:
+        real, home = Path(os.path.realpath(output)), Path(os.path.realpath(run))
+        if real.exists() and not real.is_dir():
+            return [f"{output} is no folder; name one"]
+        above = next(path for path in (real, *real.parents) if path.exists())
+    except (OSError, ValueError) as error:
+        return [f"{output} cannot be a folder: {getattr(error, 'strerror', None) or error}; name another"]
+    if not above.is_dir():
+        return [f"{above} is no folder, so {output} cannot be made; name another"]
+    if real.is_relative_to(home):
+        return [f"{output} is in the folder of the run; name one outside of it"]
+    return []
+
+
+def publish(part: Path, final: Path, files: Sequence[File]) -> bool:
+    """Give a written export its place, durably; False if it is there already.
+
+    Raises:
+        InputError: something else has its place.
+        OSError: the disk refused.
+    """
+    if not os.path.lexists(final):
+        try:
+            publish_folder(part, final)
+            return True
+        except OSError:
+            if not final.exists():  # else another process has published the same meanwhile
+                raise
+    if final.is_symlink() or not all(file.is_at(final / file.name) for file in files):
+        raise InputError(
+            "the export",
+            f"{final} is there, and holds something else than the export of that name: another run's, or it was "
+            "changed; remove it, or name another folder",
+        )
+    remove_folder_durably(part)
+    return False
+
+
+def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
+    """Remove an export's files that are as they were written, and its folder if nothing else is in it.
+
+    Returns:
+        What is left of the export: files of its names that were changed.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if not folder.is_dir() or folder.is_symlink():
+        return [folder] if os.path.lexists(folder) else []
+    left = [folder / file.name for file in files if os.path.lexists(folder / file.name)]
+    gone = [folder / file.name for file in files if file.is_at(folder / file.name)]
+    remove_durably(gone)
+    if not any(folder.iterdir()):
+        remove_folder_durably(folder)
+    return [path for path in left if path not in gone]
+
+
+def left_behind(output: Path, name: str, files: Collection[File], *, but: Collection[Path] = ()) -> list[Path]:
+    """What is still there of an export: its folder, and files with its content anywhere below the output folder.
+
+    Args:
+        output: folder in which it was written.
+        name: the export's.
+        files: its files.
+        but: folders that are not looked into: those of other exports.
+    """
+    sizes = {file.size for file in files if file.name not in _BESIDE and file.name.endswith(".safetensors")}
+    tensors = {file.sha256 for file in files if file.size in sizes}
+    found = [output / name] if os.path.lexists(output / name) else []
+    return found + [path for path in _regular(output, {*but, output / name}, sizes) if _has_digest(path, tensors)]
+
+
+def _has_digest(path: Path, digests: Collection[str]) -> bool:
+    try:
+        return digest_of(path) in digests
+    except OSError:  # it went meanwhile, or may not be read
+        return False
+
+
+def _regular(folder: Path, but: Collection[Path], sizes: Collection[int]) -> Iterator[Path]:
+    """Files of some sizes below a folder, on its file system."""
+    if not folder.is_dir():
+        return
+    device = folder.stat().st_dev
+    for path, folders, names in os.walk(folder):
+        here = Path(path)
+        folders[:] = sorted(name for name in folders if here / name not in but and _device(here / name) == device)
+        for name in sorted(names):
+            try:
+                found = (here / name).lstat()
+            except OSError:
+                continue
+            if stat.S_ISREG(found.st_mode) and found.st_size in sizes:
+                yield here / name
+
+
+def _device(path: Path) -> int | None:
+    try:
+        return path.lstat().st_dev
+    except OSError:
+        return None
+
+
+def this_host() -> str:
+    """The name under which the ledger knows the host of an export."""
+    return platform.node()

@@ -1,0 +1,86 @@
+"""A chain folded into the base model: a whole model that transformers loads, with its tokenizer or image processor."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from torch import Tensor, nn
+from transformers.pytorch_utils import Conv1D
+
+from s3t.errors import StorageError
+from s3t.models.base import quiet
+from s3t.models.encode import Encoder
+from s3t.models.model import Blocks, Model
+from s3t.models.source import FILE_PATTERNS
+
+_NOT_COPIED = (".safetensors", ".safetensors.index.json")
+"""Ends of names: of the base's weights."""
+
+
+def write_merged(
+    model: Model,
+    blocks: Blocks,
+    to: Path,
+    *,
+    base: Path,
+    bare: nn.Module,
+    encoder: Encoder,
+    labels: Sequence[str],
+) -> None:
+    """Write a model with a chain in its weights.
+
+    Args:
+        model: the run's, bare. The caller lets no other thread use it meanwhile.
+        blocks: the chain, in the order of training.
+        to: an empty folder.
+        base: folder of the base model.
+        bare: the architecture as transformers makes it: how its modules keep their weights.
+        encoder: of the run's inputs.
+        labels: names of the head's outputs; empty: it has none.
+
+    Raises:
+        OSError: the disk refused.
+        StorageError: the same, from within safetensors.
+    """
+    whole: Any = model.base.model
+    with model.mounted(blocks), quiet(), _safetensors_errors(to):
+        whole.save_pretrained(to, state_dict=_as_transformers_has_them(whole, bare))
+    if labels:
+        _name_outputs(to / "config.json", labels)
+    for path in sorted(path for pattern in FILE_PATTERNS for path in base.glob(pattern)):
+        if path.is_file() and not path.name.endswith(_NOT_COPIED) and not (to / path.name).exists():
+            shutil.copyfile(path, to / path.name)
+    processor = getattr(encoder, "processor", None)
+    if processor is not None and not (to / "preprocessor_config.json").exists():
+        processor.save_pretrained(to)  # of the recipe's mean and std: the base has none
+
+
+def _as_transformers_has_them(model: nn.Module, bare: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors; those that were turned at loading (a `Conv1D` keeps its weight transposed) as they were."""
+    tensors = dict(model.state_dict())
+    for name, module in bare.named_modules():
+        if isinstance(module, Conv1D) and isinstance(model.get_submodule(name), nn.Linear):
+            tensors[f"{name}.weight"] = tensors[f"{name}.weight"].t().contiguous()
+    return tensors
+
+
+def _name_outputs(path: Path, labels: Sequence[str]) -> None:
+    config = json.loads(path.read_text())
+    config["id2label"] = {str(number): label for number, label in enumerate(labels)}
+    config["label2id"] = {label: number for number, label in enumerate(labels)}
+    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+
+
+@contextmanager
+def _safetensors_errors(to: Path) -> Iterator[None]:
+    """A full disk, as safetensors tells of it."""
+    try:
+        yield
+    except SafetensorError as error:
+        raise StorageError(f"writing the merged model to {to} failed: {error}", remedy="free space") from error

@@ -1,0 +1,186 @@
+"""Exports in the ledger: copies of chains for other programs, and the deletions that wait for their withdrawal.
+
+An export is announced before its first byte is written, named before it gets its place, and committed when its stages
+were found alive after that. A deletion that comes in between finds it here, whatever the exporter has done by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sqlalchemy import delete
+
+from s3t.ledger import schema
+from s3t.ledger.rows import Rows
+from s3t.ledger.state import Acceptance, Export, SliceState, Snapshot
+from s3t.ledger.statements import now, prefix_text, stage_at
+from s3t.partition import Place
+
+
+class Exports:
+    """Exports, within one transaction."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def all(self) -> list[Export]:
+        """Every export, withdrawn ones included, the oldest first."""
+        return sorted(map(export_of, self._rows.read(schema.exports)), key=_age)
+
+    def find(self, mark: str) -> Export | None:
+        """The export of a mark."""
+        table = schema.exports
+        return next(map(export_of, self._rows.read(table, table.c.mark == mark)), None)
+
+    def standing(self) -> list[Export]:
+        """Exports that are not withdrawn, the oldest first; announced ones included."""
+        table = schema.exports
+        return sorted(map(export_of, self._rows.read(table, table.c.withdrawn_at.is_(None))), key=_age)
+
+    def tainted(self) -> dict[str, frozenset[int]]:
+        """Marks of exports that have to be withdrawn, and the deletions that wait for it."""
+        found: dict[str, set[int]] = {}
+        for row in self._rows.read(schema.withdrawals):
+            found.setdefault(row.mark, set()).add(row.generation)
+        return {mark: frozenset(generations) for mark, generations in found.items()}
+
+    def to_withdraw(self) -> list[Export]:
+        """Exports with a deleted record in them, the oldest first."""
+        tainted = self.tainted()
+        return [export for export in self.standing() if export.mark in tainted] if tainted else []
+
+    def waited_for(self) -> dict[int, tuple[str, ...]]:
+        """Names of the exports whose withdrawal each deletion waits for."""
+        tainted = self.tainted()
+        found: dict[int, dict[str, None]] = {}
+        for export in self.standing() if tainted else ():
+            for generation in tainted.get(export.mark, ()):
+                found.setdefault(generation, {})[export.label] = None
+        return {generation: tuple(names) for generation, names in found.items()}
+
+    def announce(self, export: Export, snapshot: Snapshot) -> bool:
+        """Note that an export is about to be written; False if its stages are not alive any more."""
+        if not snapshot.still_has(export.stages):
+            return False
+        self._rows.insert(schema.exports, [{**export_values(export), "announced_at": now(self._rows.connection)}])
+        return True
+
+    def name(self, export: Export) -> None:
+        """Note the name and the files of an export that was written and is about to get its place."""
+        self._change(export.mark, name=export.name, files=export.files)
+
+    def commit(self, export: Export, snapshot: Snapshot) -> bool:
+        """Note that an export is in its place and may be used; False if a deletion has come since it was announced."""
+        if export.mark in self.tainted() or not snapshot.still_has(export.stages):
+            return False
+        return self._change(export.mark, made_at=now(self._rows.connection))
+
+    def discard(self, mark: str) -> None:
+        """Forget an export of which nothing is left and that nobody can have used."""
+        for table in (schema.withdrawals, schema.exports):
+            self._rows.connection.execute(delete(table).where(table.c.mark == mark))
+
+    def taint(self, numbered: Iterable[tuple[int, Acceptance]]) -> None:
+        """Note which exports hold records of new deletions.
+
+        Every export that was made of a slice before it lost a record holds that record, whether or not the stages of
+        its chain are still alive.
+        """
+        hit = {number: {*acceptance.losses} for number, acceptance in numbered}
+        self._rows.upsert(
+            schema.withdrawals,
+            (
+                {"mark": export.mark, "generation": number}
+                for export in self.standing()
+                for number, places in hit.items()
+                if not places.isdisjoint(_places(export))
+            ),
+        )
+
+    def withdraw(self, marks: Collection[str]) -> None:
+        """Note that no copy of some exports is left; deletions wait for them no more."""
+        for mark in marks:
+            self._change(mark, withdrawn_at=now(self._rows.connection))
+            self._rows.connection.execute(delete(schema.withdrawals).where(schema.withdrawals.c.mark == mark))
+
+    def forget(self) -> None:
+        """Forget every export: they are another run's."""
+        for table in (schema.withdrawals, schema.exports):
+            self._rows.connection.execute(delete(table))
+
+    def remember(self, exports: Sequence[Export], *, slices: Mapping[Place, SliceState], generation: int) -> None:
+        """Write rows that an older ledger lacks or has as standing.
+
+        Args:
+            exports: as they are remembered elsewhere.
+            slices: every slice, as it is now.
+            generation: the present one: it waits for exports of older versions of their slices.
+        """
+        self._rows.upsert(schema.exports, map(export_values, exports))
+        for export in exports:
+            self._rows.connection.execute(delete(schema.withdrawals).where(schema.withdrawals.c.mark == export.mark))
+        stale = (export for export in exports if export.withdrawn_at is None and not _is_of(export, slices))
+        self._rows.upsert(schema.withdrawals, ({"mark": each.mark, "generation": generation} for each in stale))
+
+    def _change(self, mark: str, **values: Any) -> bool:
+        table = schema.exports
+        rows = self._rows.read(table, table.c.mark == mark)
+        return self._rows.change(table, [(row, values) for row in rows]) == 1
+
+
+def _places(export: Export) -> list[Place]:
+    return [Place(export.stage.shard, index) for index in export.stage.prefix]
+
+
+def _is_of(export: Export, slices: Mapping[Place, SliceState]) -> bool:
+    """True if an export was made of the present records of its slices."""
+    states = [slices.get(place) for place in _places(export)]
+    return all(
+        state is not None and state.digest == digest and not state.pending
+        for state, digest in zip(states, export.digests, strict=True)
+    )
+
+
+def _age(export: Export) -> tuple[float, str]:
+    return export.announced_at, export.mark
+
+
+def export_values(export: Export) -> dict[str, Any]:
+    """The row of an export, JSON-compatible."""
+    return {
+        "mark": export.mark,
+        "name": export.name,
+        "host": export.host,
+        "output": str(export.output),
+        "shard": export.stage.shard,
+        "prefix": prefix_text(export.stage),
+        "keys": ",".join(export.keys),
+        "digests": ",".join(export.digests),
+        "files": export.files,
+        "announced_at": export.announced_at,
+        "made_at": export.made_at,
+        "withdrawn_at": export.withdrawn_at,
+    }
+
+
+def export_of(row: Any) -> Export:
+    """The export of a row.
+
+    Raises:
+        ValueError: a part of it cannot be one.
+    """
+    return Export(
+        mark=row.mark,
+        name=row.name,
+        host=row.host,
+        output=Path(row.output),
+        stage=stage_at(row.shard, row.prefix),
+        keys=tuple(row.keys.split(",")),
+        digests=tuple(row.digests.split(",")),
+        files=row.files,
+        announced_at=row.announced_at,
+        made_at=row.made_at,
+        withdrawn_at=row.withdrawn_at,
+    )

@@ -1,0 +1,383 @@
+"""Exports of an open run: live chains written where other programs load them, each known to the ledger beforehand.
+
+announce    the ledger has the export, and so has every deletion that comes from here on
+write       beside its final place
+name        by its content; the state folder remembers it
+publish     renamed, if its stages are still alive
+commit      one transaction: its stages are alive still, so it may be used; else it is taken away again
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.disk import make_folder, remove_folder_durably, storage_errors
+from s3t.errors import InputError, NoLiveShardError, StorageError
+from s3t.export.description import Description
+from s3t.export.engines import ENGINES, Engine, engine_options, engine_problems
+from s3t.export.folders import (
+    files_in,
+    name_of,
+    new_mark,
+    output_problems,
+    part_folder,
+    publish,
+    this_host,
+)
+from s3t.export.merged import write_merged
+from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
+from s3t.ledger import Export, Snapshot
+from s3t.ledger.presence import Overtaken, Uses, Work
+from s3t.models.encode import encoder_for
+from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
+from s3t.models.tensors import StageTensors, deserialize
+from s3t.progress import Progress, telling
+from s3t.run.parts import Parts
+from s3t.stages import Stage, model_stages
+from s3t.store import read_chain
+from s3t.wording import counted
+
+_CAUSAL = "AutoModelForCausalLM"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportArguments:
+    """Arguments of `Run.export`."""
+
+    output: Path
+    shard: int | None
+    merge: bool
+    engine: Engine
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exported:
+    """An export that may be used."""
+
+    name: str
+    path: Path
+    stage: Stage
+    """The last one of its chain."""
+    new: bool
+    """False if the same content was there already."""
+    options: tuple[str, ...]
+    """The engine must be started with them."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry in the document of `s3t export --json`."""
+        return {"name": self.name, "path": str(self.path), **self.stage.to_json(), "new": self.new}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportReport:
+    """Result of `export`."""
+
+    exports: tuple[Exported, ...]
+    merged: bool
+    engine: Engine
+    notices: tuple[str, ...]
+    """What the exports lack that the run has, and how the engine is to be started."""
+
+    def __repr__(self) -> str:
+        """The result in one line."""
+        names = ", ".join(export.name for export in self.exports)
+        return f"ExportReport({counted(len(self.exports), 'export')}: {names})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t export --json`."""
+        return {
+            "exports": [export.to_json() for export in self.exports],
+            "merged": self.merged,
+            "for": self.engine,
+            "notices": list(self.notices),
+        }
+
+
+def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportReport:
+    """Write the chain of each shard that answers, or of one.
+
+    Raises:
+        InputError: wrong arguments; or the engine, or PEFT, would not take the export: all reasons.
+        NoLiveShardError: no shard, or not that one, has a live chain.
+        StorageError: the disk or the database refused.
+    """
+    with after_refusal(NOTHING_CHANGED):
+        parts.latest.snapshot()  # refuses an older ledger
+        parts.check_changeable()
+        parts.check_trainable()  # without the secret no deletion could ever name an export
+        asked = replace(asked, output=_checked(parts, asked))
+        folder = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
+        check_unchanged(folder, parts.key_inputs.base_digest)
+    exporter = _Exporter(parts, asked, folder)
+    while True:
+        now = parts.upkeep.newest()
+        stages = _serving(parts, now, asked.shard)
+        uses = Uses(stages={link: now.stages[link] for stage in stages for link in stage.chain})
+        with (
+            suppress(Overtaken),
+            telling(progress, f"exporting {counted(len(stages), 'shard')}", len(stages)),
+            parts.presence.working(now, uses) as work,
+        ):
+            made = []
+            for stage in stages:
+                made.append(exporter.export(stage, now, work))
+                progress.advance(1)
+            notices = tuple(exporter.notices(made))
+            return ExportReport(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
+
+
+def _checked(parts: Parts, asked: ExportArguments) -> Path:
+    """The output folder's own path.
+
+    Raises:
+        InputError: all problems of the arguments.
+    """
+    recipe, shards = parts.recipe, parts.recipe.partition.shards
+    problems = output_problems(asked.output, run=parts.layout.root)
+    if asked.engine not in ENGINES:
+        problems.append(f"there is no engine {asked.engine!r}; use {', '.join(ENGINES)}")
+    if asked.shard is not None and not 0 <= asked.shard < shards:
+        problems.append(f"shard {asked.shard} is none of the run's; they are 0 to {shards - 1}")
+    if recipe.method.options.trainable == "all" and not asked.merge:
+        problems.append(
+            f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
+            "(--merge)"
+        )
+    if problems:
+        raise InputError("the export", problems)
+    return Path(os.path.realpath(asked.output))
+
+
+def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[Stage]:
+    inventory = parts.latest.inventory(now)
+    serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
+    wanted = list(serving) if shard is None else [shard]
+    if not wanted or any(number not in serving for number in wanted):
+        what = f"none of the {len(inventory.orders)} shards" if shard is None else f"shard {shard}"
+        has = "has" if shard is None else "has no"
+        raise NoLiveShardError(
+            f"{what} of {parts.layout.root} {has} {'a ' if shard is None else ''}live chain that holds a record, so "
+            f"there is nothing to export; run `s3t {inventory.training_command} {parts.layout.root}`"
+        )
+    return [serving[number] for number in wanted]
+
+
+@dataclass(frozen=True)
+class _Exporter:
+    """Writes one chain after the other."""
+
+    parts: Parts
+    asked: ExportArguments
+    folder: Path
+    """Of the base model."""
+
+    @property
+    def _outputs(self) -> int | None:
+        recipe = self.parts.recipe
+        return None if recipe.task.model == _CAUSAL else recipe.task.target.outputs(self.parts.description.labels)
+
+    def export(self, stage: Stage, now: Snapshot, work: Work) -> Exported:
+        """Write one chain.
+
+        Raises:
+            Overtaken: a deletion took a stage of it; nothing is left of the export.
+        """
+        blocks = self._blocks(stage, now)
+        adapter = None if self.asked.merge else self._adapter(blocks)
+        with new_mark() as mark:
+            export = Export(
+                mark=mark,
+                name="",
+                host=this_host(),
+                output=self.asked.output,
+                stage=stage,
+                keys=tuple(now.stages[link] for link in stage.chain),
+                digests=now.digests(stage),
+                files="",
+                announced_at=time.time(),
+                made_at=None,
+                withdrawn_at=None,
+            )
+            with self.parts.ledger.writing() as transaction:
+                if not transaction.exports.announce(export, transaction.snapshot()):
+                    raise Overtaken
+            announced = _Announced(self.parts, export, work)
+            made, new = announced.make(lambda part: self._write(part, stage, now, blocks, adapter))
+        options = () if adapter is None else tuple(engine_options(self.asked.engine, adapter.config))
+        return Exported(name=made.name, path=made.path, stage=stage, new=new, options=options)
+
+    def _blocks(self, stage: Stage, now: Snapshot) -> dict[int, StageTensors]:
+        """The chain's blocks by number, in the order of training; each artifact was checked."""
+        recipe, links = self.parts.recipe, model_stages(self.parts.recipe.method, stage)
+        chain = read_chain(self.parts.store, stage, keys=now.stages, slice_digests=now.digests(stage))
+        return {
+            recipe.trained_block(link.depth): deserialize(artifact.content)
+            for link, artifact in zip(stage.chain, chain, strict=True)
+            if link in links
+        }
+
+    def _adapter(self, blocks: Mapping[int, StageTensors]) -> PeftAdapter:
+        recipe, engine = self.parts.recipe, self.asked.engine
+        adapter = peft_adapter(
+            self._bare(),
+            recipe.adapter,
+            blocks,
+            auto_class=recipe.task.model,
+            base=self._base,
+            revision=recipe.revision,
+        )
+        if engine == "sglang":
+            adapter = replace(adapter, config=with_plain_scale(adapter.config))
+        if problems := engine_problems(engine, adapter.config, adapter.tensors.keys()):
+            raise InputError("the export", [*problems, "export it merged (--merge), or for PEFT"])
+        return adapter
+
+    def _bare(self) -> Any:
+        return bare_model(self.folder, self.parts.recipe.task.model, labels=self._outputs)
+
+    @property
+    def _base(self) -> str:
+        """The base model as who loads the adapter names it."""
+        name = self.parts.recipe.base_model
+        local = name.startswith(PACKAGE_PREFIX) or Path(name).is_dir()
+        return str(self.folder.absolute()) if local else name
+
+    def _write(
+        self,
+        part: Path,
+        stage: Stage,
+        now: Snapshot,
+        blocks: Mapping[int, StageTensors],
+        adapter: PeftAdapter | None,
+    ) -> None:
+        labels = self.parts.description.labels
+        if adapter is None:
+            with self.parts.loaded.get().alone() as (model, encoder):
+                bare = self._bare()
+                write_merged(model, blocks, part, base=self.folder, bare=bare, encoder=encoder, labels=labels)
+        else:
+            for name, content in adapter.files().items():
+                (part / name).write_bytes(content)
+        for name, content in self._description(stage, now).files().items():
+            (part / name).write_bytes(content)
+
+    def _description(self, stage: Stage, now: Snapshot) -> Description:
+        recipe = self.parts.recipe
+        return Description(
+            run=self.parts.description.run,
+            shard=stage.shard,
+            prefix=stage.prefix,
+            keys=tuple(now.stages[link] for link in stage.chain),
+            merged=self.asked.merge,
+            task=recipe.task.name,
+            auto_class=recipe.task.model,
+            base=self._base,
+            base_digest=self.parts.key_inputs.base_digest,
+            revision=recipe.revision,
+            labels=self.parts.description.labels,
+            outputs=self._outputs,
+            pad_token_id=encoder_for(self.folder, recipe).pad_token_id,
+        )
+
+    def notices(self, made: Sequence[Exported]) -> list[str]:
+        """What the exports lack that the run has, and how the engine is to be started."""
+        recipe, found = self.parts.recipe, []
+        dead = sorted({*range(recipe.partition.shards)} - {export.stage.shard for export in made})
+        if dead and self.asked.shard is None:
+            found.append(f"without a live chain, and not exported: shards {', '.join(map(str, dead))}")
+        if recipe.method.has_prototypes:
+            found.append("the prototypes of slices, which answer beside the model, are not exported")
+        if recipe.prediction.ensemble == "sequences":
+            found.append("of a shard with several live prefixes, the deepest is exported, and the others are not")
+        if recipe.training.precision == "bfloat16":
+            found.append("the run computes in bfloat16; in float32 logits differ by rounding")
+        if options := made[0].options:
+            found.append(f"start {self.asked.engine} with {' '.join(options)}")
+        return found
+
+
+@dataclass(frozen=True)
+class _Announced:
+    """An export that the ledger knows, and of which nothing is written yet."""
+
+    parts: Parts
+    export: Export
+    work: Work
+
+    def make(self, write: Callable[[Path], None]) -> tuple[Export, bool]:
+        """Write it, give it its place, and commit it.
+
+        Args:
+            write: writes all files into an empty folder.
+
+        Returns:
+            The export, and whether its content is new there.
+
+        Raises:
+            Overtaken: a deletion took a stage of it; nothing is left of it.
+        """
+        part, final = part_folder(self.export.output, self.export.mark), None
+        try:
+            with storage_errors(f"writing the export of shard {self.export.stage.shard} to {self.export.output}"):
+                make_folder(self.export.output, mode=0o777)  # the user's, not the run's
+                part.mkdir()
+                write(part)
+                files = files_in(part)
+                named = replace(self.export, name=name_of(self.export.stage.shard, files), files=json.dumps(files))
+                self._note_name(named)
+                covered = self._is_known(named)
+                final = None if covered else named.path
+                new = publish(part, named.path, files)
+            return self._committed(named, new=new), new
+        except BaseException:
+            with suppress(StorageError, OSError):  # what is left is known to the ledger, and every deletion asks for it
+                self._discard(part, final)
+            raise
+
+    def _note_name(self, named: Export) -> None:
+        with self.parts.ledger.writing() as transaction:
+            transaction.exports.name(named)
+        self.parts.withdrawer.memory.note([named])
+        self.work.check()
+        if not self.parts.ledger.snapshot().still_has(named.stages):
+            raise Overtaken
+
+    def _is_known(self, named: Export) -> bool:
+        """True if the same content was exported to the same place before: another row answers for the folder."""
+        with self.parts.ledger.reading() as transaction:
+            standing = transaction.exports.standing()
+        return any((each.host, each.path) == (named.host, named.path) and each.mark != named.mark for each in standing)
+
+    def _committed(self, named: Export, *, new: bool) -> Export:
+        """The export, which may be used. The same content, made before at the same place, has one row alone."""
+        with self.parts.ledger.writing() as transaction:
+            same = [
+                each
+                for each in transaction.exports.standing()
+                if (each.host, each.path) == (named.host, named.path) and each.made_at is not None
+            ]
+            if not transaction.exports.commit(named, transaction.snapshot()):
+                raise Overtaken
+            found = transaction.exports.find(named.mark)
+        if same and not new:
+            self.parts.withdrawer.discard(named)
+            return same[0]
+        if found is None:
+            raise Overtaken
+        self.parts.withdrawer.memory.note([found])
+        return found
+
+    def _discard(self, part: Path, final: Path | None) -> None:
+        """Take away what was written, and then forget the export; the ledger keeps it where something is left."""
+        remove_folder_durably(part)
+        if final is not None:
+            remove_folder_durably(final)
+        self.parts.withdrawer.discard(self.export)

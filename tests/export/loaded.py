@@ -1,0 +1,75 @@
+"""Exports as other programs load them, and what they answer."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+from peft import PeftModel
+
+import s3t
+from s3t.models.encode import encoder_for
+from s3t.records.ingest import ingest_inputs
+
+TOLERANCE = 1e-5
+
+
+def described(folder: Path) -> dict[str, Any]:
+    """What s3t says of an export, beside it."""
+    document: dict[str, Any] = json.loads((folder / "s3t.json").read_text())
+    return document
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without transformers' bar and report of a new head, and without its warning of a name that PEFT reads."""
+    transformers.utils.logging.disable_progress_bar()
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+
+
+def load(folder: Path, auto_class: str) -> Any:
+    """A model by PEFT's loading of an adapter, or transformers' of a merged model."""
+    said, auto = described(folder), getattr(transformers, auto_class)
+    with quietly():
+        if said["merged"]:
+            return auto.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
+        options = {"num_labels": said["outputs"], "pad_token_id": said["pad_token_id"], "ignore_mismatched_sizes": True}
+        given = {name: value for name, value in options.items() if value is not None}
+        return PeftModel.from_pretrained(auto.from_pretrained(said["base_model"], **given), folder).eval()
+
+
+def answers(folder: Path, run: s3t.Run, inputs: Any) -> NDArray[Any]:
+    """Logits of an export, N x C; inputs are encoded one by one, as s3t encodes them."""
+    recipe = run.recipe
+    encoder = encoder_for(Path(recipe.base_model), recipe)
+    model, rows = load(folder, recipe.task.model), []
+    for record in encoder.encode(ingest_inputs(inputs, recipe).features):
+        batch = encoder.collate([record])
+        answered = batch.pop("answered", None)
+        with torch.no_grad():
+            logits = model(**batch).logits[0]
+        rows.append(logits[answered[0]] if answered is not None else logits[None])
+    return torch.cat(rows).numpy()
+
+
+def assert_equal_logits(folder: Path, run: s3t.Run, inputs: Any) -> None:
+    """An export answers as the member that it was made of."""
+    said = described(folder)
+    member = (said["shard"], tuple(said["prefix"]))
+    expected = run.predict(inputs, prefixes=[member]).logits[0]
+    np.testing.assert_allclose(answers(folder, run, inputs), expected, atol=TOLERANCE, rtol=TOLERANCE)

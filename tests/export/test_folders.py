@@ -1,0 +1,116 @@
+"""Folders of exports: named by content, given their place at once, found again by their bytes."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+import s3t
+from s3t.export import folders
+from s3t.export.folders import (
+    File,
+    files_in,
+    is_being_written,
+    left_behind,
+    name_of,
+    new_mark,
+    publish,
+    remove_unchanged,
+)
+
+CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"tensors", "s3t.json": b"[]", "README.md": b"#"}
+
+
+def made(folder, **changes):
+    folder.mkdir(parents=True)
+    for name, content in (CONTENT | changes).items():
+        (folder / name).write_bytes(content)
+    return files_in(folder)
+
+
+def test_every_byte_of_tensors_and_configuration_is_in_the_name_and_nothing_else_is(tmp_path):
+    name = name_of(0, made(tmp_path / "a"))
+    others = [
+        made(tmp_path / "b", **{"adapter_model.safetensors": b"tensorT"}),
+        made(tmp_path / "c", **{"adapter_config.json": b"{ }"}),
+        made(tmp_path / "d", **{"more.safetensors": b""}),
+    ]
+    assert len({name, *(name_of(0, files) for files in others), name_of(1, made(tmp_path / "e"))}) == 5
+    assert name_of(0, made(tmp_path / "f", **{"s3t.json": b"{}", "README.md": b""})) == name
+
+
+def test_a_folder_gets_its_place_whole_and_a_second_one_of_the_same_content_goes(tmp_path):
+    files = made(tmp_path / "part")
+    assert publish(tmp_path / "part", tmp_path / "final", files)
+    assert files_in(tmp_path / "final") == files
+    made(tmp_path / "part")
+    assert not publish(tmp_path / "part", tmp_path / "final", files)
+    assert [path.name for path in tmp_path.iterdir()] == ["final"]
+
+
+@pytest.mark.parametrize("what", ["another file", "a link", "a file"])
+def test_a_place_that_is_taken_is_refused(tmp_path, what):
+    files, final = made(tmp_path / "part"), tmp_path / "final"
+    if what == "a link":
+        made(tmp_path / "elsewhere")
+        final.symlink_to(tmp_path / "elsewhere")
+    elif what == "a file":
+        final.write_text("")
+    else:
+        made(final, **{"adapter_config.json": b"[]"})
+    with pytest.raises(s3t.InputError, match="holds something else"):
+        publish(tmp_path / "part", final, files)
+    assert (tmp_path / "part").is_dir()
+
+
+def test_files_of_other_names_stay_and_with_them_the_folder(tmp_path):
+    files = made(tmp_path / "folder")
+    (tmp_path / "folder" / "notes.txt").write_text("mine")
+    assert remove_unchanged(tmp_path / "folder", files) == []
+    assert [path.name for path in (tmp_path / "folder").iterdir()] == ["notes.txt"]
+    assert left_behind(tmp_path, "folder", files) == [tmp_path / "folder"]
+
+
+def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):
+    files = made(tmp_path / "elsewhere")
+    (tmp_path / "folder").symlink_to(tmp_path / "elsewhere")
+    assert remove_unchanged(tmp_path / "folder", files) == [tmp_path / "folder"]
+    assert files_in(tmp_path / "elsewhere") == files
+
+
+def test_known_exports_are_not_taken_for_copies(tmp_path):
+    files = made(tmp_path / "one")
+    made(tmp_path / "two")
+    assert left_behind(tmp_path, "gone", files, but={tmp_path / "two"}) == [
+        tmp_path / "one" / "adapter_model.safetensors"
+    ]
+
+
+def test_a_file_of_the_same_size_alone_is_no_copy(tmp_path):
+    files = made(tmp_path / "one")
+    (tmp_path / "other").write_bytes(b"tensorX")
+    assert left_behind(tmp_path, "gone", files, but={tmp_path / "one"}) == []
+
+
+def test_a_mark_tells_whether_its_process_still_writes():
+    with new_mark() as mark:
+        assert is_being_written(mark, announced_at=0.0)
+    assert not is_being_written(mark, announced_at=0.0)
+    code = "from s3t.export.folders import new_mark\nwith new_mark() as mark: print(mark)"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert not is_being_written(ended, announced_at=0.0)
+
+
+def test_another_machine_s_mark_counts_for_a_day(monkeypatch):
+    now = 1_000_000.0
+    monkeypatch.setattr(folders.time, "time", lambda: now)
+    mark = f"elsewhere_1_2-{os.getpid()}-ab"
+    assert is_being_written(mark, announced_at=now - 3600)
+    assert not is_being_written(mark, announced_at=now - 90_000)
+
+
+def test_a_file_is_known_by_its_content(tmp_path):
+    (file, *_) = made(tmp_path / "a")
+    assert not file.is_at(tmp_path / "nothing")
+    assert not File(file.name, file.size, "0" * 64).is_at(tmp_path / "a" / file.name)

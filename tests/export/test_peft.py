@@ -1,0 +1,143 @@
+"""Exported adapters answer as the run does, when PEFT loads them."""
+
+import json
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+import s3t
+from testing import tiny
+from tests.export.loaded import answers, assert_equal_logits, described
+from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+
+QWEN = LLAMA | {"head_dim": 4}
+KINDS = {
+    **{kind: TEXT[kind] for kind in ("roberta", "distilbert", "electra", "deberta-v2")},
+    "llama": LLAMA,
+    "qwen3": QWEN,
+    "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0},
+}
+TEXTS = ["w1 w2 w3", "w4", "w30 w31 w5 w6 w7"]
+
+
+def a_run(folder, model, table=None, *, kind="text", **changes):
+    recipe = tiny.recipe(
+        model, kind=kind, partition={"shards": 1}, sequences={"budget": 2}, training={"epochs": 1}, **changes
+    )
+    run = s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table() if table is None else table)
+    run.train()
+    return run
+
+
+def test_adapters_answer_as_their_members_before_a_deletion_and_after_it(trained, tmp_path):
+    before = trained.export(tmp_path / "out")
+    assert [export.stage.shard for export in before.exports] == [0, 1]
+    for export in before.exports:
+        assert_equal_logits(export.path, trained, TEXTS)
+    trained.delete(records=["r3"])
+    after = trained.export(tmp_path / "out")
+    assert {export.name for export in before.exports} != {export.name for export in after.exports}
+    for export in after.exports:
+        assert_equal_logits(export.path, trained, TEXTS)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_architectures(kind, text_model, tmp_path):
+    with a_run(tmp_path, model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])) as run:
+        (export,) = run.export(tmp_path / "out").exports
+        assert_equal_logits(export.path, run, TEXTS)
+        run.delete(records=["r0"])
+        (export,) = run.export(tmp_path / "out").exports
+        assert_equal_logits(export.path, run, TEXTS)
+
+
+ADAPTERS = {
+    "rslora": {"use_rslora": True, "alpha": 3},
+    "dora": {"use_dora": True},
+    "ia3": {
+        "kind": "ia3",
+        "target_modules": ["query", "intermediate.dense"],
+        "feedforward_modules": ["intermediate.dense"],
+    },
+    "some-modules": {"target_modules": ["query", "value"]},
+    "gaussian": {"init_lora_weights": "gaussian", "dropout": 0.1},
+}
+
+
+@pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
+def test_kinds_of_adapters(adapter, text_model, tmp_path):
+    with a_run(tmp_path, text_model, adapter=adapter) as run:
+        (export,) = run.export(tmp_path / "out").exports
+        assert_equal_logits(export.path, run, TEXTS)
+
+
+@pytest.mark.parametrize("method", ["sisa", {"name": "s3t", "direction": "bottom-up"}, "protosisa"])
+def test_methods(method, text_model, tmp_path):
+    sequences = {} if isinstance(method, dict) else {"sequences": {}}
+    recipe = tiny.recipe(text_model, method=method, partition={"shards": 1}, training={"epochs": 1}) | sequences
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        run.train()
+        report = run.export(tmp_path / "out")
+        assert_equal_logits(report.exports[0].path, run, TEXTS)
+        assert any("prototypes" in notice for notice in report.notices) == (method == "protosisa")
+
+
+def test_images(image_model, tmp_path):
+    table = tiny.image_table()
+    with a_run(tmp_path, image_model, table, kind="image") as run:
+        (export,) = run.export(tmp_path / "out").exports
+        assert described(export.path)["pad_token_id"] is None
+        assert_equal_logits(export.path, run, table[:3])
+
+
+def test_words_with_tags(text_model, tmp_path):
+    table, recipe = (
+        tiny.tagged_table(),
+        tiny.tagging_recipe(text_model, partition={"shards": 1}, training={"epochs": 1}),
+    )
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        run.train()
+        (export,) = run.export(tmp_path / "out").exports
+        assert_equal_logits(export.path, run, table[:3])
+
+
+def test_a_head_that_begins_below_the_layers_is_saved_with_it(text_model, tmp_path):
+    with a_run(tmp_path, without_projection(text_model, tmp_path)) as run:
+        (export,) = run.export(tmp_path / "out").exports
+        config = json.loads((export.path / "adapter_config.json").read_text())
+        assert "electra.embeddings_project" in config["modules_to_save"]
+        assert_equal_logits(export.path, run, TEXTS)
+
+
+def test_the_configuration_names_modules_in_full_and_leaves_nothing_to_defaults(trained, tmp_path):
+    trained.delete(records=["r3"])  # so that some members have no block at the bottom
+    for export in trained.export(tmp_path / "out").exports:
+        config = json.loads((export.path / "adapter_config.json").read_text())
+        tensors = load_file(export.path / "adapter_model.safetensors")
+        adapted = {name.rpartition(".lora_")[0] for name in tensors if ".lora_" in name}
+        assert adapted == {f"base_model.model.{name}" for name in config["target_modules"]}
+        assert config["modules_to_save"] == ["bert.pooler", "classifier"]
+        assert (config["r"], config["lora_alpha"], config["bias"], config["task_type"]) == (2, 4, "none", "SEQ_CLS")
+        assert (config["use_rslora"], config["use_dora"], config["peft_type"]) == (False, False, "LORA")
+        assert config["base_model_name_or_path"] == trained.recipe.base_model
+
+
+def test_an_export_of_another_prefix_answers_otherwise(trained, tmp_path):
+    """The comparison sees a difference: the head of another stage, or a block more, is not rounding."""
+    export = trained.export(tmp_path / "out", shard=0).exports[0]
+    shallow = trained.predict(TEXTS, prefixes=[(0, export.stage.prefix[:1])]).logits[0]
+    assert np.abs(answers(export.path, trained, TEXTS) - shallow).max() > 1e-3
+
+
+def test_a_run_that_never_saw_the_record_exports_the_same_bytes_under_the_same_name(text_model, tmp_path):
+    table = tiny.text_table()
+    with a_run(tmp_path / "one", text_model, table) as forgot:
+        forgot.delete(records=["r5"])
+        forgot.repair()
+        (one,) = forgot.export(tmp_path / "one" / "out").exports
+    with a_run(tmp_path / "other", text_model, table[table.id != "r5"]) as never_knew:
+        (other,) = never_knew.export(tmp_path / "other" / "out").exports
+    assert one.name == other.name
+    for name in ("adapter_config.json", "adapter_model.safetensors"):
+        assert (one.path / name).read_bytes() == (other.path / name).read_bytes()
