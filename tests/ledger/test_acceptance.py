@@ -215,6 +215,7 @@ def test_an_entry_tells_its_times_in_utc():
         "accepted_at": "1970-01-01T00:00:00.250+00:00",
         "effective_at": "1970-01-02T00:00:00.500+00:00",
         "erased_at": None,
+        "to_withdraw": [],
     }
     assert utc(None) is None
 

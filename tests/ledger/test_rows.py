@@ -9,7 +9,7 @@ from sqlalchemy import LargeBinary, String, select, update
 from s3t.errors import IntegrityError
 from s3t.ledger import Copy, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
-from tests.ledger.world import KEY, PERSON, PLACES, accept, taking, token
+from tests.ledger.world import KEY, PERSON, PLACES, accept, an_export, taking, token
 
 UNCHECKED = {"sessions", "claims"}
 """Who has the run open, and who trains what: nothing that is deleted or answered rests on them."""
@@ -24,6 +24,8 @@ READS = {
     "condemned": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
     "copies": lambda transaction: transaction.history.copies(),
+    "exports": lambda transaction: transaction.exports.all(),
+    "withdrawals": lambda transaction: transaction.exports.tainted(),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
@@ -32,6 +34,7 @@ READS = {
 def full(ledger):
     """A ledger with a row in every table."""
     with ledger.writing() as transaction:
+        assert transaction.exports.announce(an_export(), transaction.snapshot())
         transaction.accept([taking(1, 5, request=b"r" * 32)])
         transaction.history.note_request(b"r" * 32, content=b"c" * 32, names=2, deleted=4)
         transaction.touch()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
+from pathlib import Path
 
-from s3t.ledger import Acceptance, Address, Ledger, RecordRow, SliceState, Transaction
+from s3t.ledger import Acceptance, Address, Export, Ledger, RecordRow, SliceState, Transaction
 from s3t.partition import Place
 from s3t.stages import Stage
 from testing.trained import commit
@@ -125,3 +126,23 @@ def one_of_many(number: int) -> Acceptance:
 
 def make_ledger_of_many(address: Address) -> Ledger:
     return Ledger.create(address, slices=states(MANY, [Place(0, 0), Place(1, 0)]), records=MANY, key=KEY)
+
+
+DEEPEST = Stage(0, (1, 0))
+
+
+def an_export(mark: str = "m1", *, stage: Stage = DEEPEST, name: str = "shard-000-ab") -> Export:
+    """An export of a live chain, announced and not made yet."""
+    return Export(
+        mark=mark,
+        name=name,
+        host="here",
+        output=Path("/srv"),
+        stage=stage,
+        keys=tuple(STAGES[link] for link in stage.chain),
+        digests=(OLD,) * len(stage.prefix),
+        files="[]",
+        announced_at=0.0,
+        made_at=None,
+        withdrawn_at=None,
+    )

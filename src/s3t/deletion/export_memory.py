@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from s3t.deletion.witness import VARIABLE, state_folder
 from s3t.disk import append_durably, make_folder, storage_errors
 from s3t.ledger import Export, Ledger
-from s3t.ledger.exports import export_of, export_values
+from s3t.ledger.exports import export_of, export_values, is_of
 
 
 class ExportMemory:
@@ -61,18 +61,25 @@ class ExportMemory:
         return found
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Tell the ledger of exports that it lacks, or has as standing, and note here those that are missing.
+        """Tell the ledger of exports that it lacks, or wrongly takes for standing or good; note here those that are missing.
 
         Raises:
             StorageError: the disk or the database refused.
         """
         noted = self.noted()
         with ledger.reading() as transaction:
+            snapshot, tainted = transaction.snapshot(), transaction.exports.tainted()
             known = {export.mark: export for export in transaction.exports.all() if export.name}
         lacking = [
             export
             for mark, export in noted.items()
             if _is_news(export, known.get(mark)) and (mark in known or export.withdrawn_at is None)
+        ]
+        # A lost row of a deletion has no check; an export that was made of an older version of its slices shows it.
+        lacking += [
+            export
+            for mark, export in known.items()
+            if mark not in tainted and export.withdrawn_at is None and not is_of(export, snapshot.slices)
         ]
         if lacking:
             with ledger.writing() as transaction:

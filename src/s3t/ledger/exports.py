@@ -79,8 +79,8 @@ class Exports:
 
     def discard(self, mark: str) -> None:
         """Forget an export of which nothing is left and that nobody can have used."""
-        for table in (schema.withdrawals, schema.exports):
-            self._rows.connection.execute(delete(table).where(table.c.mark == mark))
+        self._wait_no_more([mark])
+        self._rows.connection.execute(delete(schema.exports).where(schema.exports.c.mark == mark))
 
     def taint(self, numbered: Iterable[tuple[int, Acceptance]]) -> None:
         """Note which exports hold records of new deletions.
@@ -103,7 +103,7 @@ class Exports:
         """Note that no copy of some exports is left; deletions wait for them no more."""
         for mark in marks:
             self._change(mark, withdrawn_at=now(self._rows.connection))
-            self._rows.connection.execute(delete(schema.withdrawals).where(schema.withdrawals.c.mark == mark))
+        self._wait_no_more(marks)
 
     def forget(self) -> None:
         """Forget every export: they are another run's."""
@@ -119,10 +119,14 @@ class Exports:
             generation: the present one: it waits for exports of older versions of their slices.
         """
         self._rows.upsert(schema.exports, map(export_values, exports))
-        for export in exports:
-            self._rows.connection.execute(delete(schema.withdrawals).where(schema.withdrawals.c.mark == export.mark))
-        stale = (export for export in exports if export.withdrawn_at is None and not _is_of(export, slices))
+        self._wait_no_more([export.mark for export in exports if export.withdrawn_at is not None])
+        stale = (export for export in exports if export.withdrawn_at is None and not is_of(export, slices))
         self._rows.upsert(schema.withdrawals, ({"mark": each.mark, "generation": generation} for each in stale))
+
+    def _wait_no_more(self, marks: Collection[str]) -> None:
+        table = schema.withdrawals
+        for mark in marks:
+            self._rows.connection.execute(delete(table).where(table.c.mark == mark))
 
     def _change(self, mark: str, **values: Any) -> bool:
         table = schema.exports
@@ -134,7 +138,7 @@ def _places(export: Export) -> list[Place]:
     return [Place(export.stage.shard, index) for index in export.stage.prefix]
 
 
-def _is_of(export: Export, slices: Mapping[Place, SliceState]) -> bool:
+def is_of(export: Export, slices: Mapping[Place, SliceState]) -> bool:
     """True if an export was made of the present records of its slices."""
     states = [slices.get(place) for place in _places(export)]
     return all(
