@@ -61,7 +61,7 @@ class ExportMemory:
         return found
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Tell the ledger of exports that it lacks, or wrongly takes for standing or good; note here those that are missing.
+        """Tell the ledger of exports that it lacks, or takes for standing or good; note here those that are missing.
 
         Raises:
             StorageError: the disk or the database refused.
