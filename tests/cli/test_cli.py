@@ -34,6 +34,7 @@ COMMANDS = {
     "extend",
     "audit",
     "clone",
+    "export",
     "erase",
     "reconcile",
     "destroy-key",

@@ -35,6 +35,7 @@ CALLS = {
     "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--prior-file", "PRIOR", "--plot", "plot.png"),
     "plan": ("--deletions-per-month", "5", "--budget", "9", "--recipe", "RECIPE"),
     "clone": ("RUN", "NEW"),
+    "export": ("RUN", "--output", "NEW"),
     "tune": (
         "RECIPE",
         "--space",
@@ -52,7 +53,11 @@ CALLS = {
 OPTIONAL = {("tune", "private"), ("sequences", "prior_file")}
 """Options that are read by the code that reads another one."""
 KINDS = ("a long name", "half a pair", "a folder", "a pipe")
-RIGHT = {("init", "run"): ("half a pair",), ("tune", "study"): ("half a pair", "a folder")}
+RIGHT = {
+    ("init", "run"): ("half a pair",),
+    ("tune", "study"): ("half a pair", "a folder"),
+    ("export", "output"): ("half a pair", "a folder"),
+}
 """What may stand there."""
 
 

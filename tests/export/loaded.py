@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from peft import PeftModel
 
 import s3t
-from s3t.models.encode import encoder_for
+from s3t.models.encoders import encoder_for
 from s3t.records.ingest import ingest_inputs
 
 TOLERANCE = 1e-5
