@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, profile
 from transformers import AutoTokenizer
 
 import s3t
-from benchmarks.operators import kind_of, operations
+from benchmarks.operators import kind_of, operations, operators_of
 from s3t.models.assembly import assemble
 from s3t.models.source import model_folder
 from s3t.models.tensors import StageTensors, deserialize
@@ -85,9 +85,10 @@ def profiled(answer: Callable[[dict[str, str]], Any], texts: Sequence[dict[str, 
 def _profile(answer: Callable[[dict[str, str]], Any], row: dict[str, str]) -> tuple[float, float, float]:
     with profile(activities=[ProfilerActivity.CPU], record_shapes=True) as events:
         answer(row)
-    found = [(each.self_cpu_time_total / 1e3, each.name, each.input_shapes or ()) for each in events.events()]
-    base = [(own, operations(shapes)) for own, name, shapes in found if kind_of(name, shapes) == "base"]
-    return sum(own for own, _, _ in found), sum(own for own, _ in base), sum(count for _, count in base) / 1e6
+    found = operators_of(events)
+    base = [one for one in found if kind_of(one[0], one[1]) == "base"]
+    flops = sum(calls * operations(shapes) for _, shapes, _, calls in base)
+    return 1e3 * sum(own for _, _, own, _ in found), 1e3 * sum(own for _, _, own, _ in base), flops / 1e6
 
 
 def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable[[dict[str, str]], Any]]:

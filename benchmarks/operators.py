@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 import torch
@@ -40,8 +40,12 @@ from s3t.training_events import EpochEnd, Event
 RESULTS = Path(__file__).parent / "results" / "operators.json"
 PRECISIONS = ("float32", "bfloat16")
 RANK = 16
-PROFILED = 3
-"""Epochs of each stage."""
+RECORDS, PROFILED = 192, 3
+"""Records, and epochs of each stage."""
+
+Operator: TypeAlias = tuple[str, Sequence[Sequence[int]], float, int]
+"""Name, shapes of the inputs, own seconds, calls."""
+
 KINDS = {
     "base": "products with the base's weights",
     "lora": "products of LoRA",
@@ -97,7 +101,7 @@ def profiled(precision: str, data: Path, *, quick: bool) -> list[dict[str, Any]]
     part = PARTS["peak"]
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as name:
         folder = Path(name)
-        records = prepared(part, data, folder, count=QUICK if quick else part.records)
+        records = prepared(part, data, folder, count=QUICK if quick else RECORDS)
         recipe = recipe_of(part, precision, seed=0)
         recipe |= {"labels": json.loads((data / "banking77" / "categories.json").read_text())}
         recipe["training"] |= {"epochs": 1 + PROFILED}
@@ -115,10 +119,10 @@ class LaterEpochs:
     """An observer of training that profiles every epoch of a stage but the first."""
 
     def __init__(self) -> None:
-        self.epochs: list[tuple[float, list[tuple[str, Sequence[Sequence[int]], float]]]] = []
-        """Seconds of each, and its operators: name, shapes of the inputs, own seconds."""
+        self.epochs: list[tuple[float, float, list[Operator]]] = []
+        """Seconds of each by the clock and of the processor, and its operators."""
         self._profile: Any = None
-        self._began = 0.0
+        self._began = _clocks()
 
     def start(self, what: str, total: int) -> None:
         """A piece of work begins."""
@@ -137,41 +141,53 @@ class LaterEpochs:
         if not isinstance(event, EpochEnd):
             return
         if event.epoch > 1:
-            seconds = time.perf_counter() - self._began
+            seconds, cpu = (now - began for now, began in zip(_clocks(), self._began, strict=True))
             self._profile.__exit__(None, None, None)
-            operators = [
-                (each.name, each.input_shapes or (), each.self_cpu_time_total / 1e6) for each in self._profile.events()
-            ]
-            self.epochs.append((seconds, operators))
+            self.epochs.append((seconds, cpu, operators_of(self._profile)))
+            self._profile = None  # its events take gigabytes
         if event.epoch < event.epochs:
             self._profile = profile(activities=[ProfilerActivity.CPU], record_shapes=True)
             self._profile.__enter__()
-            self._began = time.perf_counter()
+            self._began = _clocks()
 
 
-def summary(
-    seconds: float, operators: Iterable[tuple[str, Sequence[Sequence[int]], float]], *, peak: float
-) -> dict[str, Any]:
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def operators_of(profiled: Any) -> list[Operator]:
+    """Operators of a profile; those with the same name and shapes are one."""
+    sums: dict[tuple[str, tuple[tuple[int, ...], ...]], tuple[float, int]] = {}
+    for each in profiled.events():
+        key = each.name, tuple(map(tuple, each.input_shapes or ()))
+        own, calls = sums.get(key, (0.0, 0))
+        sums[key] = own + each.self_cpu_time_total / 1e6, calls + 1
+    return [(name, shapes, own, calls) for (name, shapes), (own, calls) in sums.items()]
+
+
+def summary(seconds: float, cpu: float, operators: Iterable[Operator], *, peak: float) -> dict[str, Any]:
     """Shares of an epoch's seconds by kind of operator; rate of the base's products, as a share of a peak.
 
     Args:
-        seconds: of the epoch.
-        operators: name, shapes of the inputs, own seconds.
+        seconds: of the epoch, by the clock, as those of operators.
+        cpu: seconds of the processor; other programs had it for the rest, from all kinds of operator alike.
+        operators: of the epoch.
         peak: operations a second of the best product.
     """
     times, flops, others = dict.fromkeys(KINDS, 0.0), 0, dict[str, float]()
-    for name, shapes, own in operators:
+    for name, shapes, own, calls in operators:
         kind = kind_of(name, shapes)
         times[kind] += own
         if kind == "base":
-            flops += operations(shapes)
+            flops += calls * operations(shapes)
         if kind == "other":
             others[name] = others.get(name, 0.0) + own
     times["between"] = seconds - sum(times.values())
     return {
         "seconds": seconds,
+        "cpu_seconds": cpu,
         "shares": {kind: own / seconds for kind, own in times.items()},
-        "rate_of_base": flops / times["base"] / peak if times["base"] else None,
+        "rate_of_base": flops / (times["base"] * cpu / seconds) / peak if times["base"] else None,
         "matmul_gflops": peak / 1e9,
         "most_of_other": dict(sorted(others.items(), key=lambda each: -each[1])[:5]),
     }

@@ -9,7 +9,7 @@ medians of the repetitions, each of which has another seed. Variants take turns,
     switches   1,000 records, one order: s3t without each of its switches
     cache      1,000 records, one order, 4 epochs: an epoch with the trunk cache, once filled, against one without; the
                arithmetic's bound; the time of filling
-    peak       384 records of 64 tokens, one order, 4 epochs: operations of the model in an epoch, over its time, as a
+    peak       192 records of 64 tokens, one order, 4 epochs: operations of the model in an epoch, over its time, as a
                share of the best square matrix product of the same process
     memory     600 records: growth of resident memory for one order and for three, with and without the cache; beside it
                that of the plain procedure (`benchmarks.plain`)
@@ -100,7 +100,7 @@ PARTS = {
         records=1_000,
         epochs=4,
     ),
-    "peak": Part(variants=BOTH, records=384, epochs=4, tokens=TOKENS, peak=True),
+    "peak": Part(variants=BOTH, records=192, epochs=4, tokens=TOKENS, peak=True),
     "memory": Part(
         variants={
             "plain, 1 order": {},

@@ -11,15 +11,16 @@ from benchmarks import operators
 def test_shares_add_up_to_the_epoch_and_only_the_bases_products_have_a_rate():
     found = operators.summary(
         10.0,
+        5.0,
         [
-            ("aten::addmm", [[6], [4, 8], [8, 6]], 2.0),
-            ("aten::addmm", [[4, 6], [4, 16], [16, 6]], 1.0),
-            ("aten::bmm", [[2, 4, 8], [2, 8, 4]], 1.0),
-            ("aten::add", [[2, 1, 4, 4], [2, 1, 1, 4]], 0.5),
-            ("aten::add", [[4, 6], [4, 6]], 0.5),
-            ("aten::native_layer_norm_backward", [[4, 6]], 1.0),
-            ("aten::_fused_adamw_", [], 1.0),
-            ("aten::something", [[3]], 1.0),
+            ("aten::addmm", [[6], [4, 8], [8, 6]], 2.0, 3),
+            ("aten::addmm", [[4, 6], [4, 16], [16, 6]], 1.0, 1),
+            ("aten::bmm", [[2, 4, 8], [2, 8, 4]], 1.0, 1),
+            ("aten::add", [[2, 1, 4, 4], [2, 1, 1, 4]], 0.5, 1),
+            ("aten::add", [[4, 6], [4, 6]], 0.5, 1),
+            ("aten::native_layer_norm_backward", [[4, 6]], 1.0, 1),
+            ("aten::_fused_adamw_", [], 1.0, 1),
+            ("aten::something", [[3]], 1.0, 1),
         ],
         peak=1_000.0,
     )
@@ -29,7 +30,7 @@ def test_shares_add_up_to_the_epoch_and_only_the_bases_products_have_a_rate():
         | {"other": 0.1, "between": 0.2}
     )
     assert sum(shares.values()) == pytest.approx(1)
-    assert found["rate_of_base"] == pytest.approx(2 * 4 * 8 * 6 / 2.0 / 1_000)
+    assert found["rate_of_base"] == pytest.approx(3 * 2 * 4 * 8 * 6 / 1.0 / 1_000)
     assert found["most_of_other"] == {"aten::something": 1.0}
 
 
