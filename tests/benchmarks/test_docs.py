@@ -1,9 +1,11 @@
 """What the docs tell of training is what the committed results hold."""
 
 import json
+import statistics
 from pathlib import Path
 
 from benchmarks.ensemble import table_rows
+from benchmarks.operators import KINDS
 from benchmarks.together import MOST_COST
 from s3t.run.advice import STEPS_A_LABEL
 from s3t.training.numerics import WIDTH_A_THREAD
@@ -11,10 +13,15 @@ from s3t.training.numerics import WIDTH_A_THREAD
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
 BOTH = ("float32", "bfloat16")
+TITLES = {"banking77": "banking77", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B", "cifar10": "CIFAR-10"}
+
+
+def stored(name):
+    return json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
 
 
 def results(part):
-    return json.loads((ROOT / "benchmarks" / "results" / f"training-{part}.json").read_text())
+    return stored(f"training-{part}")
 
 
 def row(what, values):
@@ -25,16 +32,38 @@ def listed(ratios):
     return ", ".join(f"{ratio:.2f}" for ratio in ratios)
 
 
-def test_every_data_set_against_the_competent_loop():
-    found = json.loads((ROOT / "benchmarks" / "results" / "data_sets.json").read_text())["data_sets"].values()
-    for each in found:
+def points(found):
+    return f"{found['mean']:+.1f} ± {found['standard_error']:.1f}"
+
+
+def test_every_data_set_against_the_competent_loop_and_the_plain_procedure():
+    found = stored("data_sets")["data_sets"]
+    assert len(found) == 5
+    for each in found.values():
+        fast = f"{each['times_as_fast']:.2f}; {each['times_as_fast_as_plain']:.2f}"
         stages = listed(each["times_as_fast_by_stage"])
-        seconds = ", ".join(f"{each['seconds'][name]:.1f}" for name in ("s3t", "competent"))
-        scores = ", ".join(f"{each['scores'][name]:.3f}" for name in ("s3t", "competent"))
+        names = ("s3t", "competent", "plain without dropout")
+        seconds = ", ".join(f"{each['seconds'][name]:.1f}" for name in names)
+        scores = ", ".join(f"{each['scores'][name]:.3f}" for name in names)
         later = listed(each["times_as_fast_once_filled"])
-        assert f"| {each['times_as_fast']:.2f} | {stages} | {later} | {seconds} s | {scores} |" in PAGE
+        above = points(each["points_above"])
+        assert f"| {fast} | {stages} | {later} | {seconds} s | {scores} | {above} |" in PAGE
         bounds = listed(each["cache_bound_by_stage"])
         assert f"stages {bounds} times as fast once it is filled, and all {each['cache_bound']:.2f} times" in PAGE
+    median = statistics.median(each["times_as_fast"] for each in found.values())
+    assert f"The median of the data sets is {median:.2f} times" in PAGE
+    loads = [
+        run["load_before"] for runs in stored("data_sets")["runs"].values() for one in runs for run in one.values()
+    ]
+    assert f"load averages of {min(loads):.1f} to {max(loads):.1f}" in PAGE
+
+
+def test_ways_to_make_batches():
+    for name, each in stored("data_sets-bucketing")["data_sets"].items():
+        seconds = ", ".join(f"{each['seconds'][way]:.1f}" for way in ("none", "length"))
+        scores = ", ".join(f"{each['scores'][way]:.3f}" for way in ("none", "length"))
+        cells = [f"{each['times_as_fast']:.2f}", f"{seconds} s", scores, points(each["points_above"])]
+        assert row(TITLES[name], cells) in PAGE
 
 
 def test_a_deep_model_against_the_competent_loop():
@@ -62,6 +91,14 @@ def test_the_share_of_the_peak():
     found = results("peak")["share_of_peak"]
     values = [f"{100 * found[precision]['all_stages']:.0f} %" for precision in BOTH]
     assert row("share of the matrix-product peak, 64 tokens (`peak`)", values) in PAGE
+
+
+def test_where_the_time_of_a_step_goes():
+    found = stored("operators")["profiles"]
+    stages = [stage for precision in BOTH for stage in found[precision]]
+    for kind, what in KINDS.items():
+        assert row(what, [f"{round(100 * stage['shares'][kind])} %" for stage in stages]) in PAGE
+    assert row("rate of the base's products", [f"{round(100 * stage['rate_of_base'])} %" for stage in stages]) in PAGE
 
 
 def test_the_switches():
