@@ -9,6 +9,8 @@ import math
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -105,11 +107,7 @@ def _train(config: Config, folder: Path, *, minutes: float | None, into: Path | 
 def _pass(
     training: Training, held_out: HeldOut, state: Path, about: str, *, threads: int, minutes: float | None
 ) -> None:
-    """Train behind a bar."""
-    import torch
-
-    torch.set_num_threads(threads)
-    torch.use_deterministic_algorithms(True)
+    """Train behind a bar, with deterministic algorithms."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -127,9 +125,24 @@ def _pass(
             console.print(f"perplexity of held-out outputs: {found['perplexity']:.2f}")
             return found
 
-        steps = training.run(evaluate, until=until, save=lambda: training.save(state, about))
-        for step, loss in steps:
-            bar.update(task, completed=step, description=f"pre-training, loss {loss:.3f}")
+        with _deterministic(threads):
+            for step, loss in training.run(evaluate, until=until, save=lambda: training.save(state, about)):
+                bar.update(task, completed=step, description=f"pre-training, loss {loss:.3f}")
+
+
+@contextmanager
+def _deterministic(threads: int) -> Iterator[None]:
+    """Set deterministic algorithms and the number of threads, and restore both: they are settings of the process."""
+    import torch
+
+    before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(before[0])
+        torch.set_num_threads(before[1])
 
 
 def _about(config: Config, texts: list[Any]) -> str:
