@@ -50,6 +50,7 @@ class Slow:
         os.kill(os.getpid(), getattr(signal, %r))
         time.sleep(0.01)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
 exit_on_sigterm()
 slow = Slow()
 try:
