@@ -133,6 +133,6 @@ def test_texts_longer_than_the_model_are_scored_in_windows(run):
 def test_another_task_is_refused(text_model, tmp_path):
     with (
         s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
-        pytest.raises(s3t.InputError, match="asks language models"),
+        pytest.raises(s3t.InputError, match="does not generate; ask `predict`"),
     ):
         S3TModel(run)

@@ -17,7 +17,6 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
-from s3t.errors import InputError
 from s3t.prediction.likelihood import Continuation, Likelihood
 from s3t.prediction.sampling import Sampling
 from s3t.run.run import Run
@@ -37,8 +36,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
     def __init__(self, run: Run | str, **_options: Any) -> None:
         super().__init__()
         self.run = Run.open(run) if isinstance(run, str) else run
-        if not self.run.recipe.task.target.over_vocabulary:
-            raise InputError("harness", f"the run is of {self.run.recipe.task}, and the harness asks language models")
+        self.run.recipe.task.check_answers("generate", where="harness")
         self._writer = self.run._writer
         encoder = self._writer.encoder
         self.tokenizer, self._end = encoder.tokenizer, encoder.end

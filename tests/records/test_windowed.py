@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -12,12 +13,12 @@ import pytest
 from s3t.errors import DataError
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
-from s3t.records import ingest as ingestion
 from s3t.records import windowed
 from s3t.records.ingest import ingest, ingest_into
 from s3t.records.splitting import Split
 from s3t.records.windowed import read_windows
 from s3t.spill import Spill
+from s3t.tasks import TASKS
 from tests.records.splits import split_into_slices
 
 SECRET = Secret(salt="salt")
@@ -28,8 +29,7 @@ ROWS = 40
 
 @pytest.fixture(autouse=True)
 def narrow(monkeypatch):
-    """Windows of few rows, and of few bytes of a CSV file."""
-    monkeypatch.setattr(ingestion, "WINDOW_ROWS", 3)
+    """Windows of few bytes of a CSV file; and of few rows, see `recipe`."""
     opened = pa.csv.open_csv
 
     def in_small_blocks(file, *, read_options, **options):
@@ -40,7 +40,12 @@ def narrow(monkeypatch):
 
 
 def recipe(group=None, *, task="text-classification", labels=("a", "b"), **columns):
-    content = {"task": task, "base_model": "m", "columns": {"text": "text", "label": "label"} | columns}
+    inputs = replace(TASKS[task].inputs, window_rows=3)
+    content = {
+        "task": replace(TASKS[task], inputs=inputs),
+        "base_model": "m",
+        "columns": {"text": "text", "label": "label"} | columns,
+    }
     content |= {"labels": list(labels)} if isinstance(labels, tuple) else {"labels": labels} if labels else {}
     return recipe_from(content | {"partition": SIZES | ({"group": group} if group else {})})
 

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,8 @@ import torch
 
 import s3t
 from s3t.disk import temporary_name
-from s3t.records import ingest
 from s3t.spill import Spill
+from s3t.tasks import TASKS
 from s3t.training import numerics
 from testing import tiny
 
@@ -44,7 +45,9 @@ def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_mo
 
 
 def test_a_refused_init_leaves_nothing_of_the_records_before_the_fault(text_model, tmp_path, monkeypatch):
-    monkeypatch.setattr(ingest, "WINDOW_ROWS", 3)
+    task = TASKS["text-classification"]
+    small = replace(task, inputs=replace(task.inputs, window_rows=3))
+    monkeypatch.setattr("s3t.tasks.choice.TASKS", {task.name: small})
     added = []
     monkeypatch.setattr(Spill, "add", lambda self, key, content: added.append(content) or ADD(self, key, content))
     table = tiny.text_table()

@@ -135,7 +135,7 @@ def test_training_lowers_the_perplexity_of_what_was_learned(llama, tmp_path):
 
 
 def test_a_language_model_gives_no_labels_and_others_no_likelihoods(trained, text_model, tmp_path):
-    with pytest.raises(s3t.InputError, match="`generate` writes texts"):
+    with pytest.raises(s3t.InputError, match="ask `generate` or `score`"):
         trained.predict(prompt_table())
     with (
         s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,

@@ -198,7 +198,7 @@ def test_no_prompt_and_another_task_are_refused(small, text_model, tmp_path):
         small.generate([])
     with (
         s3t.Run.create(tmp_path / "labels", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,
-        pytest.raises(s3t.InputError, match="writes no texts"),
+        pytest.raises(s3t.InputError, match="does not generate; ask `predict`"),
     ):
         run.generate(["w1"])
 

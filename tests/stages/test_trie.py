@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.stages import Stage, prototypes_of, stages_of
+from s3t.stages import Stage, by_kind, prototypes_of, stages_of
 
 ORDERS = st.integers(1, 5).flatmap(
     lambda slices: st.lists(
@@ -52,6 +52,19 @@ def test_a_chain_goes_from_the_first_stage_to_its_own(prefix):
     assert stage.chain[-1] == stage
     assert all(child.parent == parent for parent, child in pairwise(stage.chain))
     assert stage.chain[0].parent is None
+
+
+@given(st.permutations(range(5)).map(tuple), st.integers(1, 7))
+def test_a_stage_is_cut_to_a_link_of_its_chain_and_prototypes_stay_whole(prefix, depth):
+    assert Stage(2, prefix).cut(depth) == Stage(2, prefix[:depth])
+    prototypes = Stage(2, prefix, "prototypes")
+    assert prototypes.cut(depth) == prototypes
+
+
+@given(ORDERS)
+def test_stages_of_models_and_prototypes_are_told_apart_in_their_order(orders):
+    models, prototypes = list(stages_of(orders)), list(prototypes_of(orders))
+    assert by_kind([*prototypes, *models]) == (models, prototypes)
 
 
 def test_a_stage_says_its_name_as_messages_do():

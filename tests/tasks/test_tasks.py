@@ -5,6 +5,8 @@ import pyarrow as pa
 import pytest
 import torch
 
+from s3t.errors import InputError
+from s3t.run.run import Run
 from s3t.tasks import TASKS
 from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
@@ -75,3 +77,16 @@ def test_a_task_with_prototypes_has_an_output_and_a_target_for_each_label(task):
     assert task.target.one_label
     assert task.target.outputs(labels) == len(labels)
     assert task.target.targets(rows, records, labels).dtype == torch.int64
+
+
+@each_task
+def test_a_task_is_asked_what_its_target_answers_and_nothing_else(task):
+    verbs = {"predict", "score", "generate"}
+    assert verbs > set(task.target.verbs) > set()
+    for verb in verbs:
+        assert hasattr(Run, verb)
+        if verb in task.target.verbs:
+            task.check_answers(verb)
+        else:
+            with pytest.raises(InputError, match=f"does not {verb}; ask `{task.target.verbs[0]}`"):
+                task.check_answers(verb)

@@ -85,10 +85,15 @@ class Method:
         """The method's name."""
         return self.name
 
+    @property
+    def has_adapters(self) -> bool:
+        """True if stages train adapters; else the model itself."""
+        return self.options.trainable == "adapter"
+
     def described(self) -> str:
         """Name and options in a few words: `s3t, replay 0.5, bottom-up`."""
         parts = [self.name]
-        if self.options.trainable == "all":
+        if not self.has_adapters:
             parts.append("all parameters")
         if self.options.replay != 1:
             parts.append(f"replay {self.options.replay:g}")
@@ -114,7 +119,7 @@ class Method:
         problems = []
         if self.one_slice and (declared.shards, declared.slices) != (1, 1):
             problems.append(f"method {self} trains on one slice of one shard; leave partition.shards and slices out")
-        if self.options.trainable == "all" and declared.layers != "all":
+        if not self.has_adapters and declared.layers != "all":
             problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
         if self.has_prototypes and not declared.task.target.takes_prototypes:
             problems.append(

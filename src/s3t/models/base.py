@@ -45,7 +45,7 @@ class Base:
     def answers(self) -> int:
         """Numbers that make up an answer: columns of its logits; of a language model, the right token's probability."""
         config: Any = self.model.config
-        return 1 if self.over_vocabulary else int(config.num_labels)
+        return int(config.num_labels)
 
     @property
     def device(self) -> torch.device:
@@ -85,7 +85,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         }
         field = recipe.method.blocks.width
         problems.append(f"adapter.{field}: {asked[field]}, but the model has {layers.count}; ask for fewer")
-    adapted = 0 if recipe.method.options.trainable == "all" else min(recipe.blocks, layers.count // width)
+    adapted = min(recipe.blocks, layers.count // width) if recipe.method.has_adapters else 0
     for block in range(1, adapted + 1):
         try:
             block_modules(model, layers, adapter, block)
@@ -160,7 +160,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    if recipe.training.precision == "bfloat16" and recipe.method.options.trainable == "adapter":
+    if recipe.training.precision == "bfloat16" and recipe.method.has_adapters:
         _store_in_bfloat16(model, except_for=head)
     _align(model)
     return Base(model=model, layers=layers, head=tuple(head), over_vocabulary=over_vocabulary)

@@ -9,7 +9,7 @@ from s3t.errors import InputError, NoLiveShardError
 from s3t.inventory import Inventory
 from s3t.recipe import Prediction
 from s3t.sequences import Order
-from s3t.stages import Kind, Stage
+from s3t.stages import Kind, Stage, by_kind
 
 
 class Member(NamedTuple):
@@ -64,9 +64,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
 
 def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float] | None:
     """Weight of each member within its shard; None for equal weights."""
-    if all(stage.kind == "model" for stage in members):
-        return None
-    return [sisa_weight if stage.kind == "model" else 1 - sisa_weight for stage in members]
+    _, classifiers = by_kind(members)
+    return [1 - sisa_weight if stage in classifiers else sisa_weight for stage in members] if classifiers else None
 
 
 def _serving(inventory: Inventory, settings: Prediction) -> list[Stage]:

@@ -209,7 +209,7 @@ class Recipe(Part):
         inputs = [role for task in TASKS.values() for role in task.inputs.roles]
         given = {role for role, column in self.columns.model_dump().items() if column}
         problems = self.task.inputs.column_problems(given, inputs, self.task.name)
-        if self.task.inputs.kind == "words" and is_template(self.columns.text or ""):
+        if self.task.inputs.in_words and is_template(self.columns.text or ""):
             problems.append(f"columns.text: {self.task} takes no template; name one column")
         if self.columns.delimiter is not None and self.task.target.column != "categories":
             problems.append(f"columns.delimiter: {self.task} has no column of lists; take it out")

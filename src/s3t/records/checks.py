@@ -265,7 +265,7 @@ def _check_counts(
     features: Mapping[str, pa.ChunkedArray], labels: pa.ChunkedArray | None, recipe: Recipe, problems: Problems
 ) -> None:
     """Check that every row has as many tags as words."""
-    if recipe.task.inputs.kind != "words" or labels is None or problems.sentences():
+    if not recipe.task.inputs.in_words or labels is None or problems.sentences():
         return
     for row, (words, tags) in enumerate(zip(Cells(features["text"]), Cells(labels), strict=True)):
         if len(words) != len(tags):

@@ -16,7 +16,6 @@ import pyarrow as pa
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
-from s3t.records.cells import WINDOW_ROWS
 from s3t.records.checks import NAME_IS, Checks, check_columns
 from s3t.records.column_types import may_be_names
 from s3t.records.columns import column_values
@@ -29,9 +28,6 @@ from s3t.records.splitting import Split
 from s3t.records.streaming import format_of, named, windows
 from s3t.records.windowed import read_windows
 from s3t.tasks import Kind
-
-IMAGE_ROWS = 256
-"""Rows of a window of images, which take thousands of times the memory of texts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,8 +72,7 @@ def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, .
         OSError: the disk refused.
     """
     checks = None
-    size = IMAGE_ROWS if recipe.task.inputs.kind == "image" else WINDOW_ROWS
-    for table in read_windows(data, columns=_kinds(recipe), size=size):
+    for table in read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows):
         checks = checks or Checks(recipe, table, with_owners=True)
         records = checks.window(table)
         if records is not None and split is not None:

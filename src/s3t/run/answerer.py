@@ -5,6 +5,7 @@ Shapes: M members, N inputs, C labels.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -26,7 +27,7 @@ from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.likelihoods import Likelihoods
 from s3t.run.parts import Parts
-from s3t.stages import Stage
+from s3t.stages import Stage, by_kind
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -48,27 +49,18 @@ class Answerer:
 
     def predict(self, inputs: Inputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
         """The ensemble's answers. Errors as `Run.predict`."""
-        self._see_that_it_answers()
+        self.parts.recipe.task.check_answers("predict")
         return self._predict(ingest_inputs(inputs, self.parts.recipe), prefixes, progress)
 
     def score(self, data: Inputs, prefixes: Prefixes | None, progress: Progress) -> Likelihoods:
         """The ensemble's log-probabilities of texts. Errors as `Run.score`."""
-        task = self.parts.recipe.task
-        if not task.target.over_vocabulary:
-            raise InputError("score", f"the run is of {task}; ask `predict`")
+        self.parts.recipe.task.check_answers("score")
         return Likelihoods.of(self._predict(ingest_inputs(data, self.parts.recipe), prefixes, progress))
-
-    def _see_that_it_answers(self) -> None:
-        task = self.parts.recipe.task
-        if task.target.over_vocabulary:
-            raise InputError(
-                "predict", f"the run is of {task}: `generate` writes texts, and `score` tells how likely they are"
-            )
 
     def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
         """Answers window by window, each at a generation of its own. Errors as `Run.predict_windows`."""
-        self._see_that_it_answers()
         recipe = self.parts.recipe
+        recipe.task.check_answers("predict")
         size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
         for window in ingest_windows(source, form, recipe, size=size):
             yield self._predict(window, None, SILENT)
@@ -184,8 +176,9 @@ def evaluate(
     Raises:
         IntegrityError: as `predict`.
     """
-    deeper = [link for stage in members if stage.kind == "model" and per_depth for link in stage.chain]
-    wanted = sorted({*members, *deeper})
+    depths = range(1, _depth(members) + 1) if per_depth else ()
+    cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
+    wanted = sorted({*members, *itertools.chain(*cut.values())})
     with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
         logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, steps=progress), strict=True))
     expected, counts = answers.target.expected(rows), workshop.counts(rows)
@@ -201,8 +194,6 @@ def evaluate(
     shards: dict[int, list[Stage]] = {}
     for stage in members:
         shards.setdefault(stage.shard, []).append(stage)
-    depths = range(1, _depth(members) + 1) if per_depth else ()
-    cut = {depth: [_cut(stage, depth) for stage in members] for depth in depths}
     per_class, confusion = answers.report(*ensemble(members))
     return Evaluation(
         generation=snapshot.generation,
@@ -224,12 +215,7 @@ def member_of(stage: Stage, snapshot: Snapshot) -> Member:
 
 def _depth(members: Collection[Stage]) -> int:
     """Depth of the deepest model; 0 where prototypes answer alone."""
-    return max((stage.depth for stage in members if stage.kind == "model"), default=0)
-
-
-def _cut(stage: Stage, depth: int) -> Stage:
-    """The model's stage with at most `depth` slices; prototypes are returned unchanged."""
-    return stage.chain[min(depth, stage.depth) - 1] if stage.kind == "model" else stage
+    return max((stage.depth for stage in by_kind(members)[0]), default=0)
 
 
 class Watched:

@@ -45,8 +45,6 @@ from s3t.stages import Stage, model_stages
 from s3t.store import read_chain
 from s3t.wording import counted
 
-_CAUSAL = "AutoModelForCausalLM"
-
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments:
@@ -146,7 +144,7 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
         problems.append(f"there is no engine {asked.engine!r}; use {', '.join(ENGINES)}")
     if asked.shard is not None and not 0 <= asked.shard < shards:
         problems.append(f"shard {asked.shard} is none of the run's; they are 0 to {shards - 1}")
-    if recipe.method.options.trainable == "all" and not asked.merge:
+    if not recipe.method.has_adapters and not asked.merge:
         problems.append(
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
             "(--merge)"
@@ -181,8 +179,8 @@ class _Exporter:
 
     @property
     def _outputs(self) -> int | None:
-        recipe = self.parts.recipe
-        return None if recipe.task.model == _CAUSAL else recipe.task.target.outputs(self.parts.description.labels)
+        target = self.parts.recipe.task.target
+        return None if target.over_vocabulary else target.outputs(self.parts.description.labels)
 
     def export(self, stage: Stage, now: Snapshot, work: Work) -> Exported:
         """Write one chain.

@@ -26,7 +26,7 @@ from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import status_now
 from s3t.run.results import TrainReport
 from s3t.run.stage_report import StageReport, Summarised
-from s3t.stages import Stage
+from s3t.stages import Stage, by_kind
 from s3t.store import Manifest, lost_stages
 from s3t.training_events import TrainingStart, tell
 from s3t.wording import counted
@@ -180,8 +180,8 @@ def _work_of(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> s
 
 def training_steps(inventory: Inventory, stages: Sequence[Stage], recipe: Recipe) -> int:
     """Steps of the progress: records to go through, in all epochs of all stages; where some are replayed, about."""
-    models = [stage for stage in stages if stage.kind == "model"]
+    models, prototypes = by_kind(stages)
     own = sum(inventory.records_in(stage.shard, stage.prefix[-1:]) for stage in models)
     before = sum(inventory.records_in(stage.shard, stage.prefix[:-1]) for stage in models)
-    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in stages if stage.kind == "prototypes")
+    once = sum(inventory.records_in(stage.shard, stage.prefix) for stage in prototypes)
     return recipe.training.epochs * (own + recipe.method.replayed(before)) + once

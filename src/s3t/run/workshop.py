@@ -39,7 +39,7 @@ from s3t.recipe import Recipe
 from s3t.records.public import Public
 from s3t.records.slices import Slices
 from s3t.run.material import Material
-from s3t.stages import KeyInputs, Stage, model_stages, stage_key, stage_seed
+from s3t.stages import KeyInputs, Stage, by_kind, model_stages, stage_key, stage_seed
 from s3t.store import Artifact, Artifacts, Manifest, Parent, read_chain
 from s3t.tasks.aggregate import Scores
 from s3t.training import environment, exact_numerics, resolve_device, slice_prototypes, slow_precision, train_stage
@@ -247,12 +247,11 @@ class Workshop:
         Raises:
             IntegrityError: as `chain`.
         """
-        models = [stage for stage in stages if stage.kind == "model"]
+        models, classifiers = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
             scores |= zip(models, self._ensemble.logits(chains, inputs, steps=steps), strict=True)
-        classifiers = [stage for stage in stages if stage.kind == "prototypes"]
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(

@@ -113,8 +113,7 @@ class Writer:
     def compared(self, data: Data, count: int, progress: Progress) -> dict[str, float]:
         """Measures of the likeliest texts after the first records' prompts, against the records' own."""
         recipe = self.answerer.parts.recipe
-        if not recipe.task.target.over_vocabulary:
-            raise InputError("evaluate", f"the run is of {recipe.task}, which writes no texts; leave out write")
+        recipe.task.check_answers("generate", where="write")
         from s3t.prediction.sampling import Sampling
 
         rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
@@ -210,8 +209,7 @@ class Writer:
 
     def _ingested(self, prompts: Inputs) -> IngestedInputs:
         recipe = self.answerer.parts.recipe
-        if not recipe.task.target.over_vocabulary:
-            raise InputError("generate", f"the run is of {recipe.task}, which writes no texts; ask `predict`")
+        recipe.task.check_answers("generate")
         return ingest_prompts(prompts, recipe)
 
 

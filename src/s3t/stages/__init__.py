@@ -2,12 +2,13 @@
 
 from s3t.stages.key import KeyInputs, stage_key, training_part
 from s3t.stages.seed import stage_seed
-from s3t.stages.trie import Kind, Stage, model_stages, prototypes_of, stages_of
+from s3t.stages.trie import Kind, Stage, by_kind, model_stages, prototypes_of, stages_of
 
 __all__ = [
     "KeyInputs",
     "Kind",
     "Stage",
+    "by_kind",
     "model_stages",
     "prototypes_of",
     "stage_key",

@@ -42,6 +42,10 @@ class Stage(NamedTuple):
             return tuple(self._replace(prefix=(index,)) for index in self.prefix)
         return tuple(Stage(self.shard, self.prefix[:depth]) for depth in range(1, self.depth + 1))
 
+    def cut(self, depth: int) -> Stage:
+        """The stage of its chain with at most `depth` slices; prototypes are returned unchanged."""
+        return self.chain[min(depth, self.depth) - 1] if self.kind == "model" else self
+
     def to_json(self) -> dict[str, Any]:
         """Shard, prefix and, of prototypes, kind."""
         kind = {} if self.kind == "model" else {"kind": self.kind}
@@ -67,6 +71,12 @@ def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
         for depth in range(1, len(order) + 1)
     }
     return tuple(sorted(stages, key=lambda stage: (stage.depth, stage.shard, stage.prefix)))
+
+
+def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
+    """Those that train a model, and the prototypes."""
+    stages = list(stages)
+    return [stage for stage in stages if stage.kind == "model"], [stage for stage in stages if stage.kind != "model"]
 
 
 def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:

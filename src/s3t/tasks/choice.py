@@ -14,11 +14,11 @@ from s3t.tasks.token_classification import TokenClassification
 TEXT = Inputs(kind="text", forms=(("text",), ("text", "text_pair")), section="text", has_tokens=True, window_batches=64)
 """A text, or a pair of texts."""
 
-WORDS = Inputs(kind="words", forms=(("text",),), section="text", has_tokens=True, window_batches=64)
+WORDS = Inputs(kind="words", forms=(("text",),), section="text", has_tokens=True, window_batches=64, in_words=True)
 """A text that is cut into words, each of which is answered."""
 
-IMAGE = Inputs(kind="image", forms=(("image",),), section="image", has_tokens=False, window_batches=1)
-"""An image. All are of one size, and decoded ones are large: one batch at a time."""
+IMAGE = Inputs(kind="image", forms=(("image",),), section="image", has_tokens=False, window_batches=1, window_rows=256)
+"""An image. All are of one size, and take thousands of times the memory of texts: one decoded batch at a time."""
 
 LANGUAGE = Inputs(
     kind="language",

@@ -31,6 +31,7 @@ class CausalLanguage(Target):
     has_labels: bool = False
     over_vocabulary: bool = True
     answer: str = "log_probabilities"
+    verbs: tuple[str, ...] = ("generate", "score")
 
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
         """No label is read."""

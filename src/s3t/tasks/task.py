@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from numpy.typing import NDArray
 
+from s3t.errors import InputError
 from s3t.tasks.aggregate import Scores, Weights
 
 if TYPE_CHECKING:
@@ -44,6 +45,10 @@ class Inputs:
     """True if records differ in length, in tokens."""
     window_batches: int
     """Batches that are encoded at a time to answer; texts are sorted by length within them."""
+    window_rows: int = 2**14
+    """Records that are read at a time, of those to train on."""
+    in_words: bool = False
+    """True if an input is a list of words, each of which has its own label."""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -98,6 +103,8 @@ class Target(ABC):
     """True if answers depend on the declared threshold."""
     answer: str = "label"
     """The name of an answer in documents and tables."""
+    verbs: tuple[str, ...] = ("predict",)
+    """Methods of a run that ask for answers of this target; the others are refused."""
 
     @abstractmethod
     def parsed(self, cell: Any, label_of: Callable[[Any], str | None]) -> Any:
@@ -179,3 +186,13 @@ class Task:
     def __str__(self) -> str:
         """The task's name."""
         return self.name
+
+    def check_answers(self, verb: str, *, where: str | None = None) -> None:
+        """Check that a run of this task is asked what its target answers; `where` is the question's name for messages.
+
+        Raises:
+            InputError: it does not.
+        """
+        if verb not in self.target.verbs:
+            remedy = " or ".join(f"`{other}`" for other in self.target.verbs)
+            raise InputError(where or verb, f"the run is of {self}, which does not {verb}; ask {remedy}")
