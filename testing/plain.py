@@ -14,7 +14,7 @@ from torch import nn
 
 from s3t.models.blocks import BlockModel, peft_config
 from s3t.models.encode import Encoded, Encoder
-from s3t.models.model import Blocks, Model
+from s3t.models.model import BlockTensors, Model
 from s3t.models.tensors import StageTensors
 from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
@@ -23,7 +23,7 @@ from s3t.training.numerics import exact_numerics
 
 def member_logits(
     model: Model,
-    chain: Blocks,
+    chain: BlockTensors,
     inputs: Sequence[Encoded],
     *,
     encoder: Encoder,
@@ -42,7 +42,7 @@ def member_logits(
 
 
 @contextmanager
-def _with(model: Model, chain: Blocks) -> Iterator[nn.Module]:
+def _with(model: Model, chain: BlockTensors) -> Iterator[nn.Module]:
     if isinstance(model, BlockModel):
         yield copy_with(model, chain)
         return
@@ -50,7 +50,7 @@ def _with(model: Model, chain: Blocks) -> Iterator[nn.Module]:
         yield mount.base.model
 
 
-def copy_with(model: BlockModel, chain: Blocks) -> nn.Module:
+def copy_with(model: BlockModel, chain: BlockTensors) -> nn.Module:
     """A copy of the bare model with a member's blocks as PEFT's modules, and its head."""
     copy = deepcopy(model.base.model)
     for tensors in chain.values():
@@ -67,7 +67,7 @@ def copy_with(model: BlockModel, chain: Blocks) -> nn.Module:
     return copy.requires_grad_(False)
 
 
-def merged_model(model: BlockModel, chain: Blocks) -> nn.Module:
+def merged_model(model: BlockModel, chain: BlockTensors) -> nn.Module:
     """A copy with a member's blocks folded in by PEFT, as its `merge_and_unload` does."""
     copy = copy_with(model, chain)
     for name, module in list(copy.named_modules()):
@@ -77,7 +77,9 @@ def merged_model(model: BlockModel, chain: Blocks) -> nn.Module:
     return copy
 
 
-def random_chain(model: Model, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None) -> Blocks:
+def random_chain(
+    model: Model, depth: int, *, seed: int, spread: float = 0.3, bottom_up: int | None = None
+) -> BlockTensors:
     """Stages with random values around those of PEFT, as training might leave them, each with a head of its own.
 
     From the top block down; or from this one up.

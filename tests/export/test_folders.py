@@ -11,9 +11,9 @@ from s3t.export import folders
 from s3t.export.folders import (
     File,
     files_in,
+    folder_name,
     is_being_written,
     left_behind,
-    name_of,
     new_mark,
     publish,
     remove_unchanged,
@@ -30,14 +30,14 @@ def made(folder, **changes):
 
 
 def test_every_byte_of_tensors_and_configuration_is_in_the_name_and_nothing_else_is(tmp_path):
-    name = name_of(0, made(tmp_path / "a"))
+    name = folder_name(0, made(tmp_path / "a"))
     others = [
         made(tmp_path / "b", **{"adapter_model.safetensors": b"tensorT"}),
         made(tmp_path / "c", **{"adapter_config.json": b"{ }"}),
         made(tmp_path / "d", **{"more.safetensors": b""}),
     ]
-    assert len({name, *(name_of(0, files) for files in others), name_of(1, made(tmp_path / "e"))}) == 5
-    assert name_of(0, made(tmp_path / "f", **{"s3t.json": b"{}", "README.md": b""})) == name
+    assert len({name, *(folder_name(0, files) for files in others), folder_name(1, made(tmp_path / "e"))}) == 5
+    assert folder_name(0, made(tmp_path / "f", **{"s3t.json": b"{}", "README.md": b""})) == name
 
 
 def test_a_folder_gets_its_place_whole_and_a_second_one_of_the_same_content_goes(tmp_path):

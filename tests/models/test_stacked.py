@@ -9,7 +9,7 @@ import torch
 from s3t.errors import IntegrityError
 from s3t.models.assembly import assemble
 from s3t.models.links import prepare, prepared_nbytes
-from s3t.models.sharing import head_modules, tiled
+from s3t.models.sharing import head_owners, tiled
 from s3t.models.stacked import Stack
 from s3t.models.tensors import deserialize, serialize
 from s3t.recipe import recipe_from
@@ -76,7 +76,7 @@ def test_every_kind_of_adapter_computes_what_pefts_module_does(kind, adapter, te
 def test_each_members_rows_go_through_its_own_head(dtype, text_model):
     model, batch = made("text", "lora", text_model)
     chains = [random_chain(model, 1, seed=seed) for seed in range(3)]
-    stack = Stack(model.base, [prepared(model, chain) for chain in chains], dtype=dtype, heads=head_modules(model.base))
+    stack = Stack(model.base, [prepared(model, chain) for chain in chains], dtype=dtype, heads=head_owners(model.base))
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16), model.mounted({}) as mount:
         for members in (slice(0, 3), slice(1, 3)):
             count = members.stop - members.start
@@ -123,7 +123,7 @@ def test_the_memory_of_links_is_known_before_they_are_prepared_and_bounds_a_stac
     members = [prepared(model, random_chain(model, 2, seed=seed), merged=True) for seed in range(3)]
     known = prepared_nbytes(model.base, model.adapter, (1, 2))
     assert [sum(link.nbytes for link in member) for member in members] == [known] * 3
-    stack = Stack(model.base, members, dtype=torch.float32, heads=head_modules(model.base))
+    stack = Stack(model.base, members, dtype=torch.float32, heads=head_owners(model.base))
     copies = sum(tensor.nbytes for tensor in stack.tensors())
     links = [link for member in members for link in member]
     assert 0 < copies <= sum(link.nbytes - sum(tensor.nbytes for tensor in link.tensors()) for link in links)

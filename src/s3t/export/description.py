@@ -11,7 +11,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Description:
+class ExportDescription:
     """An export in words. The same chain gives the same: no time, host or generation is in it."""
 
     run: str

@@ -91,10 +91,10 @@ def files_in(folder: Path) -> tuple[File, ...]:
     return tuple(File(path.name, path.stat().st_size, digest_of(path)) for path in paths)
 
 
-def name_of(shard: int, files: Iterable[File]) -> str:
+def folder_name(shard: int, files: Iterable[File]) -> str:
     """The name of a folder with these files: of its shard, and of the hash of tensors and configuration.
 
-    >>> name_of(2, [File("adapter_config.json", 2, "ab")])
+    >>> folder_name(2, [File("adapter_config.json", 2, "ab")])
     'shard-002-2cc937f97f09a3cf'
     """
     content = sorted([file.name, file.sha256] for file in files if file.name not in _BESIDE)

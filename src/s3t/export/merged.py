@@ -16,7 +16,7 @@ from transformers.pytorch_utils import Conv1D
 from s3t.errors import StorageError
 from s3t.models.base import quiet
 from s3t.models.encode import Encoder
-from s3t.models.model import Blocks, Model
+from s3t.models.model import BlockTensors, Model
 from s3t.models.source import FILE_PATTERNS
 
 _NOT_COPIED = (".safetensors", ".safetensors.index.json")
@@ -25,7 +25,7 @@ _NOT_COPIED = (".safetensors", ".safetensors.index.json")
 
 def write_merged(
     model: Model,
-    blocks: Blocks,
+    blocks: BlockTensors,
     to: Path,
     *,
     base: Path,

@@ -26,7 +26,7 @@ from transformers.pytorch_utils import Conv1D
 from s3t.errors import InputError, itemised
 from s3t.models.alone import ALONE
 from s3t.models.layers import feedforward_modules
-from s3t.models.model import Blocks
+from s3t.models.model import BlockTensors
 from s3t.recipe import Adapter
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -74,7 +74,7 @@ def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> nn.Modul
 
 
 def peft_adapter(
-    model: nn.Module, adapter: Adapter, blocks: Blocks, *, auto_class: str, base: str, revision: str | None
+    model: nn.Module, adapter: Adapter, blocks: BlockTensors, *, auto_class: str, base: str, revision: str | None
 ) -> PeftAdapter:
     """The adapter of a chain.
 

@@ -21,7 +21,7 @@ from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
 from s3t.models.links import prepare
 from s3t.models.merged import Parameters, merged_on
-from s3t.models.model import Blocks, Mounting
+from s3t.models.model import BlockTensors, Mounting
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.recipe import Adapter
@@ -147,7 +147,7 @@ class BlockModel:
         self._mounting = Mounting()
 
     @contextmanager
-    def mounted(self, blocks: Blocks) -> Iterator[MountedModel]:
+    def mounted(self, blocks: BlockTensors) -> Iterator[MountedModel]:
         """As `Model.mounted`. The blocks are merged into copies of the weights, so they cost what bare layers cost."""
         model = self.base.model
         with self._mounting.begun(), merged_on(self.modules, self._merged(blocks)) as aside:
@@ -167,7 +167,7 @@ class BlockModel:
                 for name, value in self._bare_head.items():
                     model.get_parameter(name).data.copy_(value)
 
-    def _merged(self, blocks: Blocks) -> Iterator[Mapping[str, Parameters]]:
+    def _merged(self, blocks: BlockTensors) -> Iterator[Mapping[str, Parameters]]:
         """Each block's parameters, in the base's own types."""
         for block, tensors in blocks.items():
             yield prepare(self.base, self.adapter, block, tensors, merged=True).merged or {}

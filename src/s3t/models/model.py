@@ -13,7 +13,7 @@ from s3t.models.base import Base
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
 
-Blocks: TypeAlias = Mapping[int, StageTensors]
+BlockTensors: TypeAlias = Mapping[int, StageTensors]
 """Blocks by number, 1 at the top, in the order in which stages trained them; each with what its stage left."""
 
 
@@ -58,7 +58,7 @@ class Model(Protocol):
     @property
     def passes(self) -> Passes: ...  # noqa: D102
 
-    def mounted(self, blocks: Blocks) -> AbstractContextManager[Mounted]:
+    def mounted(self, blocks: BlockTensors) -> AbstractContextManager[Mounted]:
         """The model with some blocks on, and the head of the stage that trained the last of them.
 
         Without blocks: the base model, its head as it is. On leaving, all tensors are as loaded again (no trained head

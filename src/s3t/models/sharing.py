@@ -44,7 +44,7 @@ def find_sharing(base: Base, one: Batch) -> Sharing:
     )
 
 
-def head_modules(base: Base) -> tuple[str, ...]:
+def head_owners(base: Base) -> tuple[str, ...]:
     """Full names of the modules that the head's parameters belong to."""
     return tuple(dict.fromkeys(name.rpartition(".")[0] for name in base.head))
 
@@ -58,7 +58,7 @@ def tiled(batch: Batch, times: int) -> dict[str, Tensor]:
 
 def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     layers = list(base.model.get_submodule(base.layers.path).children())
-    owners = {name: base.model.get_submodule(name) for name in head_modules(base)}
+    owners = {name: base.model.get_submodule(name) for name in head_owners(base)}
     rows_first: list[bool] = []
     head_ran: list[str] = []
     head_rows_first: list[bool] = []

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from s3t.errors import IsolationError
 from s3t.models.base import Base, base_digest, reset_head
-from s3t.models.model import Blocks, Mounting
+from s3t.models.model import BlockTensors, Mounting
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.recipe import Adapter
@@ -84,7 +84,7 @@ class WholeModel:
         self._mounting = Mounting()
 
     @contextmanager
-    def mounted(self, blocks: Blocks) -> Iterator[MountedWhole]:
+    def mounted(self, blocks: BlockTensors) -> Iterator[MountedWhole]:
         """The model as a stage left it, or bare. On leaving, every parameter is the base model's again."""
         with self._mounting.begun():
             try:

@@ -30,7 +30,7 @@ from s3t.models.blocks import BlockModel, MountedModel
 from s3t.models.links import Link, deepest, prepare, prepared_nbytes
 from s3t.models.merged import merged_nbytes, merged_on
 from s3t.models.passes import Batch
-from s3t.models.sharing import Sharing, find_sharing, head_modules, tiled
+from s3t.models.sharing import Sharing, find_sharing, head_owners, tiled
 from s3t.models.stacked import KeptStack, Stack
 from s3t.models.tensors import StageTensors
 from s3t.prediction.windows import Windows
@@ -39,7 +39,7 @@ from s3t.recipe import Training
 from s3t.tasks.aggregate import Scores
 from s3t.training.numerics import exact_numerics
 
-Member = Sequence[Link]
+Chain = Sequence[Link]
 """A member's chain, top block first, at least one link."""
 
 MERGED_ROWS = 8
@@ -100,7 +100,7 @@ class Ensemble:
         """
         return prepare(self._model.base, self._model.adapter, block, tensors, merged=self._merged)
 
-    def logits(self, members: Sequence[Member], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
+    def logits(self, members: Sequence[Chain], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:
         """Logits of every member on every input, M x N x C. N counts words in token tasks. NaN stands where a model
         does not see the word.
 
@@ -128,7 +128,7 @@ class Ensemble:
         return logits
 
     @contextmanager
-    def side_by_side(self, members: Sequence[Member]) -> Iterator[list[int]]:
+    def side_by_side(self, members: Sequence[Chain]) -> Iterator[list[int]]:
         """While within, a pass of the whole model has rows of every member, as many for each, member after member.
 
         Yields the members' positions in the order of their rows: the deepest first. They have no heads of their own.
@@ -162,7 +162,7 @@ class _Pass:
         self,
         model: BlockModel,
         mount: MountedModel,
-        chains: Sequence[Member],
+        chains: Sequence[Chain],
         *,
         sharing: Sharing,
         stacks: KeptStack,
@@ -179,7 +179,7 @@ class _Pass:
         self._rows = rows
         self._dtype = dtype
         self._merged = all(link.merged is not None for chain in chains for link in chain)
-        self._heads = head_modules(model.base) if sharing.head and len(chains) > 1 else ()
+        self._heads = head_owners(model.base) if sharing.head and len(chains) > 1 else ()
 
     @cached_property
     def _stack(self) -> Stack:
@@ -221,7 +221,7 @@ class _Pass:
         return np.stack(parts)
 
     @contextmanager
-    def _on(self, chain: Member) -> Iterator[None]:
+    def _on(self, chain: Chain) -> Iterator[None]:
         """While within, the model computes what a member does; without merged weights, the only member."""
         with ExitStack() as stack:
             if self._merged:

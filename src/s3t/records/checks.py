@@ -19,7 +19,7 @@ from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes
 from s3t.records.cells import Cells
 from s3t.records.column_types import may_be_categories, may_be_lists, may_be_names, may_be_numbers
-from s3t.records.columns import column_values, converted, converted_or_same, listed
+from s3t.records.columns import column_values, converted, converted_or_same, values_of
 from s3t.records.features import read_features
 from s3t.records.groups import OneGroupEach, among_of, groups_of
 from s3t.records.names import normal_form, space_problem, text_of
@@ -248,7 +248,7 @@ def _labels(table: Table, recipe: Recipe, column: _LabelColumn, problems: Proble
 
     def labels() -> Iterator[Any]:
         for row, value in enumerate(values or ()):
-            cell = listed(value, recipe.columns.delimiter) if target.column == "categories" else value
+            cell = values_of(value, recipe.columns.delimiter) if target.column == "categories" else value
             label = target.parsed(cell, names.label_of)
             if label is None:
                 problems.add_row(row, f"column {name!r} does not hold {target.wanted}; correct or drop the row")

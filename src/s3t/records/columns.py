@@ -48,7 +48,7 @@ def column_values(
     return Cells(column)
 
 
-def listed(cell: Any, delimiter: str | None) -> list[Any] | None:
+def values_of(cell: Any, delimiter: str | None) -> list[Any] | None:
     """The values that a cell holds; None where it is missing, or text without a declared delimiter."""
     if isinstance(cell, str) and delimiter is not None:
         return [part.strip() for part in cell.split(delimiter)] if cell.strip() else []

@@ -11,7 +11,7 @@ from s3t.recipe import Recipe
 from s3t.recipe.template import filled, is_template, template_columns
 from s3t.records.chats import chat_of, question_of
 from s3t.records.column_types import is_text, may_be_chats, may_be_lists
-from s3t.records.columns import column_values, converted, converted_or_same, listed
+from s3t.records.columns import column_values, converted, converted_or_same, values_of
 from s3t.records.images import image_bytes
 from s3t.records.problems import Problems
 from s3t.records.reading import Table
@@ -44,7 +44,7 @@ def _words(table: Table, name: str, recipe: Recipe, problems: Problems) -> pa.Ch
 
     def lists() -> Iterator[list[Any] | None]:
         for row, value in enumerate(values):
-            words = listed(value, recipe.columns.delimiter)
+            words = values_of(value, recipe.columns.delimiter)
             if words and all(isinstance(word, str) and word.strip() for word in words):
                 yield words
                 continue

@@ -8,6 +8,10 @@ from __future__ import annotations
 from s3t.records.positions import Positions
 
 
+class UnreadableError(Exception):
+    """Problems of a file, one an argument: without its content, which a library's error may quote."""
+
+
 class Problems:
     """Problems by kind, each with the records that have it, named by their positions."""
 

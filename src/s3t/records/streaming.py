@@ -15,6 +15,7 @@ import pyarrow.parquet
 
 from s3t.errors import DataError, InputError
 from s3t.records.positions import Positions, csv_rows
+from s3t.records.problems import UnreadableError
 from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, json_object
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
@@ -66,7 +67,7 @@ def windows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tup
     try:
         with path.open("rb") if path is not None else nullcontext(source) as file:
             yield from readers[form](file, size)  # type: ignore[arg-type]
-    except _UnreadableError as fault:
+    except UnreadableError as fault:
         problem = str(fault)
     except UnicodeDecodeError:
         problem = "is not UTF-8 text; save it as UTF-8"
@@ -82,10 +83,6 @@ def named(source: Path | BinaryIO) -> str:
     return str(source) if isinstance(source, Path) else "standard input"
 
 
-class _UnreadableError(Exception):
-    """Reason why a line cannot be read, without its content."""
-
-
 def _csv_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]:
     lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
     try:
@@ -97,13 +94,13 @@ def _csv_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]:
 def _csv_rows_windows(rows: Iterator[tuple[int, list[str]]], size: int) -> Iterator[tuple[Rows, Positions]]:
     _, header = next(rows, (0, []))
     if not header:
-        raise _UnreadableError("is an empty CSV file; begin it with a row of column names")
+        raise UnreadableError("is an empty CSV file; begin it with a row of column names")
     if twice := [name for name in dict.fromkeys(header) if header.count(name) > 1]:
-        raise _UnreadableError(f"column {twice[0]!r} occurs {header.count(twice[0])} times; name each column once")
+        raise UnreadableError(f"column {twice[0]!r} occurs {header.count(twice[0])} times; name each column once")
     for window in batched(rows, size):
         for line, row in window:
             if len(row) != len(header):
-                raise _UnreadableError(
+                raise UnreadableError(
                     f"line {line}: the row has {len(row)} cells and the header {len(header)}; put cells that hold "
                     "commas into quotes"
                 )
@@ -120,7 +117,7 @@ def _json_windows(file: BinaryIO, size: int) -> Iterator[tuple[Rows, Positions]]
         for number, line in window:
             row, problem = json_object(line.removeprefix(BOM_UTF8) if number == 1 else line)
             if row is None:
-                raise _UnreadableError(f"line {number} {problem}")
+                raise UnreadableError(f"line {number} {problem}")
             rows.append(row)
         yield rows, Positions("line", [number for number, _ in window])
 

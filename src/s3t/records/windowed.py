@@ -18,7 +18,7 @@ import pyarrow.parquet
 from s3t.disk import open_regular
 from s3t.errors import DataError
 from s3t.records.positions import Positions
-from s3t.records.problems import Problems
+from s3t.records.problems import Problems, UnreadableError
 from s3t.records.reading import (
     PARQUET_SUFFIXES,
     Data,
@@ -68,24 +68,17 @@ def read_windows(data: Data, *, columns: Mapping[str, Kind], size: int) -> Itera
                     yield Table(rows=rows, where=where, folder=folder, positions=positions, first=first)
                 first += rows.num_rows
         found = problems.sentences()
-    except _UnreadableError as fault:
-        found = fault.problems
+    except UnreadableError as fault:
+        found = list(fault.args)
     if found:
         raise DataError(where, found)  # here, where no library's error is handled: it quotes what it could not read
-
-
-class _UnreadableError(Exception):
-    """What is wrong with a file, without its content."""
-
-    def __init__(self, problems: list[str]) -> None:
-        self.problems = problems
 
 
 def _of_file(path: Path, columns: Mapping[str, Kind], positions: Positions, size: int) -> Iterator[pa.Table]:
     suffix = path.suffix.lower()
     problem = file_problem(path)
     if problem is not None:
-        raise _UnreadableError([problem])
+        raise UnreadableError(problem)
     try:
         with open_regular(path) as file:
             before = _state(file)
@@ -96,12 +89,12 @@ def _of_file(path: Path, columns: Mapping[str, Kind], positions: Positions, size
             else:
                 yield from _json_tables(file, columns, positions, size)
             if _state(file) != before:
-                raise _UnreadableError([_CHANGED])
+                raise UnreadableError(_CHANGED)
     except OSError as error:
         problem = f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"
     else:
         return
-    raise _UnreadableError([problem])
+    raise UnreadableError(problem)
 
 
 def _state(file: BinaryIO) -> tuple[int, int]:
@@ -124,12 +117,12 @@ def _parquet_tables(file: BinaryIO, size: int) -> Iterator[pa.Table]:
         problem = "is not a readable Parquet file, perhaps truncated; export it again"
     else:
         return
-    raise _UnreadableError([problem])
+    raise UnreadableError(problem)
 
 
 def _csv_tables(path: Path, file: BinaryIO, positions: Positions) -> Iterator[pa.Table]:
     if line := _line_that_is_not_utf8(file):  # looked at first: arrow decodes a ragged row where none can catch it
-        raise _UnreadableError([not_utf8_problem(line)])
+        raise UnreadableError(not_utf8_problem(line))
     ragged: list[tuple[int, int, int]] = []
     try:
         with _opened_csv(path, [], {}) as probe:
@@ -149,9 +142,9 @@ def _csv_tables(path: Path, file: BinaryIO, positions: Positions) -> Iterator[pa
             problem = "is an empty CSV file; begin it with a row of column names"
     else:
         if ragged:
-            raise _UnreadableError(ragged_problems(ragged, positions))
+            raise UnreadableError(*ragged_problems(ragged, positions))
         return
-    raise _UnreadableError([problem])
+    raise UnreadableError(problem)
 
 
 def _opened_csv(path: Path, ragged: list[tuple[int, int, int]], types: Mapping[str, pa.DataType]) -> Any:
@@ -196,6 +189,6 @@ def _json_tables(file: BinaryIO, columns: Mapping[str, Kind], positions: Positio
         if table is not None:
             yield table
     if found := shown_lines(lines) or problems.sentences():
-        raise _UnreadableError(found)
+        raise UnreadableError(*found)
     if first == 0:
         yield pa.table({})

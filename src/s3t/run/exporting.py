@@ -21,11 +21,11 @@ from typing import Any
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.disk import make_folder, remove_folder_durably, storage_errors
 from s3t.errors import InputError, NoLiveShardError, StorageError
-from s3t.export.description import Description
+from s3t.export.description import ExportDescription
 from s3t.export.engines import ENGINES, Engine, engine_options, engine_problems
 from s3t.export.folders import (
     files_in,
-    name_of,
+    folder_name,
     new_mark,
     output_problems,
     part_folder,
@@ -267,9 +267,9 @@ class _Exporter:
         for name, content in self._description(stage, now).files().items():
             (part / name).write_bytes(content)
 
-    def _description(self, stage: Stage, now: Snapshot) -> Description:
+    def _description(self, stage: Stage, now: Snapshot) -> ExportDescription:
         recipe = self.parts.recipe
-        return Description(
+        return ExportDescription(
             run=self.parts.description.run,
             shard=stage.shard,
             prefix=stage.prefix,
@@ -329,7 +329,7 @@ class _Announced:
                 part.mkdir()
                 write(part)
                 files = files_in(part)
-                named = replace(self.export, name=name_of(self.export.stage.shard, files), files=json.dumps(files))
+                named = replace(self.export, name=folder_name(self.export.stage.shard, files), files=json.dumps(files))
                 self._note_name(named)
                 covered = self._is_known(named)
                 final = None if covered else named.path

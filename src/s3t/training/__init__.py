@@ -3,13 +3,13 @@
 from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved, slow_precision
 from s3t.training.prototypes import slice_prototypes
-from s3t.training.stage import Trained, train_stage
+from s3t.training.stage import TrainingResult, train_stage
 from s3t.training.trunk import TrunkCache, fill_cache
 
 __all__ = [
     "EncodedSlice",
     "Examples",
-    "Trained",
+    "TrainingResult",
     "TrunkCache",
     "environment",
     "exact_numerics",

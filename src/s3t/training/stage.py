@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from transformers import get_scheduler
 
 from s3t.errors import TrainingError
-from s3t.models.model import Blocks, Model
+from s3t.models.model import BlockTensors, Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Passes
 from s3t.models.tensors import StageTensors
@@ -33,7 +33,7 @@ from s3t.training_events import UNHEARD, StageListener
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TrainingResult:
     """A trained stage."""
 
     tensors: StageTensors
@@ -45,14 +45,14 @@ def train_stage(
     model: Model,
     block: int,
     *,
-    frozen: Blocks,
+    frozen: BlockTensors,
     start: StageTensors | None = None,
     examples: Examples,
     target: Target,
     training: Training,
     seed: Callable[[str], int],
     listener: StageListener = UNHEARD,
-) -> Trained:
+) -> TrainingResult:
     """Train a block and the head.
 
     Args:
@@ -95,7 +95,7 @@ def train_stage(
                 )
             mount.check_isolation()
             tensors = mount.own_tensors()
-    return Trained(tensors=tensors, steps=steps)
+    return TrainingResult(tensors=tensors, steps=steps)
 
 
 def _groups(
