@@ -14,6 +14,7 @@ import pytest
 import s3t
 from s3t.blobs import LocalBlobs
 from s3t.deletion import witness as witness_module
+from s3t.deletion.places import PLACES
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.partition import Place
@@ -28,6 +29,20 @@ from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
 from tests.slice_files import read_slice, slice_path, versions_of
 
 STAGE, KEY = Stage(0, (0,)), "f" * 64
+STEPS = {
+    "memory": "forget",
+    "trunk cache": "forget",
+    "artifacts": "_remove_artifacts",
+    "manifests": "_remove_artifacts",
+    "exports": "withdraw_tainted",
+    "temporary files": "_sweep_parts",
+    "unfinished runs": "_sweep_parts",
+    "records of init": None,  # init has ended
+    "slices": "_supersede",
+    "data set caches": "_remove_copies",
+    "ledger": "_wipe",
+}
+"""Methods with which erasure empties places."""
 
 
 def small(model, **changes):
@@ -400,3 +415,13 @@ def test_an_artifact_is_on_the_disk_when_it_is_stored(tmp_path):
         Artifacts(LocalBlobs(tmp_path / "artifacts", tmp=tmp_path / "tmp")).put(0, KEY, b"trained", manifest)
     assert [call.path.suffix for call in calls if call.what == "rename"] == [".safetensors", ".json"]
     assert lost_by_a_power_cut(calls) == []
+
+
+def test_erasure_goes_through_all_places_in_the_order_of_their_list(run, monkeypatch):
+    eraser, steps = roles(run).eraser, []
+    for where in map(type, (eraser, eraser.memory, eraser.withdrawer)):
+        for name in {*STEPS.values()} & {*vars(where)}:
+            monkeypatch.setattr(where, name, lambda *_args, name=name: steps.append(name))
+    eraser.erase(everything=True)
+    wanted = [STEPS[place.name] for place in PLACES if place.erased is not None]
+    assert steps == list(dict.fromkeys(filter(None, wanted)))

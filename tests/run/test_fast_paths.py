@@ -90,7 +90,8 @@ def test_states_that_outlive_their_slice_would_be_caught(text_model, tmp_path, m
     """The leak: what is cached is found by its slice's place alone, and nobody lets go of it."""
     if leak:
         find = TrunkCache.find
-        monkeypatch.setattr(TrunkCache, "forget", lambda self, stale: None)
+        for name in ("forget", "keep"):
+            monkeypatch.setattr(TrunkCache, name, lambda self, stale: None)
         monkeypatch.setattr(
             TrunkCache,
             "find",

@@ -77,9 +77,11 @@ def test_another_digest_is_another_slice_and_the_stale_goes(tmp_path):
     put(cache, 0)
     put(cache, 1)
     assert held(cache, 0, digest="later") is None
-    cache.forget(lambda place, digest: place == PLACES[0])
+    cache.keep({PLACES[0]: "later", PLACES[1]: "d"})
     assert cache.places == {PLACES[1]}
     assert cache.used(on_disk=False) == 160
+    cache.forget(PLACES)
+    assert not cache.places
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +17,6 @@ from typing import Protocol
 from s3t.aftermath import OUT_OF_USE, after_refusal
 from s3t.blobs import Blobs
 from s3t.deletion.dataset_cache import remove_copies
-from s3t.deletion.places import PLACES
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
@@ -134,24 +133,21 @@ class Eraser:
             transaction.sessions.end_dead()  # what they have put is to be erased
             generation = transaction.snapshot().generation
             work = transaction.to_erase(received_by=math.inf if everything else time.time() - self.within)
-        steps: dict[str, Callable[[], None]] = {
-            "memory": lambda: self.memory.forget(work.since.keys()),
-            "trunk cache": lambda: None,  # goes with memory
-            "artifacts": lambda: self._remove_artifacts(work),
-            "manifests": lambda: None,  # go with their artifacts
-            "exports": self.withdrawer.withdraw_tainted,
-            "temporary files": self._sweep_parts,
-            "unfinished runs": lambda: None,  # go with temporary files
-            "records of init": lambda: None,  # init has ended
-            "slices": lambda: self._supersede(work),
-            "data set caches": self._remove_copies,
-            "ledger": self._wipe,
-        }
         refused: list[StorageError | IntegrityError] = []
-        for place in PLACES:
-            if place.erased is not None:
-                with _collected(refused):
-                    steps[place.name]()
+        with _collected(refused):
+            self.memory.forget(work.since.keys())  # and the trunk cache
+        with _collected(refused):
+            self._remove_artifacts(work)  # and their manifests
+        with _collected(refused):
+            self.withdrawer.withdraw_tainted()
+        with _collected(refused):
+            self._sweep_parts()  # temporary files, unfinished runs
+        with _collected(refused):
+            self._supersede(work)
+        with _collected(refused):
+            self._remove_copies()
+        with _collected(refused):
+            self._wipe()
         _raise_all(refused)
         with self.ledger.writing() as transaction:
             transaction.note_walked(generation)

@@ -70,17 +70,15 @@ class Material:
         with self._remembering:
             for place in places:
                 self._encoded.pop(place, None)
-            self._trunk.forget(lambda place, digest: place in places)
+            self._trunk.forget(places)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop slices that have lost a record, or are losing one, whichever process deleted it."""
-
-        def stale(place: Place, digest: str) -> bool:
-            return snapshot.slices[place].pending or snapshot.slices[place].digest != digest
-
         with self._remembering:
-            self.forget([place for place, encoded in self._encoded.items() if stale(place, encoded.digest)])
-            self._trunk.forget(stale)
+            states = {place: snapshot.slices[place] for place in self.held}
+            digests = {place: state.digest for place, state in states.items() if not state.pending}
+            self.forget([place for place, encoded in self._encoded.items() if encoded.digest != digests.get(place)])
+            self._trunk.keep(digests)
 
     def examples(self, stage: Stage, digests: Sequence[str], *, steps: Steps) -> Examples:
         """The records of a stage's prefix, from files that are what the ledger says they are.

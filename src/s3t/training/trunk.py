@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -102,12 +102,15 @@ class TrunkCache:
         with self._changing:
             self._held[name] = _Held(digest=digest, states=states, on_disk=on_disk)
 
-    def forget(self, stale: Callable[[Place, str], bool]) -> None:
-        """Let go of slices, by place and digest."""
+    def forget(self, places: Collection[Place]) -> None:
+        """Let go of slices."""
         with self._changing:
-            for name, entry in list(self._held.items()):
-                if stale(name[0], entry.digest):
-                    del self._held[name]
+            self._held = {name: entry for name, entry in self._held.items() if name[0] not in places}
+
+    def keep(self, digests: Mapping[Place, str]) -> None:
+        """Let go of all but slices with these digests."""
+        with self._changing:
+            self._held = {name: entry for name, entry in self._held.items() if digests.get(name[0]) == entry.digest}
 
     @property
     def places(self) -> frozenset[Place]:
