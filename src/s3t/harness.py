@@ -115,7 +115,14 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         return [(one.log_probability, one.greedy) for one in found]
 
     def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:
-        """A continuation whose context loses its beginning where both are longer than the model."""
+        """A continuation whose context loses its beginning where both are longer than the model.
+
+        Raises:
+            InputError: the continuation alone is longer.
+        """
+        if len(tokens) > self.max_length:
+            what = f"a continuation has {len(tokens)} tokens, and the model takes {self.max_length}"
+            raise InputError("the task of the harness", f"{what}; ask for its rolling likelihood, or use another task")
         whole = [*before, *tokens][-(self.max_length + 1) :]
         return Continuation(whole[: len(whole) - len(tokens)], tokens)
 
