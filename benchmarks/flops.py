@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from benchmarks.plain import add_block
+from s3t.models.first_token import cut_modules, first_tokens
 from s3t.models.layers import find_layers
 
 
@@ -52,6 +53,7 @@ def step_flops(
     *,
     depth: int,
     adapter: Mapping[str, Any],
+    first_token: bool = False,
 ) -> StepFlops:
     """Operations of a step of a stage of some depth.
 
@@ -60,6 +62,7 @@ def step_flops(
         inputs: the shape of each input of a batch.
         depth: of the stage; block `depth` is trained, those above are on and frozen.
         adapter: rank, alpha, target_modules, layers_per_slice.
+        first_token: the last layer is passed for the first token alone, as s3t does (`training.last_layer`).
     """
     with torch.device("meta"):
         model = make_model()
@@ -74,7 +77,8 @@ def step_flops(
         layers = find_layers(model, model.config.num_hidden_layers).path
         first = model.config.num_hidden_layers - depth * adapter["layers_per_slice"]
         counter = FlopCounterMode(display=False)
-        with counter:
+        last = model.get_submodule(f"{layers}.{model.config.num_hidden_layers - 1}")
+        with counter, first_tokens(cut_modules(last) if first_token else (), None):
             model(**batch).logits.sum().backward()
     by_module = counter.get_flop_counts()
     root = type(model).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from transformers import AutoConfig, AutoModelForSequenceClassification
@@ -11,13 +12,13 @@ from benchmarks.flops import step_flops
 from s3t.models.source import model_folder
 
 
-def stage_flops(depth: int, *, tokens: int, cached: bool) -> int:
+def stage_flops(depth: int, *, tokens: int, training: Mapping[str, Any]) -> int:
     """Operations a record, forward and backward.
 
     Args:
         depth: of the stage.
         tokens: of the record.
-        cached: whether the layers below the block are left out.
+        training: that section of the run's recipe, resolved: what s3t leaves out.
     """
     config: Any = AutoConfig.from_pretrained(model_folder(SLICED["base_model"], revision=None), num_labels=77)
     flops = step_flops(
@@ -25,5 +26,6 @@ def stage_flops(depth: int, *, tokens: int, cached: bool) -> int:
         {"input_ids": (1, tokens)},  # a mask would have to have values
         depth=depth,
         adapter=SLICED["adapter"],
+        first_token=training["last_layer"] == "first-token",
     )
-    return flops.whole - flops.trunk if cached else flops.whole
+    return flops.whole - flops.trunk if training["trunk_cache"] else flops.whole

@@ -256,7 +256,7 @@ def peak(runs: Runs) -> dict[str, Any]:
         best = max(run["matmul_flops"] for run in repetitions)
         seconds, stages = epoch_seconds(repetitions), repetitions[0]["stages"]
         flops = [
-            stage["records"] * stage_flops(depth, tokens=TOKENS, cached=repetitions[0]["training"]["trunk_cache"])
+            stage["records"] * stage_flops(depth, tokens=TOKENS, training=repetitions[0]["training"])
             for depth, stage in enumerate(stages, start=1)
         ]
         found[precision] = {

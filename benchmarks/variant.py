@@ -94,7 +94,8 @@ class Stopwatch:
     def report(self, epochs: int) -> list[dict[str, Any]]:
         """For each stage: steps and records an epoch, seconds of filling the trunk cache, and of each epoch.
 
-        The first epoch has what comes before it, too: loading, encoding, filling.
+        The first epoch has what comes before it in its stage, too: encoding and filling. Loading the base model is
+        in no stage.
 
         Raises:
             RuntimeError: the steps are no whole number of epochs.
@@ -107,7 +108,7 @@ class Stopwatch:
             ends = [began, *(end for end, _ in done[steps - 1 :: steps])]
             records = sum(count for _, count in done) // epochs
             seconds = [end - begin for begin, end in pairwise(ends)]
-            # Loading and encoding come before the first batch, whose own time is taken to be the others' mean.
+            # Encoding comes before the first batch, whose own time is taken to be the others' mean.
             filling = (fills[-1] - fills[0]) * len(fills) / (len(fills) - 1) if len(fills) > 1 else 0.0
             found.append({"stage": stage, "steps": steps, "records": records, "fill": filling, "epochs": seconds})
         return found
@@ -209,6 +210,9 @@ Scores = Callable[[Any], list[float]]
 
 
 def _s3t(run: Any, watch: Stopwatch) -> Scores:
+    from testing.roles import roles
+
+    roles(run).loaded.get()  # the plain procedures, too, load the base model before their first stage
     run.train(progress=watch)
 
     def scores(test: Any) -> list[float]:

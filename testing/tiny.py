@@ -38,7 +38,14 @@ MODEL_SIZES: dict[str, Any] = {
     "initializer_range": 0.3,
 }
 """Sizes of both models; layers are given to each."""
-PLAIN = {"fused": False, "fused_lora": False, "attention": "model", "bucketing": "none", "trunk_cache": False}
+PLAIN = {
+    "fused": False,
+    "fused_lora": False,
+    "attention": "model",
+    "bucketing": "none",
+    "last_layer": "whole",
+    "trunk_cache": False,
+}
 """Training settings without anything that makes it fast."""
 
 

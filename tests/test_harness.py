@@ -130,6 +130,15 @@ def test_texts_longer_than_the_model_are_scored_in_windows(run):
     assert ours == pytest.approx(theirs, rel=1e-4)
 
 
+def test_a_continuation_keeps_what_the_model_takes_of_its_context_and_is_refused_if_it_is_longer_itself(run):
+    lm = S3TModel(run)
+    before, tokens = [1] * 4, [2] * (lm.max_length - 1)
+    ((cut, _),) = lm._loglikelihood_tokens([("", before, tokens)])
+    assert cut == lm._loglikelihood_tokens([("", before[-2:], tokens)])[0][0]
+    with pytest.raises(s3t.InputError, match=f"has {lm.max_length + 1} tokens, and the model takes {lm.max_length}"):
+        lm._loglikelihood_tokens([("", before, [2] * (lm.max_length + 1))])
+
+
 def test_another_task_is_refused(text_model, tmp_path):
     with (
         s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table()) as run,

@@ -17,6 +17,7 @@ from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
+from s3t.errors import InputError
 from s3t.prediction.likelihood import Continuation, Likelihood
 from s3t.prediction.sampling import Sampling
 from s3t.run.run import Run
@@ -113,7 +114,14 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         return [(one.log_probability, one.greedy) for one in found]
 
     def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:
-        """A continuation whose context loses its beginning where both are longer than the model."""
+        """A continuation whose context loses its beginning where both are longer than the model.
+
+        Raises:
+            InputError: the continuation alone is longer.
+        """
+        if len(tokens) > self.max_length:
+            what = f"a continuation has {len(tokens)} tokens, and the model takes {self.max_length}"
+            raise InputError("the task of the harness", f"{what}; ask for its rolling likelihood, or use another task")
         whole = [*before, *tokens][-(self.max_length + 1) :]
         return Continuation(whole[: len(whole) - len(tokens)], tokens)
 

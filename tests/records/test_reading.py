@@ -9,8 +9,9 @@ import pyarrow.parquet
 import pytest
 
 from s3t.errors import DataError
-from s3t.records.reading import read_data
+from s3t.records.reading import CsvBlocks, read_data
 from s3t.records.request_files import read_requests
+from s3t.records.windowed import read_windows
 
 ROWS = [
     {"id": "007", "text": 'where is, my\n"card"?', "label": "a"},
@@ -213,6 +214,26 @@ def test_a_column_whose_name_is_no_text_is_named_by_row(tmp_path):
     path = written(tmp_path, "rows.jsonl", '{"id": "a"}\n{"id": "b", "\\ud800": "w1"}\n')
     with pytest.raises(DataError, match="line 2 has a key that holds half a surrogate pair"):
         read_data(path, columns=USED)
+
+
+@pytest.mark.parametrize("text", ["x" * 10_000_000, 'line "one",\n' * 800_000, "y" * 1_500_000])
+def test_a_csv_file_may_hold_cells_of_ten_million_characters(text, tmp_path):
+    rows = [{"id": "1", "text": "short"}, {"id": "2", "text": text}, {"id": "3", "text": 'the "end"'}]
+    pd.DataFrame(rows).to_csv(tmp_path / "rows.csv", index=False)
+    used = {"id": "name", "text": "text"}
+    assert read_data(tmp_path / "rows.csv", columns=used).rows.to_pylist() == rows
+    windows = list(read_windows(tmp_path / "rows.csv", columns=used, size=2))
+    assert [row for window in windows for row in window.rows.to_pylist()] == rows
+
+
+def test_a_quote_within_a_cell_makes_no_block_longer_than_its_bound():
+    blocks = CsvBlocks()
+    blocks.add(b"id,text\n1,5 inches\n")
+    assert blocks.nbytes == 2**20
+    blocks.add(b'2,5" wide\n')
+    for _ in range(70):
+        blocks.add(b"3,plain\n" * 2**17)
+    assert blocks.nbytes == 2**26
 
 
 def test_a_number_of_five_thousand_digits_is_named_by_line(tmp_path):

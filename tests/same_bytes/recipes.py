@@ -59,6 +59,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     "bfloat16, regression": REGRESSION | {"training": {"precision": "bfloat16"}},
     "bfloat16, image": {"kind": "image", "training": {"precision": "bfloat16"}},
     "rows without packing or cache": {"training": {"bucketing": "none", "trunk_cache": False, "fused": False}},
+    "whole last layer": {"training": {"last_layer": "whole"}},
     "batches by length": {"training": {"bucketing": "length", "schedule": "cosine", "fused_lora": False}},
     "all orders vote": {"prediction": {"ensemble": "sequences", "aggregation": "vote"}},
     "probabilities' mean": {"prediction": {"aggregation": "probabilities"}},

@@ -11,7 +11,14 @@ from s3t.stages import KeyInputs, Stage, stage_key, training_part
 
 DIGESTS = ("d0", "d1")
 
-RESOLVED = {"precision": "float32", "threads": 1, "attention": "sdpa", "bucketing": "packed", "trunk_cache": True}
+RESOLVED = {
+    "precision": "float32",
+    "threads": 1,
+    "attention": "sdpa",
+    "bucketing": "packed",
+    "last_layer": "whole",
+    "trunk_cache": True,
+}
 
 
 def key(
@@ -80,6 +87,7 @@ OTHER = [
     {"training": {"threads": 2}},
     {"training": {"attention": "eager"}},
     {"training": {"bucketing": "none"}},
+    {"training": {"last_layer": "first-token"}},
     {"training": {"bucketing": "length"}},
     {"training": {"fused": False}},
     {"training": {"fused_lora": False}},

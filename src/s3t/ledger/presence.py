@@ -58,7 +58,7 @@ class Watcher(Protocol):
         """Drop from memory what a newer state of the ledger does not have."""
         ...
 
-    def erase_due(self) -> None:
+    def erase_due(self) -> object:
         """Erase what has waited long enough. It may take long: a thread of its own calls it, several times a second."""
         ...
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +17,14 @@ from s3t.models.base import Base, check_model, load_base
 from s3t.models.blocks import BlockModel
 from s3t.models.encode import Encoded, Encoder
 from s3t.models.encoders import encoder_for
+from s3t.models.first_token import cut_modules, packable
 from s3t.models.model import Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
 from s3t.recipe import Adapter, Recipe
+from s3t.tasks.task import ANSWERED
 
 MODELS: Mapping[Trainable, Callable[[Base, Adapter], Model]] = {"adapter": BlockModel, "all": WholeModel}
 """Classes of mounted models, by the parameters that stages train."""
@@ -61,6 +63,8 @@ class Abilities:
     the head. From cached states of single records it gives the same logits as a whole pass."""
     packing: bool
     """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
+    first_token: bool
+    """The head reads the first token alone, and the last layer can be passed for it alone."""
     width: int
     """Of its hidden states: features that a layer passes to the next."""
 
@@ -116,6 +120,9 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         packing = recipe.training.bucketing in ("auto", "packed") and _can_pack(
             model, encoder.collate(records), attention=recipe.training.attention
         )
+        first_token = recipe.training.last_layer != "whole" and _reads_first(
+            model, encoder.collate(records), packed=packing
+        )
     problems = []
     if recipe.training.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
@@ -123,9 +130,16 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     if recipe.training.bucketing == "packed" and not packing:
         what = "packed is for texts, and for models that give the same for texts that share a row; this one may not"
         problems.append(f"training.bucketing: {what}; set it to auto")
+    if recipe.training.last_layer == "first-token" and not first_token:
+        what = (
+            "first-token is for models whose head reads the first token alone, and this one's layers may not allow it"
+        )
+        problems.append(f"training.last_layer: {what}; set it to auto")
     if problems:
         raise RecipeError("the recipe", problems)
-    return Abilities(sdpa=_has_sdpa(model), trunk=trunk, packing=packing, width=model.base.width)
+    return Abilities(
+        sdpa=_has_sdpa(model), trunk=trunk, packing=packing, first_token=first_token, width=model.base.width
+    )
 
 
 def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:
@@ -167,6 +181,28 @@ def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool
     error = (passes.logits(batch, packing=packing) - whole).abs().max()
     leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
     return bool(error < _ROUNDING * leak)
+
+
+def _reads_first(model: Model, batch: Batch, *, packed: bool) -> bool:
+    """True if the head reads first tokens alone, and a last layer that is passed for them changes logits by rounding
+    alone; where texts may share rows, there, too.
+    """
+    base = model.base
+    modules = cut_modules(list(base.model.get_submodule(base.layers.path).children())[-1])
+    if base.over_vocabulary or ANSWERED in batch or not modules:
+        return False
+    all_tokens, first = (Passes(replace(base, first_token=cut)) for cut in (False, True))
+    whole, states = all_tokens.logits(batch), all_tokens.states(batch, [all_tokens.top])[all_tokens.top]
+    states[:, 1:] = torch.nan
+    if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
+        return False  # it reads other tokens, or at least computes with them
+    packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
+    spread = (whole - whole.mean(dim=0)).abs().max()  # texts differ by as much, and a mistake would be as large
+    ways = (None,) if packing is None else (None, packing)
+    try:
+        return all(bool((first.logits(batch, packing=way) - whole).abs().max() < _ROUNDING * spread) for way in ways)
+    except _UNFIT:
+        return False
 
 
 def _has_sdpa(model: Model) -> bool:

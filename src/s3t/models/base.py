@@ -34,12 +34,14 @@ class Base:
             checkpoint does not carry (a missing pooler). They are drawn anew at every first stage. None where the
             model's own output layer answers, which stays as it is.
         over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
+        first_token: whether the last layer is passed for the first token alone (`models/first_token.py`).
     """
 
     model: nn.Module
     layers: LayerList
     head: tuple[str, ...]
     over_vocabulary: bool = False
+    first_token: bool = False
 
     @property
     def answers(self) -> int:
@@ -163,7 +165,13 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     if recipe.training.precision == "bfloat16" and recipe.method.has_adapters:
         _store_in_bfloat16(model, except_for=head)
     _align(model)
-    return Base(model=model, layers=layers, head=tuple(head), over_vocabulary=over_vocabulary)
+    return Base(
+        model=model,
+        layers=layers,
+        head=tuple(head),
+        over_vocabulary=over_vocabulary,
+        first_token=recipe.training.last_layer == "first-token",
+    )
 
 
 def reset_head(base: Base, *, seed: int) -> None:

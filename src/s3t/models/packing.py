@@ -115,12 +115,12 @@ def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
 
 
 @contextmanager
-def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool) -> Iterator[None]:
-    """Within the context the first layer gets the packing's rows, and each layer attends within texts. The last one
-    restores the batch, with arbitrary states at its padding.
+def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool, restored: bool) -> Iterator[None]:
+    """Within the context the first layer gets the packing's rows, and each layer attends within texts.
 
     Args:
         boolean: mask of a layer that is given none: True for a boolean mask, False for one added to attention scores.
+        restored: the last layer's output is laid out as the batch again, with arbitrary states at its padding.
 
     Raises:
         TypeError: when called, a layer takes no attention_mask.
@@ -160,7 +160,8 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
     with ExitStack() as stack:
         for layer in layers:
             stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
-        stack.callback(layers[-1].register_forward_hook(leave).remove)
+        if restored:
+            stack.callback(layers[-1].register_forward_hook(leave).remove)
         yield
 
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from s3t.models.base import Base
 from s3t.models.checkpoints import checkpointed
+from s3t.models.first_token import cut_modules, first_tokens, packable
 from s3t.models.packing import Packing, laid_out, packed_inputs, packed_layers
 from s3t.tasks.task import ANSWERED
 
@@ -41,6 +42,7 @@ class Passes:
     def __init__(self, base: Base) -> None:
         self._model = base.model
         self._over_vocabulary = base.over_vocabulary
+        self._first_token = base.first_token
         self._path = base.layers.path
         layers = base.model.get_submodule(base.layers.path)
         self._layers: list[nn.Module] = list(layers.children())
@@ -86,10 +88,24 @@ class Passes:
             reached = self.reached(batch, border=border, states=states, packing=packing)
             return torch.cat([self.over_vocabulary(some) for some in torch.split(reached, HEAD_TOKENS)])
         begin = 0 if states is None else border
-        passed = self._layers[begin:] if checkpointing else []
-        with checkpointed(passed), self._starting(border, states), self._packed(begin, packing):
+        cut = self._cut(begin, packing)
+        # A layer is computed again in the backward pass, when nothing is cut any more: the last one is not, then.
+        passed = self._layers[begin : self.top - bool(cut)] if checkpointing else []
+        with (
+            checkpointed(passed),
+            self._starting(border, states),
+            self._packed(begin, packing, restored=not cut),
+            first_tokens(cut, packing),
+        ):
             logits: Tensor = run_model(self._model, batch).logits
         return logits[batch[ANSWERED]] if ANSWERED in batch else logits
+
+    def _cut(self, begin: int, packing: Packing | None) -> Sequence[nn.Module]:
+        """Modules of the last layer that get first tokens alone in a pass; none where all tokens pass it."""
+        if not self._first_token or begin == self.top:
+            return ()
+        modules = cut_modules(self._layers[-1])
+        return modules if packing is None or packable(modules) else ()
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
@@ -154,11 +170,11 @@ class Passes:
                 run_model(self._model, batch)
         return found
 
-    def _packed(self, border: int, packing: Packing | None) -> AbstractContextManager[None]:
+    def _packed(self, border: int, packing: Packing | None, *, restored: bool) -> AbstractContextManager[None]:
         if packing is None:
             return nullcontext()
         boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
-        return packed_layers(self._layers[border:], packing, boolean=boolean)
+        return packed_layers(self._layers[border:], packing, boolean=boolean, restored=restored)
 
     @contextmanager
     def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> Iterator[None]:

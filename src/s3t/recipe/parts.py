@@ -246,6 +246,10 @@ class Training(Part):
     gradient is the same. none: each text has a row, padded to the longest. length: texts of similar length share a
     batch; fast with any model, and in few epochs less accurate. auto: packed where a trial at init gives the same
     logits, else none; resolved at init and kept."""
+    last_layer: Literal["auto", "first-token", "whole"] = "auto"
+    """first-token: where the head reads a text's or an image's first token alone, the last layer computes what follows
+    its attention for that token only; less work, other last bits than whole. auto: first-token where a trial at init
+    gives the same logits, else whole; resolved at init and kept."""
     trunk_cache: Literal["auto"] | bool = "auto"
     """Compute the layers below a block once a slice, not at every step. auto: true where a trial at init gives the same
     logits; resolved at init and kept."""

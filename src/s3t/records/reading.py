@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
@@ -222,6 +223,38 @@ def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions)
     return table, ragged_problems(ragged, positions)
 
 
+class CsvBlocks:
+    """Measures the rows of a CSV file: arrow reads it in blocks, and refuses a row that is longer than one.
+
+    A quote that is no cell's makes a row look longer than it is; so a block has an upper bound.
+    """
+
+    def __init__(self) -> None:
+        self._quoted = False
+        self._row = self._longest = 0
+
+    def add(self, content: bytes | memoryview) -> None:
+        """Measure the next bytes of the file."""
+        data = np.frombuffer(content, np.uint8)
+        quotes = np.cumsum(data == ord('"')) + self._quoted
+        ends = np.flatnonzero((data == ord("\n")) & (quotes % 2 == 0))
+        if len(ends):
+            inside = int(np.diff(ends).max(initial=0))
+            self._longest = max(self._longest, self._row + int(ends[0]) + 1, inside)
+            self._row = len(data) - int(ends[-1]) - 1
+        else:
+            self._row += len(data)
+        self._quoted = bool(len(quotes) and quotes[-1] % 2)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a block that holds every row so far, 1 to 64 MiB."""
+        return min(max(self._longest, self._row, _LEAST_BLOCK), _LARGEST_BLOCK)
+
+
+_LEAST_BLOCK, _LARGEST_BLOCK = 2**20, 2**26
+
+
 def not_utf8_problem(line: int) -> str:
     """The problem of a CSV file with a line that is not UTF-8."""
     return f"is not UTF-8 text in line {line}; save it as UTF-8"
@@ -242,6 +275,9 @@ def _parsed_csv(
 ) -> tuple[pa.Table, list[tuple[int, int, int]]]:
     """The rows that have as many cells as the header; and of each other one: its number, its cells, the header's."""
     ragged: list[tuple[int, int, int]] = []
+    blocks, view = CsvBlocks(), memoryview(content)
+    for start in range(0, len(view), _DECODED_BYTES):
+        blocks.add(view[start : start + _DECODED_BYTES])
 
     def skip(row: Any) -> str:
         ragged.append(((row.number or 2) - 2, row.actual_columns, row.expected_columns))
@@ -249,7 +285,7 @@ def _parsed_csv(
 
     table = pa.csv.read_csv(
         pa.BufferReader(content),
-        read_options=pa.csv.ReadOptions(use_threads=threads),
+        read_options=pa.csv.ReadOptions(use_threads=threads, block_size=blocks.nbytes),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         convert_options=pa.csv.ConvertOptions(
             column_types={name: pa.string() for name, kind in columns.items() if kind != "number"}

@@ -21,6 +21,7 @@ from s3t.records.positions import Positions
 from s3t.records.problems import Problems, UnreadableError
 from s3t.records.reading import (
     PARQUET_SUFFIXES,
+    CsvBlocks,
     Data,
     Table,
     check_decodable,
@@ -121,13 +122,15 @@ def _parquet_tables(file: BinaryIO, size: int) -> Iterator[pa.Table]:
 
 
 def _csv_tables(path: Path, file: BinaryIO, positions: Positions) -> Iterator[pa.Table]:
-    if line := _line_that_is_not_utf8(file):  # looked at first: arrow decodes a ragged row where none can catch it
+    blocks = CsvBlocks()
+    # Looked at first: arrow decodes a ragged row where none can catch it.
+    if line := _line_that_is_not_utf8(file, blocks):
         raise UnreadableError(not_utf8_problem(line))
     ragged: list[tuple[int, int, int]] = []
     try:
-        with _opened_csv(path, [], {}) as probe:
+        with _opened_csv(path, [], {}, blocks) as probe:
             names = probe.schema.names
-        with _opened_csv(path, ragged, dict.fromkeys(names, pa.string())) as reader:
+        with _opened_csv(path, ragged, dict.fromkeys(names, pa.string()), blocks) as reader:
             schema, count = reader.schema, 0
             for batch in reader:
                 count += batch.num_rows
@@ -147,7 +150,9 @@ def _csv_tables(path: Path, file: BinaryIO, positions: Positions) -> Iterator[pa
     raise UnreadableError(problem)
 
 
-def _opened_csv(path: Path, ragged: list[tuple[int, int, int]], types: Mapping[str, pa.DataType]) -> Any:
+def _opened_csv(
+    path: Path, ragged: list[tuple[int, int, int]], types: Mapping[str, pa.DataType], blocks: CsvBlocks
+) -> Any:
     """A reader of the rows that have as many cells as the header; of each other one it notes its number, its cells,
     and the header's."""
 
@@ -157,16 +162,18 @@ def _opened_csv(path: Path, ragged: list[tuple[int, int, int]], types: Mapping[s
 
     return pa.csv.open_csv(
         pa.OSFile(str(path)),  # read by a thread of arrow's
-        read_options=pa.csv.ReadOptions(use_threads=False),  # by several threads, rows have no numbers
+        # By several threads, rows have no numbers.
+        read_options=pa.csv.ReadOptions(use_threads=False, block_size=blocks.nbytes),
         parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
         convert_options=pa.csv.ConvertOptions(column_types=types),
     )
 
 
-def _line_that_is_not_utf8(file: BinaryIO) -> int | None:
-    """The first line that is not UTF-8 text, from 1; None if all are."""
+def _line_that_is_not_utf8(file: BinaryIO, blocks: CsvBlocks) -> int | None:
+    """The first line that is not UTF-8 text, from 1; None if all are. Measures the rows, too."""
     decoder, lines = codecs.getincrementaldecoder("utf-8")(), 1
     while block := file.read(_BUFFER_BYTES):
+        blocks.add(block)
         try:
             decoder.decode(block)
         except UnicodeDecodeError as error:

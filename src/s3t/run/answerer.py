@@ -5,9 +5,8 @@ Shapes: M members, N inputs, C labels.
 
 from __future__ import annotations
 
-import itertools
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +19,7 @@ from s3t.ledger import Snapshot
 from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
-from s3t.progress import SILENT, Progress, telling
+from s3t.progress import SILENT, Progress, Steps, telling
 from s3t.records.ingest import IngestedInputs, ingest_inputs, ingest_labelled, ingest_windows
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data
@@ -28,6 +27,7 @@ from s3t.run.answers import Evaluation, Predictions
 from s3t.run.likelihoods import Likelihoods
 from s3t.run.parts import Parts
 from s3t.stages import Stage, by_kind
+from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -71,19 +71,21 @@ class Answerer:
             with suppress(Overtaken, NoLiveShardError, InputError):  # a newer state may have what this one lacks
                 members = self._members(recent, prefixes)
                 with self.parts.presence.working(recent, uses_of(recent, members)) as work:
-                    answer = self._answer(recent, members, inputs, Watched(progress, work))
-                now = self.parts.upkeep.newest()
+                    answer = self._answer(recent, members, inputs, progress, work)
+                now = self.parts.upkeep.erase_due()
                 if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
         while True:
             now, members = self.choose(prefixes)
             with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
-                return self._answer(now, members, inputs, Watched(progress, work))
+                return self._answer(now, members, inputs, progress, work)
 
     def _answer(
-        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress
+        self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress, work: Work
     ) -> Predictions:
-        return predict(self.parts.loaded.get(), self._answers, now, members, inputs, progress=progress)
+        count = inputs.features.num_rows
+        with telling(progress, f"predicting {counted(count, 'input')}", count * len(members)):
+            return predict(self.workshop, self._answers, now, members, inputs, steps=Watched(progress, work))
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
         """Metrics on labelled data. Errors as `Run.evaluate`."""
@@ -91,26 +93,31 @@ class Answerer:
         rows = ingest_labelled(data, recipe, labels=labels).rows
         while True:
             now, members = self.choose(None)
-            with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
-                return evaluate(
-                    self.parts.loaded.get(),
-                    self._answers,
-                    now,
-                    members,
-                    rows,
-                    per_depth=per_depth,
-                    progress=Watched(progress, work),
-                )
+            deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
+            wanted = sorted({*members, *deeper})
+            with (
+                suppress(Overtaken),
+                self.parts.presence.answering(now, uses_of(now, members)) as work,
+                telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)),
+            ):
+                scores = self.workshop.logits(wanted, now, rows, steps=Watched(progress, work))
+                logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
+                return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
 
     def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
-        """The newest state of the ledger, and the stages that answer at it.
+        """Erase what is due; the state of the ledger then, and the stages that answer at it.
 
         Raises:
             NoLiveShardError: no shard can answer.
             InputError: a prefix is not alive.
         """
-        now = self.parts.upkeep.newest()
+        now = self.parts.upkeep.erase_due()
         return now, self._members(now, prefixes)
+
+    @property
+    def workshop(self) -> Workshop:
+        """The run's base model, loaded when it is first needed."""
+        return self.parts.loaded.get()
 
     @property
     def _answers(self) -> Answers:
@@ -134,7 +141,7 @@ def predict(
     members: Sequence[Stage],
     inputs: IngestedInputs,
     *,
-    progress: Progress,
+    steps: Steps,
 ) -> Predictions:
     """The ensemble's answers to inputs.
 
@@ -143,8 +150,7 @@ def predict(
     """
     features = inputs.features
     counts = workshop.counts(features)
-    with telling(progress, f"predicting {counted(features.num_rows, 'input')}", features.num_rows * len(members)):
-        logits_MNC = workshop.logits(members, snapshot, features, steps=progress)  # noqa: N806
+    logits_MNC = workshop.logits(members, snapshot, features, steps=steps)  # noqa: N806
     parts = parts_within(members, sisa_weight=answers.sisa_weight)
     predicted, probabilities = answers.answer(logits_MNC, [stage.shard for stage in members], parts, counts)
     return Predictions(
@@ -162,26 +168,27 @@ def predict(
 
 
 def evaluate(
-    workshop: Workshop,
     answers: Answers,
     snapshot: Snapshot,
     members: Sequence[Stage],
+    logits: Mapping[Stage, Scores],
     rows: pa.Table,
+    counts: Sequence[int] | None,
     *,
     per_depth: bool,
-    progress: Progress,
 ) -> Evaluation:
     """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
 
-    Raises:
-        IntegrityError: as `predict`.
+    Args:
+        answers: of the run.
+        snapshot: the ledger.
+        members: stages that answer.
+        logits: of the members, and with `per_depth` of all their links, each N x C.
+        rows: labelled records.
+        counts: answers to each record; None: one each.
+        per_depth: also cut.
     """
-    depths = range(1, _depth(members) + 1) if per_depth else ()
-    cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
-    wanted = sorted({*members, *itertools.chain(*cut.values())})
-    with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
-        logits = dict(zip(wanted, workshop.logits(wanted, snapshot, rows, steps=progress), strict=True))
-    expected, counts = answers.target.expected(rows), workshop.counts(rows)
+    expected = answers.target.expected(rows)
 
     def ensemble(stages: Collection[Stage]) -> tuple[Any, ...]:
         distinct = sorted(set(stages))
@@ -194,6 +201,8 @@ def evaluate(
     shards: dict[int, list[Stage]] = {}
     for stage in members:
         shards.setdefault(stage.shard, []).append(stage)
+    depths = range(1, _depth(members) + 1) if per_depth else ()
+    cut = {depth: [stage.cut(depth) for stage in members] for depth in depths}
     per_class, confusion = answers.report(*ensemble(members))
     return Evaluation(
         generation=snapshot.generation,
@@ -218,29 +227,21 @@ def _depth(members: Collection[Stage]) -> int:
     return max((stage.depth for stage in by_kind(members)[0]), default=0)
 
 
+@dataclass(frozen=True)
 class Watched:
-    """Progress that also looks, at every batch, whether a deletion has overtaken the work."""
+    """Steps of a computation that stops, at a batch, when a deletion has overtaken it."""
 
-    def __init__(self, progress: Progress, work: Work) -> None:
-        self._progress = progress
-        self._work = work
+    progress: Progress
+    work: Work
 
-    def start(self, task: str, total: int) -> None:
-        """Hand on."""
-        self._progress.start(task, total)
+    def advance(self, count: int) -> None:
+        """Count finished steps.
 
-    def advance(self, amount: int) -> None:
-        """Hand on, and stop if need be."""
-        self._progress.advance(amount)
-        self._work.check()
-
-    def note(self, text: str) -> None:
-        """Hand on."""
-        self._progress.note(text)
-
-    def finish(self) -> None:
-        """Hand on."""
-        self._progress.finish()
+        Raises:
+            Overtaken: a deletion took what the computation uses.
+        """
+        self.progress.advance(count)
+        self.work.check()
 
     def end_epoch(self, loss: float) -> None:
         """Do nothing: a replay reports no loss."""

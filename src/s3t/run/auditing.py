@@ -120,8 +120,7 @@ def _current(snapshot: Snapshot) -> set[tuple[Place, str]]:
 
 def _replay(parts: Parts, auditor: Auditor, stage: Stage, mismatches: list[Mismatch], progress: Progress) -> bool:
     """Train a stage again; False if a deletion took it before that was done."""
-    parts.upkeep.erase_due()
-    now = parts.latest.snapshot()
+    now = parts.upkeep.erase_due()
     if stage not in now.stages:
         return False
     progress.note(str(stage))

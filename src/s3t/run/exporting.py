@@ -116,7 +116,7 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportRe
         check_unchanged(folder, parts.key_inputs.base_digest)
     exporter = _Exporter(parts, asked, folder)
     while True:
-        now = parts.upkeep.newest()
+        now = parts.upkeep.erase_due()
         stages = _serving(parts, now, asked.shard)
         uses = Uses(stages={link: now.stages[link] for stage in stages for link in stage.chain})
         with (

@@ -20,14 +20,12 @@ READ_ONLY = (
 def _open_folders(parts: Parts) -> Iterator[str]:
     """A warning for the run's folder, where others than its owner may enter it, and one for the memory of deletions.
 
-    Files in a folder that other users may not enter are closed to them, whatever their own permissions.
+    Files in a folder that other users may not enter are closed to them, whatever their own permissions; so the folder
+    alone is looked at.
     """
     run, memory = parts.layout.root, parts.witness.path
     if (readers := open_to(run)) is not None:
-        within = sorted(path for folder in (parts.layout.slices, parts.layout.artifacts) for path in folder.rglob("*"))
-        readable = [path for path in within if path.is_file() and open_to(path) is not None]
-        also = f", and read {len(readable)} of its files of records and artifacts" if readable else ""
-        yield f"{readers} may enter {run}{also}; if that is not meant, run `chmod -R go-rwx {run}`"
+        yield f"{readers} may enter {run}; if that is not meant, run `chmod -R go-rwx {run}`"
     for path in (memory.parent, memory):
         if path.exists() and (readers := open_to(path)) is not None:
             yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
@@ -35,8 +33,7 @@ def _open_folders(parts: Parts) -> Iterator[str]:
 
 def status_now(parts: Parts) -> Status:
     """The status of a run, once what is due is erased."""
-    parts.upkeep.erase_due()
-    return status_of(parts, parts.latest.inventory(parts.latest.snapshot()))
+    return status_of(parts, parts.latest.inventory(parts.upkeep.erase_due()))
 
 
 def status_of(parts: Parts, inventory: Inventory) -> Status:

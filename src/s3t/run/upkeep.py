@@ -70,16 +70,14 @@ class Upkeep:
         """Drop what is in memory of records and stages that a snapshot does not have."""
         self.loaded.forget_stale(snapshot)
 
-    def erase_due(self) -> None:
-        """As `newest`."""
-        self.newest()
-
-    def newest(self) -> Snapshot:
-        """The ledger now, after what has waited long enough is erased, and what the ledger has no more is dropped from
-        memory.
+    def erase_due(self) -> Snapshot:
+        """Erase what has waited long enough, and drop from memory what the ledger has no more.
 
         If it cannot be erased (a full disk), what is alive serves on without it: the status warns. It is tried again
         after `AGAIN_SECONDS`. Another process that is erasing is not waited for.
+
+        Returns:
+            The ledger afterwards.
 
         Raises:
             RestoredError: an older ledger was put in the run's place.

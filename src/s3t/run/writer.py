@@ -126,20 +126,22 @@ class Writer:
         """How likely the ensemble finds continuations, tokens as they are. Errors as `Run.score`."""
         while True:
             now, members = self.answerer.choose(None)
-            with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
-                workshop = self.answerer.parts.loaded.get()
-                with telling(progress, f"scoring {counted(len(continuations), 'text')}", len(continuations)):
-                    return workshop.likelihoods(members, now, continuations, Watched(progress, work))
+            with (
+                suppress(Overtaken),
+                self.answerer.parts.presence.answering(now, uses_of(now, members)) as work,
+                telling(progress, f"scoring {counted(len(continuations), 'text')}", len(continuations)),
+            ):
+                return self.answerer.workshop.likelihoods(members, now, continuations, Watched(progress, work))
 
     @property
     def encoder(self) -> LanguageEncoder:
         """The encoder of the run's language model."""
-        return self.answerer.parts.loaded.get().language
+        return self.answerer.workshop.language
 
     @property
     def positions(self) -> int:
         """Tokens that the model takes at most."""
-        return self.answerer.parts.loaded.get().positions
+        return self.answerer.workshop.positions
 
     def _written(
         self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
@@ -205,7 +207,7 @@ class Writer:
     def _steps(
         self, now: Snapshot, members: Sequence[Stage], prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> Iterator[list[Piece]]:
-        return self.answerer.parts.loaded.get().write(members, now, prompts, sampling)
+        return self.answerer.workshop.write(members, now, prompts, sampling)
 
     def _ingested(self, prompts: Inputs) -> IngestedInputs:
         recipe = self.answerer.parts.recipe

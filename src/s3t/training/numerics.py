@@ -69,8 +69,12 @@ def resolved(training: Training, abilities: Abilities, *, cores: int) -> Trainin
     bucketing = training.bucketing
     if bucketing == "auto":
         bucketing = "packed" if abilities.packing else "none"
+    last_layer = training.last_layer
+    if last_layer == "auto":
+        last_layer = "first-token" if abilities.first_token else "whole"
     settled = {"precision": precision, "threads": threads, "attention": attention}
-    return training.model_copy(update=settled | {"bucketing": bucketing, "trunk_cache": cached})
+    procedure = {"bucketing": bucketing, "trunk_cache": cached, "last_layer": last_layer}
+    return training.model_copy(update=settled | procedure)
 
 
 def _has_bfloat16(device: torch.device) -> bool:
