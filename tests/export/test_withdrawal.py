@@ -253,7 +253,7 @@ MOMENTS = {
     "before it is announced": ("new_mark", False),
     "before it gets its place": ("publish", False),
     "after it got its place": ("publish", True),
-    "while it is written": ("name_of", False),
+    "while it is written": ("folder_name", False),
 }
 
 
