@@ -106,8 +106,8 @@ def test_where_the_time_of_a_step_goes():
         assert row(what, [f"{round(100 * stage['shares'][kind])}" for stage in stages]) in PAGE
     base = [100 * stage["shares"]["base"] for stage in stages]
     rates = [100 * stage["rate_of_base"] for stage in stages]
-    told = f"{min(base):.0f} to {max(base):.0f} % of a step, at {min(rates):.0f} to {max(rates):.0f} % of the best square"
-    assert told in PAGE
+    assert f"take {min(base):.0f} to {max(base):.0f} % of a step" in PAGE
+    assert f"at {min(rates):.0f} to {max(rates):.0f} % of the best square product's rate" in PAGE
     assert row("rate of the base's products", [f"{round(100 * stage['rate_of_base'])}" for stage in stages]) in PAGE
 
 
