@@ -62,7 +62,7 @@ class Abilities:
     packing: bool
     """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
     width: int
-    """Of its hidden states: features that a layer passes to the next."""
+    """Features of a hidden state, which a layer passes to the next."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:

@@ -2,8 +2,8 @@
 
 Nothing is cached: reading goes straight to arrow, so no copy of a record is left under the user's home.
 
-No message, and no exception behind one, holds more of a record than its row and column: what a library says of a row
-that it cannot read quotes the row. Errors are therefore raised where no other one is being handled.
+No message, and no exception behind one, holds more of a record than its row and column. Libraries quote a row that they
+cannot read, so errors are raised where no other one is being handled.
 """
 
 from __future__ import annotations

@@ -75,7 +75,7 @@ def read_windows(data: Data, *, columns: Mapping[str, Kind], size: int) -> Itera
 
 
 class _UnreadableError(Exception):
-    """What is wrong with a file, without its content."""
+    """Problem of a file, without its content."""
 
     def __init__(self, problems: list[str]) -> None:
         self.problems = problems
