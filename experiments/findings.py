@@ -1,4 +1,4 @@
-"""A claim of the paper, and its verdict by our results. Every folder's `finding.py` makes one."""
+"""A claim, the paper's or ours, and its verdict by our results. Every folder's `finding.py` makes one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ class Finding(NamedTuple):
     """One claim, in Markdown."""
 
     claim: str
-    """The claim in a few words, also its heading."""
-    paper: str
-    """The paper's words or numbers, and their place."""
+    """The claim in a few words. The experiment's README has the paper's words and their place."""
     verdict: str
     """HOLDS, PART or NOT, and after a colon our numbers."""
 

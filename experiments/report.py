@@ -1,4 +1,4 @@
-"""Generator of docs/results.md from committed results: each claim of the paper, our numbers and a verdict.
+"""Generator of docs/results.md from committed results: each claim, our numbers and a verdict.
 
 python -m experiments.report            write the page
 python -m experiments.report --check    compare the page; write nothing
@@ -20,10 +20,9 @@ PATH = FOLDER.parent / "docs" / "results.md"
 HEAD = """# The paper's results, beside ours
 
 Check here whether the paper's claims hold at a small scale: {verdicts}.
-Experiments that train use two cores, MiniLM (6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large
-and ViT-base. Those on orders and deletion rates train nothing, and have the paper's sizes. A link leads to tables,
-figures and reasons; beside them, `results.json` has commit, seed, machine and seconds. `python -m experiments.report`
-writes this page from `experiments/*/results.json`.
+The list has our numbers; a link leads to the paper's, to tables and reasons. Experiments that train use two cores,
+MiniLM (6 layers) and a ViT of 2 M parameters, where the paper has RoBERTa-large and ViT-base. The others have the
+paper's sizes. `python -m experiments.report` writes this page.
 """
 
 
@@ -31,10 +30,10 @@ def text() -> str:
     """The page."""
     findings = [(name, finding, *_split(finding.verdict)) for name, finding in _findings()]
     counted = Counter(verdict for _, _, verdict, _ in findings)
-    verdicts = f"{counted[HOLDS]} of {len(findings)} hold, {counted[PART]} in part, {counted[NOT]} not at this scale"
+    verdicts = f"{counted[HOLDS]} of {len(findings)} hold, {counted[PART]} in part, {counted[NOT]} do not"
     page = HEAD.replace("{verdicts}", verdicts)
     for group in (verdict for verdict in (HOLDS, PART, NOT) if counted[verdict]):
-        page += f"\n## {_capital(group)}\n"
+        page += f"\n## {_capital(group)}\n\n"
         page += "".join(_section(name, finding, told) for name, finding, verdict, told in findings if verdict == group)
     return page
 
@@ -52,11 +51,7 @@ def _findings() -> Iterator[tuple[str, Finding]]:
 
 
 def _section(name: str, finding: Finding, told: str) -> str:
-    return (
-        f"\n### {finding.claim}\n\n"
-        f"**Paper.** {finding.paper}\n\n"
-        f"**Ours.** {_capital(told)} ([{name}](../experiments/{name}/README.md)).\n"
-    )
+    return f"- **{finding.claim}** ([{name}](../experiments/{name}/README.md)). {_capital(told)}.\n"
 
 
 def _capital(words: str) -> str:

@@ -102,6 +102,14 @@ def test_rooms_import_only_rooms_before_them(path):
             assert ROOMS.index(other) <= ROOMS.index(room), f"{room} imports {other}"
 
 
+def test_docs_list_the_rooms_in_their_order_and_the_pure_ones():
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## Rooms")[2].partition("\n## ")[0]
+    order, _, pure = text.partition("Pure, without")
+    listed = re.findall(r"[a-z]+", order.partition("\n    ")[2])
+    assert listed == [room for room in ROOMS if (SOURCE / room).is_dir()]
+    assert set(PURE) == set(re.findall(r"[a-z]+", pure.partition(" are ")[2].partition(", and some")[0])) - {"and"}
+
+
 def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
     files = [path for path in FILES if room_of(path) in PURE] + [SOURCE / name for name in PURE_FILES]
     for path in files:

@@ -13,7 +13,6 @@ def finding(found: Row) -> Finding:
     higher = summary["bms_score_above_random_in"] == summary["cases"]
     return Finding(
         "BMS's orders are as diverse as can be and score higher than random ones",
-        "Section 4.3, ten Dirichlet priors: the optimal distance L, and higher scores.",
         f"{HOLDS if distant and higher else PART if distant or higher else NOT}: distance L in "
         f"{summary['bms_distance_is_the_number_of_slices_in']} of {summary['cases_with_pairs']} cases, a higher score "
         f"in {summary['bms_score_above_random_in']} of {summary['cases']}. By what is served, `survival`'s less "

@@ -13,7 +13,6 @@ def finding(found: Row) -> Finding:
     depth = summary["bms_depth_wins_with_full_budget_in"]
     return Finding(
         "BMS's score is above that of sorted cyclic rotation",
-        "Appendix C, B = L, ten Dirichlet priors: consistently.",
         f"{HOLDS if won == cases else PART if won > cases / 2 else NOT}: in {won} of {cases} cases; in the depth that "
         f"is served it is above in {depth}, and `survival` in {summary['survival_depth_wins_with_full_budget_in']}",
     )

@@ -20,7 +20,6 @@ def finding(found: Row) -> Finding:
     most = less >= (len(worst) - 1) / 2
     return Finding(
         "Little is lost as slices are deleted, on images less than on texts",
-        'Appendix C: on images "only [...] a small drop in performance (<5%)"; on a few text tasks a considerable one.',
         f"{HOLDS if small and most else PART if small or most else NOT}: with one slice left, CIFAR-10 loses "
         f"{100 * worst['cifar10']:.1f} %, and {less} of {len(worst) - 1} text tasks lose more; the deepest slices are "
         f"deleted first{'; not counted, hardly better than a guess: ' + ', '.join(guessed) if guessed else ''}",

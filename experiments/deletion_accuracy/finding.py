@@ -25,10 +25,9 @@ def finding(found: Row) -> Finding:
     )
     return Finding(
         "S3T handles more deletions than SISA and ProtoSISA, and answers better meanwhile",
-        "Section 4.2: SISA and ProtoSISA end after about 40 deletions; S3T goes on, and is better; B=4 is near B=24.",
         f"{HOLDS if better and near else PART if better or near else NOT}: at B=4 half are dead after "
-        f"{few['half_dead_after']} deletions, of SISA after {systems['sisa']['half_dead_after']} (arithmetic, without "
-        f"training). Where SISA answers, B=4 against the best of SISA and ProtoSISA: {against}; at these points it is "
+        f"{few['half_dead_after']} deletions, of SISA after {systems['sisa']['half_dead_after']}. "
+        f"Where SISA answers, B=4 against the best of SISA and ProtoSISA: {against}; at these points it is "
         f"at most {apart:.1f} points below B=24. Each system is trained once",
     )
 

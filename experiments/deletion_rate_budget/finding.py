@@ -21,7 +21,6 @@ def finding(found: Row) -> Finding:
     simulated = summary["simulated_off_in_standard_errors_at_most"]
     return Finding(
         "The deletion rate grows steadily with the budget, faster at first",
-        f"Section 4.2, m=5, L={slices}: steady growth, slightly higher at first.",
         f"{HOLDS if grows and slows and simulated < ERRORS else PART if grows else NOT}: exact; half of the growth is "
         f"had at B={summary['half_of_the_growth_by_budget']}, and at B=L the rate is {summary['gain_at_most']:.2f} "
         f"times SISA's; simulated means are within {simulated:.1f} standard errors",

@@ -13,10 +13,7 @@ def finding(found: Row) -> Finding:
     first, last = summary["curves"][0], summary["curves"][-1]
     return Finding(
         "When the deletion prior is known, a system takes significantly more deletions",
-        "Appendix C, Dirichlet priors: significantly more than under the uniform one, notably high at a low budget.",
         f"{HOLDS if share == 1 else PART if share > 0.5 else NOT}: in {summary['bms_above_uniform_in']} of "
         f"{summary['cases']} cases; at B=1 BMS has {100 * first['bms_rate'] / last['bms_rate']:.0f} % of what it has "
-        "at B=L. How many more means little: no mean over such priors exists. In "
-        f"{summary['bms_below_the_least_likely_in']} cases the least likely slices on top do better; rotations, which "
-        "know no prior, gain, too",
+        f"at B=L. In {summary['bms_below_the_least_likely_in']} cases the least likely slices on top do better",
     )

@@ -20,7 +20,6 @@ def finding(found: Row) -> Finding:
     all_better, some = all(down.values()) and all(again.values()), any(again.values()) or any(down.values())
     return Finding(
         "Top-down and cumulative training is the better design",
-        "Appendix C.2: bottom-up training did not converge; a stage that sees its own slice alone converges worse.",
         f"{HOLDS if all_better else PART if some else NOT}: top-down is "
         f"better than bottom-up on {_those(down)} (bottom-up "
         f"{'does not converge on ' + ', '.join(failed) if failed else 'converges on all'}); seeing all again is "

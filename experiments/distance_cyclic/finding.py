@@ -13,8 +13,6 @@ def finding(found: Row) -> Finding:
     below, adjacent = summary["cyclic_below_random_at"], summary["cyclic_adjacent_below_random_at"]
     return Finding(
         "Orders of cyclic rotation are more diverse than random ones",
-        f"Section 4.3, L=5: for all budgets to {budgets + 1} a higher mean distance; Appendix B.1 conjectures the "
-        "greatest possible.",
         f"{HOLDS if not below + adjacent else PART if min(below, adjacent) < budgets / 2 else NOT}: our `cyclic`, "
         f"with spaced rotations, reaches the bound at {reached} of {budgets} budgets; the first B of Algorithm 1's "
         f"reach it at {summary['cyclic_adjacent_reaches_the_bound_at']} and are below random orders at {adjacent}, by "

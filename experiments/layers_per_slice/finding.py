@@ -25,7 +25,6 @@ def finding(found: Row) -> Finding:
     told += [f"not counted, hardly better than a guess: {', '.join(guessed)}"] if guessed else []
     return Finding(
         "With few layers a slice, more slices first help and then hurt",
-        "Appendix C: on RTE poor with one layer a slice; better with more slices at first, worse with too many.",
         f"{HOLDS if held == 2 * len(counted) > 0 else PART if held else NOT}: {'; '.join(told)}. In brackets what "
         "three slices are above that, with its 95 % interval over the seeds",
     )

@@ -22,7 +22,6 @@ def finding(found: Row) -> Finding:
     verdict = NOT if gained < SLIGHTLY else HOLDS if best["late"] <= EVEN else PART
     return Finding(
         "ProtoSISA does slightly better with a lower weight of SISA once many deletions have come",
-        "Appendix C: slightly better with lower weights when the number of deletions is high.",
         f"{verdict}: the best weight is {first:g} without a deletion and {best['late']:g} after {late}, where the best "
         f"of the weights below {first:g} gains {gained:.1f} points over it; low, as the paper has it, would be "
         f"{EVEN:g} or less",

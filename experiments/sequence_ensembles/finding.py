@@ -16,7 +16,6 @@ def finding(found: Row) -> Finding:
     verdict = HOLDS if gained > noise and few > 0.6 * gained else PART if gained > 0 else NOT
     return Finding(
         "Several orders of a shard together answer better, at first",
-        "Appendix C: accuracy rises with the number of models at first, then stays.",
         f"{verdict}: all orders gain {gained:.1f} points over one, six of them {few:.1f}; of one shard alone they gain "
         f"{summary['one_shard']['points_gained']:.1f}",
     )

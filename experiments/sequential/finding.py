@@ -17,8 +17,6 @@ def finding(found: Row) -> Finding:
     verdict = NOT if apart <= -MARGIN else HOLDS if rises else PART
     return Finding(
         "S3T is about as good as sequential training, with fewer trained parameters",
-        "Appendix C: accuracy rises with the slices, similar to or above sequential training, with L times fewer "
-        "parameters.",
         f"{verdict}: {apart:+.1f} points at the end, with {summary['times_fewer_parameters']:.1f} times fewer "
         "parameters a stage (the head is in both)",
     )

@@ -32,9 +32,8 @@ def finding(found: Row) -> Finding:
         compared += f", and {_told(pooled[AS_MANY])} against full training that sees as many records"
     return Finding(
         "Slice-wise training is about as good as full training",
-        'Section 4.1: "comparable performance to full training (FT) across all settings", at times better.',
-        f"{verdict}: in the mean over {len(counted)} tasks {compared}, where {MARGIN:g} points below would be "
-        f"comparable; in brackets what three seeds leave open{told}",
+        f"{verdict}: in the mean over {len(counted)} tasks {compared}, in brackets what three seeds leave "
+        f"open; {MARGIN:g} points below would be comparable{told}",
     )
 
 

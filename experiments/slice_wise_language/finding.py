@@ -20,7 +20,6 @@ def finding(found: Row) -> Finding:
     ours, full, base = (f"{summary['perplexity'][system]:.2f}" for system in ("slice-wise", "full", "base"))
     return Finding(
         "Slice-wise training is about as good as full training for a language model, too",
-        'Section 4.1: Llama models on Alpaca have "comparable performance to full finetuning across all datasets".',
         f"{verdict}: perplexity {ours} slice by slice, {full} at once, {base} without training; {apart['mean']:+.1f} % "
         f"({low:+.1f} to {high:+.1f}) from full training, where {MARGIN:g} % would be comparable{share}. A Llama of 11 "
         "M parameters, judged by perplexity, not by the paper's tasks",

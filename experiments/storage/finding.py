@@ -21,7 +21,6 @@ def finding(found: Row) -> Finding:
     whole = max(abs(row["gb_whole_adapter_a_stage"] / row["paper_gb"] - 1) for row in table)
     return Finding(
         "For ViT-large the adapters take little beside the model, and the rate rises less and less",
-        "Appendix C, m=5, L=6: 0.21 GB an order beside 1.2 GB; rates from 66.4 to 124.1.",
         f"{HOLDS if little and slows and off < FAR else PART if little or slows else NOT}: by our count "
         f"{last['gb_survival']:.2f} GB at B={last['budget']} beside {summary['model_gb']:.2f}, and an order more adds "
         f"{steps[0]:.1f}, later {steps[-1]:.1f} deletions. The paper's rates are within {100 * off:.1f} % of the exact "

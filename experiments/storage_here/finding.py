@@ -13,8 +13,6 @@ def finding(found: Row) -> Finding:
     linear = all(abs(ours[budget] - times) < 0.05 * times for budget, times in paper.items())
     return Finding(
         "Storage grows linearly with the budget",
-        "Appendix C: B times 0.21 GB for ViT-large, m=5, L=6, beside a model of 1.2 GB. True sizes: "
-        "[storage](../experiments/storage/README.md).",
         f"{HOLDS if linear else NOT}: {'linear' if linear else 'not linear'} up to B = L; above, prefixes are shared. "
         f"SISA stores {summary['sisa_over_one_order']:.1f} times what one order of S3T does",
     )

@@ -20,8 +20,6 @@ def finding(found: Row) -> Finding:
     one, four = against["s3t, B=1"], against["s3t, B=4"]
     return Finding(
         "Over 1,000 requests S3T takes less time than SISA, and much less than full retraining",
-        f"Section 4.3: {paper['times_less_than_sisa']:g} times less total time than SISA, "
-        f"{paper['times_less_than_full']:g} times less than full retraining; m, L and B are not told.",
         f"{verdict}: trained again on exhaustion, its training after requests is at best {_times(full)} full "
         f"retraining's, with one order {_times(one['less_compute_than_sisa'])} SISA's and with several at best "
         f"{_times(most)} SISA's; at B=4 it has {four['fewer_outages_than_sisa']:.2f} times fewer outages than SISA "

@@ -12,7 +12,6 @@ def finding(found: Row) -> Finding:
     off = max(row["largest_relative_residual"] for row in summary.values())
     return Finding(
         "Training time grows linearly with the trained layers",
-        "Appendix C: RoBERTa-large; linear.",
         f"{HOLDS if off < 0.1 else PART if off < 0.25 else NOT}: without the cache no time is further than "
         f"{100 * off:.1f} % from a line",
     )

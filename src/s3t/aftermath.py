@@ -1,7 +1,7 @@
-"""The state of a run after an operation was refused: stated once, by the operation, whatever refused.
+"""The state of a run after an operation was refused. The operation states it once.
 
-What refuses (a disk, a database, a file) does not know what was done before it. So an error carries its reason and its
-remedy, and the operation that it passes adds the aftermath; `StorageError` makes sentences of the three.
+A disk, a database or a file that refuses does not know what the operation did before. So an error carries its reason
+and its remedy, and the operation that it passes adds the aftermath. `StorageError` makes sentences of the three.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Events of training: values for callers who show, draw or log them.
+"""Events of training: values that callers show, draw or log.
 
-A loss is a function of the records it was computed on, private ones: these values go to the caller, and no file of the
-run ever holds one (docs/guarantees.md).
+A loss is a function of private records. So these values go to the caller, and no file of the run ever holds one
+(docs/guarantees.md).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ import pyarrow.parquet
 import pytest
 
 from s3t.errors import DataError
-from s3t.records.reading import CsvBlocks, read_data
+from s3t.records.csv_blocks import CsvBlocks
+from s3t.records.reading import read_data
 from s3t.records.request_files import read_requests
 from s3t.records.windowed import read_windows
 

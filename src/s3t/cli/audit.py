@@ -25,9 +25,9 @@ def command(
 ) -> None:
     """Check that all that may serve is what today's slices ask for: keys, bytes, parents; then replay N stages.
 
-    Checked are also the base model's files, every row and page of the ledger, every record of the slices, the memory of
-    deletions and the public records, and that no artifact is unnamed. Pages are checked by SQLite's integrity_check, or
-    by PostgreSQL's extension amcheck where the role may use it. Exit status 1 if anything is wrong.
+    It also checks the base model's files, every row and page of the ledger, and every record of the slices. It checks
+    the memory of deletions and the public records, and that no artifact is unnamed. SQLite's integrity_check checks
+    pages, or PostgreSQL's extension amcheck where the role may use it. Exit status 1 if anything is wrong.
     """
     with failures_reported(as_json):
         with s3t.Run.open(run) as opened:

@@ -69,7 +69,7 @@ def remedy(entry: LogEntry, within: float, run: Any) -> str:
     """Advice for a deletion that is not erased: the deadline, `within` seconds after receipt, and the command."""
     waits = ""
     if entry.effective_at is None:
-        waits = "it waits for another open run to let go of it (no answer is made of it any more); "
+        waits = "it waits for another open run, which holds the record in memory but answers nothing with it; "
     if entry.to_withdraw:
         return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
     due = f"by {moment(entry.received_at + within)} UTC" if within else "now"

@@ -114,5 +114,5 @@ def working(what: str) -> Iterator[None]:
 
 
 def choosing(orders: str, selector: str) -> AbstractContextManager[None]:
-    """As `working`, while a selector chooses; `survival` draws a bar instead."""
+    """`working` while a selector chooses; `survival` draws a bar instead."""
     return nullcontext() if selector == "survival" else working(f"choosing {orders}")

@@ -53,9 +53,9 @@ class Eraser:
     memory: Memory
     witness: Witness
     lock: RunLock
-    """The run's."""
+    """Lock of the run, held while bytes are erased."""
     withdrawer: Withdrawer
-    """Of the run's exports."""
+    """Withdrawer of the run's exports."""
     _requests: set[object] = field(default_factory=set, init=False, repr=False)
     """Requests of this process with batches that are not accepted yet."""
 

@@ -1,8 +1,7 @@
 """Search for names in the slices' files as well as in the ledger, which may have lost a row.
 
-Rows of the ledger have a check (`ledger/rows.py`); a row that a damaged page or index hides has none. So records that
-the ledger does not know, and all subjects, are searched for in the files that can hold them, before a request is
-answered or accepted.
+Rows of the ledger have a check (`ledger/rows.py`); a row that a damaged page or index hides has none. So before a
+request is answered or accepted, the files are searched for records that the ledger does not know, and for all subjects.
 
 The files are read before the ledger. Slices only lose records, and tokens of deleted records stay in the ledger, so
 every record in a file is in the ledger, present or deleted, whatever other processes delete meanwhile.

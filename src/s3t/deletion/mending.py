@@ -16,8 +16,8 @@ from s3t.records.slices import Slices, count_copies
 def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path) -> int:
     """Mend a ledger in one transaction; returns the number of rows that were put right or written anew.
 
-    Indexes are built anew from their tables; a row in which one bit flipped is put right; records that the ledger has
-    lost are written anew from slices whose digest is right.
+    Indexes are built anew from their tables, and rows in which one bit flipped are put right. Records that the ledger
+    has lost are written anew from slices whose digest is right.
 
     Args:
         ledger: the run's.

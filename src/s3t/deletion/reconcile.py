@@ -266,8 +266,8 @@ class Reconciler:
     def _remove_unknown(self) -> tuple[Place, ...]:
         """Without the run's secret: remove versions that may hold a deleted record; returns their slices.
 
-        Those are versions that the ledger does not name, and current ones that hold a record whose deletion it knows,
-        hold more than it counts, or cannot be read.
+        Those are versions that the ledger does not name. Current versions are removed if they hold a record whose
+        deletion the ledger knows, hold more records than it counts, or cannot be read.
         """
         with storage_errors("looking at the slices"):
             stored = self.eraser.slices.versions()

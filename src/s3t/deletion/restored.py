@@ -1,4 +1,9 @@
-"""Recognition of a run that is an older state of itself: a backup that was put back, or a copy."""
+"""Recognition of a run that is an older state of itself: a backup that was put back, or a copy.
+
+folder with its ledger    the witness has seen a later generation, or a deletion that the ledger does not know
+folder or slices alone    a slice has another version than the one that the ledger names
+ledger alone              as above; or a version has fewer rows than the ledger counts
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Withdrawer:
     hook: tuple[str, ...]
     """The recipe's command, with placeholders; empty: none."""
     failures: dict[str, str] = field(default_factory=dict, init=False)
-    """What went wrong with an export, by its mark, when this process tried to withdraw it."""
+    """Reasons why this process could not withdraw exports, by the export's mark."""
 
     def withdraw_tainted(self) -> None:
         """Remove the files of exports with deleted records in them, and run the command for each.
@@ -136,7 +136,7 @@ class Withdrawer:
         return [self.failures[export.mark] for export in exports if export.mark in self.failures]
 
     def _left(self, export: Export) -> list[Path]:
-        """What is there of an export, besides other exports that the run knows."""
+        """Remains of an export, without those of other exports that the run knows."""
         with self.ledger.reading() as transaction:
             others = {each.path for each in transaction.exports.standing() if each.label != export.label}
         part = part_folder(export.output, export.mark)

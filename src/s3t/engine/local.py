@@ -28,8 +28,8 @@ def run_stages(missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], b
 
     Args:
         missing: the stages that are missing now, parents before children.
-        work: trains and commits one stage; False if a deletion intervened, so that the list must be read again; None if
-            there was nothing to do: another has stored it, is at it, or is at its parent.
+        work: trains and commits one stage. False: a deletion intervened, so the list must be read again. None: nothing
+            was done, since another engine has stored the stage, or trains it or its parent.
     """
     trained: list[Stage] = []
     discarded = 0

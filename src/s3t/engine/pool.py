@@ -48,9 +48,9 @@ def run_in_pool(
 ) -> EngineReport:
     """Start a worker for each placement, and listen until each has found that nothing is missing.
 
-    If one fails, the others are stopped at once, and so they are if this process is interrupted: what is stored is
-    kept, and each loses no more than the stage that it is at. To let them end that stage could take hours, and what
-    stops one (a full disk, no memory, a recipe that diverges) seldom spares the others. None is left in any case.
+    If one fails, or this process is interrupted, the others are stopped at once. Stored stages are kept; each worker
+    loses only the stage that it trains. To end that stage could take hours, and what stops one worker (a full disk, no
+    memory, a recipe that diverges) seldom spares the others. No worker is left in any case.
 
     Args:
         module: module that a worker runs; it calls `s3t.engine.worker.serve`.

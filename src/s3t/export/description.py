@@ -1,4 +1,4 @@
-"""What lies beside an export's tensors: whose it is, for s3t, and how to load it, for people. Nothing of a record."""
+"""Files beside an export's tensors: origin for s3t, and how to load it for people. They hold nothing of a record."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ExportDescription:
     base_digest: str
     """SHA-256 of the base model's files."""
     revision: str | None
-    """Of a hub name."""
+    """Revision of a hub name."""
     labels: tuple[str, ...]
     """Names of the head's outputs; empty: it has none."""
     outputs: int | None

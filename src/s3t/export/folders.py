@@ -161,7 +161,7 @@ def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
 
 
 def left_behind(output: Path, name: str, files: Collection[File], *, but: Collection[Path] = ()) -> list[Path]:
-    """What is still there of an export: its folder, and files with its content anywhere below the output folder.
+    """Remains of an export: its folder, and files with its content anywhere below the output folder.
 
     Args:
         output: folder in which it was written.

@@ -83,7 +83,7 @@ def peft_adapter(
         adapter: the recipe's.
         blocks: the chain, the deepest stage last: its head is the one that answers.
         auto_class: name of the model's class in transformers.
-        base: folder or hub name of the base model, for who loads the adapter.
+        base: folder or hub name of the base model, for programs that load the adapter.
         revision: of a hub name.
 
     Raises:
@@ -137,7 +137,7 @@ def _of_kind(adapter: Adapter, targets: list[str]) -> dict[str, Any]:
 
 
 def with_plain_scale(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The same scale of an rsLoRA adapter, alpha / sqrt(r), for who reads alpha / r whatever `use_rslora` says."""
+    """Configuration that gives an rsLoRA adapter its scale, alpha / sqrt(r), in programs that ignore `use_rslora`."""
     if not config.get("use_rslora"):
         return dict(config)
     return {**config, "lora_alpha": whole(config["lora_alpha"] * math.sqrt(config["r"])), "use_rslora": False}

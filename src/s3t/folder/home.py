@@ -1,11 +1,11 @@
 """A run folder's home: a note in the folder of its own path, by which a copy is told from the run.
 
-A copy has the run's id, and with it the run's memory of deletions, or its database: a deletion in a copy would take
+A copy has the run's id, and with it the run's memory of deletions, or its database. A deletion in a copy would take
 the run itself out of service. So before anything is changed the folder is compared with the note `home`. It is the
-run's home if it has the noted path, or if it is the noted folder itself by its inode, wherever that is mounted or was
-moved to on its file system. So neither a backup that is put back in place is a copy, nor a bind mount, a container's
-volume or another host's mount of a network file system. Else the folder was copied, or moved across file systems, which
-nobody can tell apart: the user says which.
+run's home if it has the noted path, or the noted folder's inode, wherever that is mounted or was moved to on its file
+system. A backup that is put back in place is no copy; nor is a bind mount, a container's volume or another host's mount
+of a network file system. Any other folder was copied, or moved across file systems. Nobody can tell these apart: the
+user says which.
 """
 
 from __future__ import annotations

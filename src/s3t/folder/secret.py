@@ -40,7 +40,7 @@ def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) ->
     weakness = secret.weakness()
     if weakness is None or public_data:
         return secret
-    harm = "whoever has run.json finds it by trying, and can then test names against the hashes of what was deleted"
+    harm = "anyone who has run.json can find it by trying all, and then test names against hashes of deleted ones"
     make = 'python -c "import secrets; print(secrets.token_hex(32))"'
     if salt is None:
         raise InputError(VARIABLE, f"{weakness}: {harm}; set it to what this prints: {make}")
@@ -54,8 +54,8 @@ def weak_secret_warning(secret: Secret) -> str | None:
     """Warnings in the status of a run whose salt is weak."""
     weakness = secret.weakness()
     return weakness and (
-        f"the run's secret {weakness}: whoever has run.json finds it by trying, also after `s3t destroy-key`; make a "
-        "new run whose salt is drawn by `s3t init`"
+        f"the run's secret {weakness}: anyone who has run.json can find it by trying all, also after "
+        "`s3t destroy-key`; make a new run whose salt is drawn by `s3t init`"
     )
 
 

@@ -26,8 +26,8 @@ def condemn(
         rows: the ledger's.
         artifacts: (shard, key) of each.
         versions: slice and digest of each.
-        generation: the deletion that condemned them; 0 if none did: they may then hold any deleted record, and no
-            deletion that is not erased yet counts as erased before every place was gone through once more.
+        generation: the deletion that condemned them, or 0. With 0 they may hold any deleted record. So no unfinished
+            deletion counts as erased before every place was gone through once more.
     """
     current = {(Place(row.shard, row.slice), row.digest) for row in rows.read(schema.slices)} if versions else set()
     queue = [artifact_entry(shard, key, generation) for shard, key in artifacts]

@@ -1,7 +1,7 @@
 """A forked child may not use SQLite ledgers if its parent had one open.
 
-SQLite counts in its own memory what a process has locked. A child inherits those counts without the locks: what it
-opened would lock nothing, and its parent, closing, would remove the log that the child writes to, deletions and all.
+SQLite counts in its own memory what a process has locked. A child inherits those counts without the locks, so it would
+lock nothing. Its parent, closing, would remove the log that the child writes to, deletions and all.
 """
 
 from __future__ import annotations

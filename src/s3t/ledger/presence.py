@@ -99,8 +99,8 @@ class Presence:
 
     Args:
         ledger: the run's; closed if the session is garbage-collected without `close`.
-        watcher: called with every newer state of the ledger, to drop deleted records and stages from memory; and
-            several times a second in a thread of its own, to erase what is due.
+        watcher: drops deleted records and stages from memory, called with every newer state of the ledger. Erases what
+            is due, called several times a second in a thread of its own.
     """
 
     def __init__(self, ledger: Ledger, watcher: Watcher) -> None:

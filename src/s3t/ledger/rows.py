@@ -1,4 +1,4 @@
-"""Rows with a keyed check: a flipped bit is noticed before anything is decided by the row.
+"""Rows with a keyed check, by which a flipped bit is noticed before the row decides anything.
 
 Every table that decides what is deleted, erased or in use has a column `mac`: an HMAC over the table's name and the
 row's other values, under a key that derives from the run's secret. A row whose check fails is refused where it is

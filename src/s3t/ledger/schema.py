@@ -108,8 +108,9 @@ condemned = Table(
     Column("generation", Integer, nullable=False),  # of the deletion that condemned it; 0 if none did
     _mac(),
 )
-"""Queue of what is to be erased from the store: tainted artifacts; artifacts that were announced and never committed;
-superseded versions of slices; versions that are being put and are not current yet."""
+"""Queue of artifacts and versions of slices to be erased from the store.
+
+Artifacts are tainted, or were announced and never committed. Versions are superseded, or put and not current yet."""
 
 stages = Table(
     "stages",

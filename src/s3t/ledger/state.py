@@ -186,7 +186,7 @@ class Export:
     mark: str
     """Random; it tells the machine and the process that announced it."""
     name: str
-    """Of its folder, by its content; "" while it is written."""
+    """Name of its folder, a hash of its content; "" while it is written."""
     host: str
     output: Path
     """Folder in which its own folder lies."""

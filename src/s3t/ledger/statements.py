@@ -65,7 +65,7 @@ def stage_at(shard: int, prefix: str) -> Stage:
 
 
 def chunks_of_any(rows: Iterable[Any]) -> Iterator[list[Any]]:
-    """As `chunks`, of rows that are not in memory all at once."""
+    """`chunks` for rows that are not in memory all at once."""
     each = iter(rows)
     while chunk := list(itertools.islice(each, _CHUNK)):
         yield chunk

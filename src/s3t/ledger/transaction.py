@@ -225,7 +225,7 @@ class Transaction:
     def supersede(self, place: Place, *, old: str, new: str, gone: Collection[bytes]) -> bool:
         """Make a version that was put a slice's current one, and condemn the old one.
 
-        For the deletions that it follows, erasure has to go through all places (again): a slice may have been left for
+        Erasure has to go through all places (again) for the deletions before it. For a slice may have been left for
         later, and its old version leaves new traces, such as rows in the ledger's log.
 
         Args:
@@ -334,8 +334,8 @@ class Transaction:
         """Take a stage into use whose artifact was announced and put.
 
         Returns:
-            False if a slice under it has lost a record since it was seen, or was losing one; if a stage that it was
-            trained on is gone; or if the session has lost its claim.
+            False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage
+            that it was trained on is gone, or the session has lost its claim.
 
         Raises:
             KeyDestroyedError: the run's secret was destroyed meanwhile.

@@ -5,6 +5,6 @@ from __future__ import annotations
 import threading
 
 ALONE = threading.RLock()
-"""Held by code that changes or draws from them: a stage while it trains, a pass, a model while it is loaded
-(transformers sets default types, and what a checkpoint lacks is drawn). Two at a time would change each other's
-bits."""
+"""Held by code that changes the settings or draws from the generators: a stage while it trains, a pass, the loading of
+a model. (transformers sets default types, and draws weights that a checkpoint lacks.) Two at a time would change each
+other's bits."""

@@ -66,7 +66,7 @@ class Abilities:
     first_token: bool
     """The head reads the first token alone, and the last layer can be passed for it alone."""
     width: int
-    """Of its hidden states: features that a layer passes to the next."""
+    """Features of a hidden state, which a layer passes to the next."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:

@@ -56,7 +56,7 @@ class Base:
 
     @property
     def width(self) -> int:
-        """Of its hidden states: the lesser side of the layers' largest matrix."""
+        """Width of the hidden states: the lesser side of the layers' largest matrix."""
         layers = self.model.get_submodule(self.layers.path)
         largest = max(layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
         return min(largest.shape)

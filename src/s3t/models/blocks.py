@@ -51,7 +51,7 @@ class MountedModel:
 
     @property
     def has_block(self) -> bool:
-        """Whether PEFT was asked to put a block on."""
+        """True once PEFT was asked to put a block on."""
         return bool(self._targets)
 
     def add_block(self, block: int) -> None:
@@ -148,7 +148,7 @@ class BlockModel:
 
     @contextmanager
     def mounted(self, blocks: BlockTensors) -> Iterator[MountedModel]:
-        """As `Model.mounted`. The blocks are merged into copies of the weights, so they cost what bare layers cost."""
+        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost."""
         model = self.base.model
         with self._mounting.begun(), merged_on(self.modules, self._merged(blocks)) as aside:
             mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside)
@@ -173,7 +173,7 @@ class BlockModel:
             yield prepare(self.base, self.adapter, block, tensors, merged=True).merged or {}
 
     def border(self, block: int) -> int:
-        """As `Model.border`."""
+        """See `Model.border`."""
         if block == 0:
             return self.passes.top
         layers_per_slice = self.adapter.layers_per_slice

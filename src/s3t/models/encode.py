@@ -31,9 +31,9 @@ class Cut(NamedTuple):
     """Numbers of records."""
 
     longer: int
-    """That are cut."""
+    """Records that are cut."""
     unlearned: int = 0
-    """Of which nothing is left that could be learned."""
+    """Records with no token left to learn."""
 
 
 class Encoder(Protocol):
@@ -43,7 +43,7 @@ class Encoder(Protocol):
         """Each row by itself: no row's encoding depends on another's."""
 
     def encode_later(self, rows: pa.Table) -> Sequence[Encoded]:
-        """The same, but large records (images) are encoded at each access, to save memory."""
+        """Encoded records of a slice; large ones (images) are encoded at each access, to save memory."""
 
     def answers(self, rows: pa.Table) -> list[int] | None:
         """Number of answers to each row; None: one each."""
@@ -58,7 +58,7 @@ class Encoder(Protocol):
         """A batch for a pass that starts at a border, in which the records need not be; None if they must."""
 
     def cut(self, rows: pa.Table) -> Cut:
-        """What the greatest length cuts."""
+        """Number of records that the greatest length cuts."""
 
     @property
     def pad_token_id(self) -> int | None:
@@ -140,7 +140,7 @@ class TextEncoder:
         return
 
     def places(self, record: Encoded) -> tuple[int]:
-        """The one."""
+        """Place of the record's single answer."""
         return (0,)
 
     def cut(self, rows: pa.Table) -> Cut:
@@ -267,7 +267,7 @@ class ImageEncoder:
         return
 
     def places(self, record: Encoded) -> tuple[int]:
-        """The one."""
+        """Place of the record's single answer."""
         return (0,)
 
     def collate(self, records: Sequence[Encoded]) -> dict[str, Tensor]:

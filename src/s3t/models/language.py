@@ -1,7 +1,7 @@
 """Prompts, completions, chats and texts as tokens of a language model, and which of them are learned.
 
-The parts of a record (prompt and completion, the turns of a chat) are tokenised each by itself, so that a model writes
-after a prompt what it has learned after the same tokens.
+Each part of a record (prompt, completion, turn of a chat) is tokenised by itself. So a model writes after the very
+tokens that it has learned after.
 """
 
 from __future__ import annotations
@@ -142,8 +142,9 @@ class LanguageEncoder:
         return [self._begin + ids for ids in self._ids(rows[name].to_pylist())]
 
     def exchanges(self, rows: pa.Table) -> tuple[list[list[int]], list[str]]:
-        """Of each record, the tokens after which a model writes, and what the data has there: the completion, or the
-        last turn of the assistant.
+        """Tokens of each record after which a model writes, and the text that the data has there.
+
+        That text is the completion, or the last turn of the assistant.
 
         Raises:
             InputError: records are texts without a prompt.

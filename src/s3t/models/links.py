@@ -42,7 +42,7 @@ class Link:
         return [*self._stacked(), *merged]
 
     def _stacked(self) -> list[Tensor]:
-        """What a stack copies."""
+        """Tensors that a stack copies."""
         updates = [tensor for update in self.updates.values() for tensor in update.tensors().values()]
         return [*updates, *self.head.values()]
 

@@ -77,7 +77,7 @@ def packed_inputs(batch: Mapping[str, Tensor], packing: Packing) -> dict[str, Te
 
 
 def laid_out(values: Tensor, packing: Packing) -> Tensor:
-    """What a batch has for each token, batch x longest x ..., in the packing's rows."""
+    """Values of a batch for each token, batch x longest x ..., moved into the packing's rows."""
     rows = values.flatten(0, 1).index_select(0, packing.taken.flatten())
     return rows.view(*packing.taken.shape, *values.shape[2:])
 

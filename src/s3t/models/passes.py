@@ -34,9 +34,8 @@ def run_model(model: nn.Module, batch: Batch) -> Any:
 class Passes:
     """Passes through one base model, whatever blocks are on it.
 
-    The first pass from the inputs finds out two things about the architecture: the form in which layers return their
-    states (bare or in a tuple), and the module whose output is the first layer's input. Later passes from a border skip
-    that module.
+    The first pass from the inputs finds out the form in which layers return their states (bare or in a tuple). It also
+    finds the module whose output is the first layer's input; later passes from a border skip that module.
     """
 
     def __init__(self, base: Base) -> None:

@@ -1,4 +1,4 @@
-"""What a trained adapter adds to a linear module, without PEFT.
+"""Update of a linear module by a trained adapter, without PEFT.
 
 One formula holds what PEFT's modules compute, outside training, for every adapter that a recipe may have:
 

@@ -49,7 +49,7 @@ class Endurance:
     simulation: Simulation
     """The simulated systems."""
     repaired: RepairedSimulation | None
-    """The same with repairs, if a policy was given."""
+    """Numbers with repairs, if a policy was given."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t simulate --json`."""

@@ -32,8 +32,8 @@ def chunk(cells: int) -> int:
 def first_hits(probabilities: NDArray[np.float64], *, trials: int, generator: np.random.Generator) -> Times:
     """The number of the deletion that first hits each cell, counted from 1.
 
-    Deletions that hit nothing new are not drawn one by one: the order in which cells are first hit is that of
-    independent exponential clocks, and between two first hits passes a geometric number of deletions.
+    Deletions that hit nothing new are not drawn one by one. The order in which cells are first hit is that of
+    independent exponential clocks. A geometric number of deletions passes between two first hits.
 
     Args:
         probabilities: probability of each of C cells; the rest up to 1 falls elsewhere.

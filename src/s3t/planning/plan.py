@@ -1,10 +1,9 @@
 """Plan of shards, slices and sequences from expected deletions a month and an accepted depth or cost.
 
 A member that is k slices deep was trained on k / (m L) of all records. The accepted depth is the smallest such share. A
-shard that has less is repaired at once, and then only what it lacks is trained. Every repair is a time in which the
-shard answers worse than accepted, or not at all: so the best plan is the one with the fewest repairs that the bill
-allows. More shards are hit less often each, but have less depth to lose; more slices and sequences lose less, but cost
-more training.
+shard that has less is repaired at once, and then only what it lacks is trained. During a repair the shard answers worse
+than accepted, or not at all. So the best plan is the one with the fewest repairs that the bill allows. More shards are
+hit less often each, but have less depth to lose. More slices and sequences lose less, but cost more training.
 
 The cost model: stage k of a sequence trains on k slices, and sequences share the stages of a common prefix. Costs are
 in full trainings, once through the slices of all shards. (A stage trains one block alone: counted in records times

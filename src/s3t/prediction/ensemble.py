@@ -149,7 +149,7 @@ class Ensemble:
             yield order
 
     def _shared(self, batch: Batch) -> Sharing:
-        """What members can share, tried out with the first batch."""
+        """Computations that members can share, tried out with the first batch."""
         if self._sharing is None:
             self._sharing = find_sharing(self._model.base, {name: tensor[:1] for name, tensor in batch.items()})
         return self._sharing

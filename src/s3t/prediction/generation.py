@@ -28,12 +28,12 @@ Finish: TypeAlias = Literal["stop", "length"]
 
 
 class Piece(NamedTuple):
-    """What a step adds to a text."""
+    """Addition of one step to a text."""
 
     text: int
-    """Its number."""
+    """Number of the text, counted from 0."""
     added: str
-    """Perhaps nothing: letters of several tokens, and the beginning of a stop text, wait for the next."""
+    """New letters; empty while a letter of several tokens, or the beginning of a stop text, is incomplete."""
     finish: Finish | None
     """None: the text goes on."""
 

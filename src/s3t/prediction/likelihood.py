@@ -1,4 +1,4 @@
-"""How likely an ensemble finds given continuations, and whether it would have written them itself.
+"""Likelihood of given continuations under an ensemble; and whether it would have written them itself.
 
 Shapes: M members; U tokens of all continuations of a batch; D width; V words of the vocabulary.
 """
@@ -30,7 +30,7 @@ class Continuation(NamedTuple):
 
 
 class Likelihood(NamedTuple):
-    """Of a continuation."""
+    """Likelihood of a continuation."""
 
     log_probability: float
     greedy: bool

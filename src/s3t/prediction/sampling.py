@@ -17,7 +17,7 @@ from s3t.errors import InputError
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How texts are written."""
+    """Settings of writing."""
 
     max_new_tokens: int = 128
     """Tokens of a text at most, its end included."""
@@ -28,7 +28,7 @@ class Sampling:
     stop: tuple[str, ...] = ()
     """Texts at which a text ends; they are not a part of it."""
     seed: int = 0
-    """Of the draws. The same prompt gets the same draws, whatever is asked beside it."""
+    """Seed of the draws. A prompt gets the same draws, whatever other prompts are beside it."""
 
     def __post_init__(self) -> None:
         problems = []

@@ -55,7 +55,7 @@ class WholeEnsemble:
 
     @contextmanager
     def side_by_side(self, members: Sequence[Sequence[WholeLink]]) -> Iterator[list[int]]:
-        """As `Ensemble.side_by_side`, of one member: others have nothing in common with it.
+        """`Ensemble.side_by_side` for one member: others have nothing in common with it.
 
         Raises:
             InputError: there are several.

@@ -30,7 +30,7 @@ class Columns(Part):
     """The column of the text (text tasks, language models), or a template of several: {premise} What was the
     {question}? Token tasks: the column of the lists of words."""
     text_pair: str | None = None
-    """The same for a second text, where the input is a pair (text tasks)."""
+    """Column of the second text, or a template, where the input is a pair (text tasks)."""
     prompt: str | list[str] | None = None
     """Language models: the column of the prompt, or a template of several; or several templates, of which each record
     takes the first whose columns are filled."""

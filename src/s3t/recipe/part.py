@@ -1,4 +1,4 @@
-"""What every part of a recipe has in common: frozen, unknown fields refused, no input in errors."""
+"""Base of every part of a recipe: frozen, unknown fields refused, no input in errors."""
 
 from __future__ import annotations
 

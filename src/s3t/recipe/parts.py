@@ -290,8 +290,8 @@ class Prediction(Part):
     """Bytes of blocks and heads kept in memory between answers, with the copies for members that answer side by side;
     also as text, like 512MiB."""
     merged_memory: ByteSize = Field(default=ByteSize(2**29), ge=0, le=2**50)
-    """Adapters are folded into copies of the base's weights if those of all shards at full depth fit into so many
-    bytes, and beside the rest into `adapter_memory`: faster, other last bits. 0: never."""
+    """Fold adapters into copies of the base's weights if the copies of all shards at full depth fit into so many bytes,
+    and into `adapter_memory` beside the rest. Faster, other last bits. 0: never."""
 
 
 class BelowDepth(Part):

@@ -1,7 +1,7 @@
 """The groups of a table's rows, where the recipe declares groups.
 
-A record's group is its own cell's; nothing is counted. That the rows of one owner (a subject; without one, an id) have
-one group is a check between rows, but it decides no place: it refuses the table, so that no run comes of it.
+A record's group is its own cell's; nothing is counted. All rows of one owner (a subject; without one, an id) must have
+one group. That check compares rows, but it decides no place: a table that fails it becomes no run.
 """
 
 from __future__ import annotations

@@ -94,5 +94,5 @@ def write_public(path: Path, rows: pa.Table, *, tmp: Path) -> None:
 
 
 def features_of(rows: pa.Table) -> list[str]:
-    """The columns that make a record, but for whose it is."""
+    """Feature and label columns of a record, without its id and subject."""
     return sorted(name for name in rows.column_names if name not in _OWNERS)

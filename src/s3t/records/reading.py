@@ -2,8 +2,8 @@
 
 Nothing is cached: reading goes straight to arrow, so no copy of a record is left under the user's home.
 
-No message, and no exception behind one, holds more of a record than its row and column: what a library says of a row
-that it cannot read quotes the row. Errors are therefore raised where no other one is being handled.
+No message, and no exception behind one, holds more of a record than its row and column. Libraries quote a row that they
+cannot read, so errors are raised where no other one is being handled.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet
 
 from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError
+from s3t.records.csv_blocks import CsvBlocks
 from s3t.records.names import is_unicode
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems
@@ -221,38 +221,6 @@ def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions)
             return None, ["is an empty CSV file; begin it with a row of column names"]
         return None, ["is not a readable CSV file, perhaps truncated; export it again"]
     return table, ragged_problems(ragged, positions)
-
-
-class CsvBlocks:
-    """Measures the rows of a CSV file: arrow reads it in blocks, and refuses a row that is longer than one.
-
-    A quote that is no cell's makes a row look longer than it is; so a block has an upper bound.
-    """
-
-    def __init__(self) -> None:
-        self._quoted = False
-        self._row = self._longest = 0
-
-    def add(self, content: bytes | memoryview) -> None:
-        """Measure the next bytes of the file."""
-        data = np.frombuffer(content, np.uint8)
-        quotes = np.cumsum(data == ord('"')) + self._quoted
-        ends = np.flatnonzero((data == ord("\n")) & (quotes % 2 == 0))
-        if len(ends):
-            inside = int(np.diff(ends).max(initial=0))
-            self._longest = max(self._longest, self._row + int(ends[0]) + 1, inside)
-            self._row = len(data) - int(ends[-1]) - 1
-        else:
-            self._row += len(data)
-        self._quoted = bool(len(quotes) and quotes[-1] % 2)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of a block that holds every row so far, 1 to 64 MiB."""
-        return min(max(self._longest, self._row, _LEAST_BLOCK), _LARGEST_BLOCK)
-
-
-_LEAST_BLOCK, _LARGEST_BLOCK = 2**20, 2**26
 
 
 def not_utf8_problem(line: int) -> str:

@@ -1,4 +1,4 @@
-"""What several rows share, found among hashes, however long it is."""
+"""Finder of values that several rows share; it compares hashes, so values may be long."""
 
 from __future__ import annotations
 

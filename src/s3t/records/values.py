@@ -40,7 +40,7 @@ class LabelNames:
         self._labels = {label: label for label in declared} | (recipe.label_names or {})
 
     def label_of(self, value: Any) -> str | None:
-        """The label that a cell means; None if it holds none. One that is not declared is as it is.
+        """The label of a cell; None if it holds none. An undeclared label is returned unchanged.
 
         A boolean is the label `true`, else `True`, else what 1 stands for.
         """

@@ -17,11 +17,11 @@ import pyarrow.parquet
 
 from s3t.disk import open_regular
 from s3t.errors import DataError
+from s3t.records.csv_blocks import CsvBlocks
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems, UnreadableError
 from s3t.records.reading import (
     PARQUET_SUFFIXES,
-    CsvBlocks,
     Data,
     Table,
     check_decodable,

@@ -159,7 +159,7 @@ class Evaluation:
         return f"Evaluation(generation {self.generation}, {counted(self.n, 'record')}{classes}: {shown})"
 
     def with_metrics(self, metrics: Mapping[str, Any]) -> Evaluation:
-        """The same with more measures of the ensemble."""
+        """Copy of this evaluation with more measures of the ensemble."""
         return replace(self, metrics=self.metrics | dict(metrics))
 
     @property

@@ -1,8 +1,8 @@
 """A run of its own identity from another: the same slices, secret and artifacts under a new id.
 
 It has its own memory of deletions, its own ledger and its own lock. From then on a record deleted from the one must be
-deleted from the other. What was deleted before is deleted in both: erasures are finished before files are copied, and a
-copy that was made by other means first applies what the run's memory knows.
+deleted from the other. What was deleted before is deleted in both: erasures are finished before files are copied. A
+copy that was made by other means first applies the deletions in the run's memory.
 """
 
 from __future__ import annotations

@@ -138,7 +138,7 @@ def check_free(path: Path) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _Checked:
-    """What a run is made of, without a problem."""
+    """Inputs of a new run, free of problems."""
 
     base_digest: str
     recipe: Recipe
@@ -151,7 +151,7 @@ class _Checked:
 
 
 def _checked(recipe: Recipe, data: Data, recipe_name: str, *, public_data: bool, spill: Spill) -> _Checked:
-    """What a run is made of; or the problems of recipe and data together."""
+    """Checked inputs of a new run; or the problems of recipe and data together."""
     public, split = None, None
     problems: list[InputError] = []
     try:

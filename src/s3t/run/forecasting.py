@@ -18,9 +18,9 @@ _NEVER = 1e-15
 def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     """Forecast from now on, without repair.
 
-    Every record that is left is deleted once. Which comes first follows from what the recipe declares: with
-    `partition.group`, a record of a group is as likely as the group says; with `sequences.prior`, a slice is, whatever
-    number of records it holds; with neither, all records are alike. Forecasts train nothing, so they may count.
+    Every record that is left is deleted once. Which comes first follows from the recipe. With
+    `partition.group`, a record of a group is as likely as the group says. With `sequences.prior`, a slice is, whatever
+    number of records it holds. With neither, all records are alike. Forecasts train nothing, so they may count.
     """
     shards, slices = len(inventory.orders), len(inventory.orders[0][0])
     records = np.array([[inventory.records[Place(shard, index)] for index in range(slices)] for shard in range(shards)])

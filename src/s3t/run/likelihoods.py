@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihoods:
-    """How probable one generation's ensemble finds texts: the mean of its members' probabilities, token by token."""
+    """Probabilities of texts under one generation's ensemble: the mean of its members', token by token."""
 
     generation: int
     members: tuple[Member, ...]
     """The prefixes that answered, in the order of the shards; `Run.score` takes them as `prefixes`."""
     log_probabilities: tuple[tuple[float, ...], ...]
-    """Of every record, the natural logarithm of the probability of each token that the recipe has learned."""
+    """Natural logarithm of the probability of each learned token, by record."""
     logits: Scores = field(repr=False)
-    """Of every member and all tokens one after another, M x U x 1: the same of its own."""
+    """Log-probabilities of each member alone, for all tokens one after another, M x U x 1."""
     ids: tuple[str, ...] | None = field(repr=False)
     """The records' ids where the data has the id column."""
     places: Sequence[int] = field(repr=False)
@@ -35,7 +35,7 @@ class Likelihoods:
 
     @classmethod
     def of(cls, predictions: Predictions) -> Likelihoods:
-        """Of a language model's answers."""
+        """Likelihoods of a language model's answers."""
         return cls(
             generation=predictions.generation,
             members=predictions.members,
@@ -53,7 +53,7 @@ class Likelihoods:
 
     @property
     def perplexity(self) -> float | None:
-        """Of all tokens of all records; None where there is none."""
+        """Perplexity over all tokens of all records; None where there is none."""
         return _perplexity([value for each in self.log_probabilities for value in each])
 
     def rows(self) -> list[dict[str, Any]]:
@@ -97,4 +97,4 @@ def _perplexity(values: Sequence[float]) -> float | None:
 
 
 _MOST_LOSS = 700.0
-"""Of which the exponential is a number."""
+"""Largest loss with a finite exponential."""

@@ -1,9 +1,9 @@
 """The orders of a run: what run.json says of them now, and more of them.
 
 Orders are only ever added, behind those that are there, by replacing run.json whole. So a process that has the run open
-sees another file when there are more. Until it looks it is exact all the same: what a deletion erases, what an audit
-checks and what a trainer commits is decided by the ledger's stages, never by the orders. Orders say what to train, and
-among which prefixes to serve.
+sees another file when there are more. Until it looks it is exact all the same: the ledger's stages, never the orders,
+decide what a deletion erases, an audit checks and a trainer commits. Orders say what to train, and among which prefixes
+to serve.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class DeletionReport:
 
     dry_run: bool
     deleted: int
-    """Records that left."""
+    """Records that were deleted."""
     already: tuple[str, ...]
     """Requested ids that were gone before."""
     unknown: tuple[str, ...]

@@ -150,8 +150,9 @@ class OrderSearch:
         return _Prefixes(orders=orders, members=members, gained=gained, surviving=surviving, sets=prefixes.sets)
 
     def _judge(self, prefixes: _Prefixes, depth: int) -> tuple[Floats, Floats]:
-        """Expected gains of prefixes with each slice added, P x L (-inf if it is in the prefix already); and gains from
-        each of the S sets of hits if a prefix ends here."""
+        """Expected gains of prefixes with each slice added, P x L (-inf if it is in the prefix already).
+
+        Second, the gains from each of the S sets of hits if a prefix ends here."""
         self.evaluations += len(prefixes.orders)
         sets, surviving = prefixes.sets, prefixes.surviving
         going_on = np.rint(sets.weights * self._expected[depth].take(sets.kinds))

@@ -1,7 +1,7 @@
 """One pass of training: the loss of some records, and its gradients.
 
-A language model's logits are never in memory whole: the output layer is passed by some hundred tokens at a time, each
-with its backward pass down to the last layer's states, whose gradient then goes through the layers at once.
+A language model's logits are never in memory whole. Some hundred tokens at a time pass the output layer, forward and
+backward. The gradient of the last layer's states then goes through the layers at once.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""One stage (paper, Section 3.2 and Algorithm 2): train block k and the head on slices 1..k; blocks above are frozen,
+"""One stage (paper, Section 3.2 and Algorithm 2): train block k and the head on slices 1..k. Blocks above are frozen,
 blocks below absent.
 
 Everything starts fresh: optimiser, schedule and random generators belong to the stage. Its head continues from the
-parent's; that of a first stage is drawn from the seed. Departure from the paper's code: the head is part of what a
-stage leaves, for a shallower prefix must not serve with a head that has seen deeper slices.
+parent's; that of a first stage is drawn from the seed. Departure from the paper's code: the head is part of a
+stage's artifact, for a shallower prefix must not serve with a head that has seen deeper slices.
 """
 
 from __future__ import annotations

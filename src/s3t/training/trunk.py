@@ -1,7 +1,7 @@
 """The trunk cache: hidden states of slices at the borders of blocks, computed once, in batches of the slice alone.
 
-So they are a function of the slice, whatever has room in memory. They live in this process, and die with the slice or
-with the process: what has no room in memory lies in files without a name, which the system takes back by itself.
+So they are a function of the slice, whatever has room in memory. They end with the slice or with the process. States
+without room in memory lie in files without a name, which the system takes back by itself.
 """
 
 from __future__ import annotations
@@ -83,9 +83,9 @@ class TrunkCache:
                     return self._made(tokens, like, on_disk=on_disk), on_disk
             needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
         raise StorageError(
-            f"the trunk cache has no room: this stage needs {_gib(needed_bytes + size)} and more of it at once, and "
-            f"training.cache_memory is {_gib(self._memory)}, training.cache_disk {_gib(self._disk)}. Raise one of them "
-            "in the run's recipe.yaml (they change no bits), or make a run with trunk_cache: false"
+            f"the trunk cache has no room: this stage needs at least {_gib(needed_bytes + size)} at once, but "
+            f"training.cache_memory is {_gib(self._memory)} and training.cache_disk {_gib(self._disk)}. Raise one of "
+            "them in the run's recipe.yaml (they change no bits), or make a run with trunk_cache: false"
         )
 
     def free_room(self, tokens: int, like: Tensor) -> tuple[Tensor, bool] | None:
