@@ -93,7 +93,7 @@ def _profile(answer: Callable[[dict[str, str]], Any], row: dict[str, str]) -> tu
 
 def bare_passes(run: s3t.Run, stage: Stage, *, count: int) -> dict[str, Callable[[dict[str, str]], Any]]:
     """The tokenizer's call and one forward pass, with PEFT's modules or what PEFT merges."""
-    model, chain = roles(run).loaded.get()._model, tensors_of(run, stage)
+    model, chain = roles(run).loaded.get().model, tensors_of(run, stage)
     tokenizer = AutoTokenizer.from_pretrained(model_folder(run.recipe.base_model, revision=None))
     reduced = run.recipe.training.precision == "bfloat16"
 
@@ -129,7 +129,7 @@ def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     unmerged = [[without_merged(link) for link in chain] for chain in chains]
     merged, beside = (
         Compared(run, stages, ensemble.logits(members, table))
-        for ensemble, members in ((workshop._ensemble, chains), (workshop._scoring, unmerged))
+        for ensemble, members in ((workshop.ensemble, chains), (workshop._scoring, unmerged))
     )
     found = {"merged_and_side_by_side": merged.difference(beside)}
     if run.recipe.training.precision == "bfloat16":

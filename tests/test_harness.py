@@ -94,7 +94,7 @@ def plain_model(run):
         for depth, stage in enumerate(Stage(member.shard, member.prefix).chain, start=1)
     }
     tokenizer = AutoTokenizer.from_pretrained(run.recipe.base_model)
-    return HFLM(pretrained=copy_with(workshop._model, blocks), tokenizer=tokenizer, batch_size=4)
+    return HFLM(pretrained=copy_with(workshop.model, blocks), tokenizer=tokenizer, batch_size=4)
 
 
 def test_scores_and_answers_are_those_of_the_harness_with_peft(run, tasks):

@@ -391,7 +391,7 @@ def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(tr
 
 
 def test_that_it_is_accepted_is_noted_before_it_is_reported_whoever_holds_the_lock(trained):
-    roles(trained).deleter._patience = 0.0
+    roles(trained).deleter.patience = 0.0
     with s3t.Run.open(trained.path) as other, hold(roles(other).lock):
         (entry,) = trained.delete(records=["r3"]).entries
     assert (entry.received_at <= entry.accepted_at, entry.erased_at) == (True, None)

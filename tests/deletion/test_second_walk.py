@@ -134,7 +134,7 @@ def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text
     with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table()) as run:
         run.train()
         with s3t.Run.open(run.path) as other:
-            roles(other).deleter._patience = 0.0
+            roles(other).deleter.patience = 0.0
             other.delete(records=["r3"])
         assert states(run) == ["erased", "accepted"]
         run.erase()
@@ -143,7 +143,7 @@ def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text
 
 def test_a_deletion_waits_only_so_long_for_who_is_erasing(trained):
     """It may be stopped, or hang. The deletion is accepted all the same, and erased later."""
-    roles(trained).deleter._patience = 0.3
+    roles(trained).deleter.patience = 0.3
     holding, done = threading.Event(), threading.Event()
 
     def erase_slowly():

@@ -49,7 +49,7 @@ def assert_nothing_is_lost(address, *, gone):
     assert snapshot.generation == len(gone)
     assert sum(state.records for state in snapshot.slices.values()) == len(MANY) - len(gone)
     if isinstance(address, Path):
-        with ledger._engine.connect() as connection:
+        with ledger.engine.connect() as connection:
             assert connection.execute(text("PRAGMA integrity_check")).scalars().all() == ["ok"]
             assert connection.execute(text("PRAGMA foreign_key_check")).all() == []
     ledger.close()

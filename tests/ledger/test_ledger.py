@@ -256,7 +256,7 @@ def test_an_error_within_a_transaction_leaves_nothing_of_it(ledger, address):
 
 def dump(ledger):
     """Every row of every table."""
-    with ledger._engine.connect() as connection:
+    with ledger.engine.connect() as connection:
         return {table.name: sorted(map(repr, connection.execute(table.select()))) for table in metadata.sorted_tables}
 
 
@@ -278,7 +278,7 @@ def test_who_only_reads_is_refused_to_write_by_the_server(schema_of_its_own):
 
 
 def test_commits_are_on_the_disk_when_they_return(ledger, address):
-    with ledger._engine.connect() as connection:
+    with ledger.engine.connect() as connection:
         if isinstance(address, PostgresAddress):
             names, query = ("synchronous_commit", "fsync"), "SHOW {}"
             expected = {"synchronous_commit": "on", "fsync": "on"}
@@ -295,7 +295,7 @@ def test_commits_are_durable_whatever_the_server_prefers(postgres):
         connection.execute(text("ALTER DATABASE careless SET synchronous_commit = off"))
     engine.dispose()
     ledger = make_ledger(PostgresAddress.of(url, run="careful"))
-    with ledger._engine.connect() as connection:
+    with ledger.engine.connect() as connection:
         assert connection.execute(text("SHOW synchronous_commit")).scalar() == "on"
     ledger.close()
 
@@ -334,7 +334,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
         transaction.accept([taking(1, 2, request=b"k" * 32)])
     width = 32
     for table in metadata.sorted_tables:
-        with ledger._engine.connect() as connection:
+        with ledger.engine.connect() as connection:
             for found in connection.execute(table.select()).mappings():
                 for name, value in found.items():
                     if isinstance(value, bytes | memoryview):
@@ -407,7 +407,7 @@ def test_dead_rows_leave_the_server(schema_of_its_own):
         erase(transaction)
         transaction.settle()
     assert ledger.wipe()
-    with ledger._engine.connect() as connection:
+    with ledger.engine.connect() as connection:
         assert connection.execute(text("SELECT pg_relation_size('erasing_records')")).scalar() == 0
     ledger.close()
 
@@ -459,7 +459,7 @@ def test_writers_that_wait_keep_no_dead_rows(schema_of_its_own):
         while look.execute(text(WAITING)).scalar_one() < writers:
             time.sleep(0.01)
 
-    with ThreadPoolExecutor() as threads, ledger._engine.connect() as look:
+    with ThreadPoolExecutor() as threads, ledger.engine.connect() as look:
         look = look.execution_options(isolation_level="AUTOCOMMIT")
         with reader.reading() as transaction:  # because of it, wiping cannot do without the writers' lock
             transaction.history.log()

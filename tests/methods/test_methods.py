@@ -101,10 +101,10 @@ def test_a_new_method_trains_forgets_exactly_and_answers(text_model, tmp_path, m
     answered = run.predict(table, prefixes={0: order}).logits[0]
     shop = roles(run).loaded.get()
     plain = member_logits(
-        shop._model,
+        shop.model,
         {1: stages[1], 2: stages[2]},
-        shop._encoder.encode(ingest(table, run.recipe).rows),
-        encoder=shop._encoder,
+        shop.encoder.encode(ingest(table, run.recipe).rows),
+        encoder=shop.encoder,
         batch_size=4,
         training=run.recipe.training,
     )

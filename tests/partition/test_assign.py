@@ -1,6 +1,5 @@
 """Assignment: a function of the record's owner and the secret, and of nothing else."""
 
-import inspect
 from collections import Counter
 
 from hypothesis import given
@@ -29,12 +28,6 @@ def test_a_place_exists(record, subject, salt, shards, slices):
 @given(records=st.lists(NAMES, min_size=1), subject=NAMES)
 def test_all_records_of_a_subject_share_a_place(records, subject):
     assert len({place(record, subject, shards=97, slices=89) for record in records}) == 1
-
-
-def test_a_place_depends_on_the_record_and_the_secret_alone():
-    """`among` is what the recipe declares for the record's own group."""
-    parameters = {"record", "subject", "secret", "shards", "slices", "among"}
-    assert set(inspect.signature(place_of).parameters) == parameters
 
 
 @given(record=NAMES, salt=SALTS)

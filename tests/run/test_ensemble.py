@@ -100,7 +100,7 @@ def test_the_budget_of_residency_changes_no_bit(budget, text_model, tmp_path):
         with s3t.Run.create(tmp_path / name, recipe=recipe, data=table) as run:
             run.train()
             answers += [bits(run.predict(table)), bits(run.predict(table))]
-            resident = roles(run).loaded.get()._resident
+            resident = roles(run).loaded.get().resident
             assert resident.nbytes <= run.recipe.prediction.adapter_memory
             assert bool(resident.keys) == (budget != 0 or name == "default")
             assert in_memory(run) <= run.recipe.prediction.adapter_memory
@@ -122,15 +122,15 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
 
 def tensors_of(run, keys):
     """Weak references to whatever is resident of artifacts."""
-    entries = roles(run).loaded.get()._resident._entries
+    entries = roles(run).loaded.get().resident._entries
     return [weakref.ref(tensor) for key in keys for tensor in entries[key].link.tensors()]
 
 
 def in_memory(run):
     """Bytes of all that is kept of stages from one answer to the next."""
     workshop = roles(run).loaded.get()
-    links = [entry.link for entry in workshop._resident._entries.values()]
-    stacks = [stack for _, stack in workshop._ensemble._stacks._held]
+    links = [entry.link for entry in workshop.resident._entries.values()]
+    stacks = [stack for _, stack in workshop.ensemble._stacks._held]
     return sum(tensor.nbytes for held in (*links, *stacks) for tensor in held.tensors())
 
 
@@ -141,7 +141,7 @@ def alive(run):
 @pytest.mark.parametrize("hand", ["its own", "another process's"])
 def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, trained):
     trained.evaluate(tiny.text_table())
-    before = roles(trained).loaded.get()._resident.keys
+    before = roles(trained).loaded.get().resident.keys
     held = {key: tensors_of(trained, [key]) for key in before}
     if hand == "its own":
         state = trained.delete(records=["r3"]).state
@@ -151,7 +151,7 @@ def test_when_a_deletion_is_effective_nothing_of_what_it_took_is_resident(hand, 
     assert state in ("effective", "erased")
     gone = before - alive(trained)
     assert gone
-    assert roles(trained).loaded.get()._resident.keys == before - gone
+    assert roles(trained).loaded.get().resident.keys == before - gone
     gc.collect()
     assert all(tensor() is None for key in gone for tensor in held[key])
     assert all(tensor() is not None for key in before - gone for tensor in held[key])
@@ -173,7 +173,7 @@ def test_scores_in_manifests_do_not_hang_on_merged_weights(trained, monkeypatch)
 
 def test_members_side_by_side_leave_memory_with_any_of_their_stages(trained):
     trained.predict(["w1"])
-    kept = roles(trained).loaded.get()._ensemble._stacks._held
+    kept = roles(trained).loaded.get().ensemble._stacks._held
     ((_, stack),) = kept
     trained.predict(["w2 w3"])
     assert kept[0][1] is stack
@@ -191,7 +191,7 @@ def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch
     trained.evaluate(tiny.text_table())
     monkeypatch.setattr(Resident, "keep", lambda self, keys: None)
     trained.delete(records=["r3"])
-    assert roles(trained).loaded.get()._resident.keys - alive(trained)
+    assert roles(trained).loaded.get().resident.keys - alive(trained)
 
 
 def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatch):
@@ -212,5 +212,5 @@ def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatc
     monkeypatch.setattr(Resident, "chain", overtaken_first)
     assert trained.predict(table).generation == 1
     roles(trained).presence.look()
-    assert roles(trained).loaded.get()._resident.keys <= alive(trained)
+    assert roles(trained).loaded.get().resident.keys <= alive(trained)
     assert not set(overtaken) & alive(trained)

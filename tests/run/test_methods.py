@@ -121,7 +121,7 @@ def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(tex
         (order,) = run.status().inventory.orders[0]
         checkpoint = artifact_of(run, order)
         answered = run.predict(table, prefixes={0: order}).logits[0]
-        encoder = roles(run).loaded.get()._encoder
+        encoder = roles(run).loaded.get().encoder
         batch = encoder.collate([encoder.encode(ingest(table, run.recipe).rows)[number] for number in range(24)])
     plain = AutoModelForSequenceClassification.from_pretrained(text_model, num_labels=3)
     before = {name: value.detach().clone() for name, value in plain.named_parameters()}

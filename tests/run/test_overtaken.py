@@ -66,7 +66,7 @@ def run(path, monkeypatch):
 def other(path):
     """The run as another process has it open, which waits for nobody."""
     with s3t.Run.open(path) as other:
-        roles(other).deleter._patience = 0.0
+        roles(other).deleter.patience = 0.0
         yield other
         other.erase()
         assert other.repair().status.missing == 0
@@ -281,7 +281,7 @@ def test_a_slice_that_may_wait_to_be_erased_leaves_memory_at_once(text_model, tm
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         run.train()
         with s3t.Run.open(run.path) as other:
-            roles(other).deleter._patience = 0.0
+            roles(other).deleter.patience = 0.0
             other.delete(records=[record_of(run, 0)])
         run.predict(["w1"])
         assert roles(run).loaded.get().material.held == {Place(0, 1)}

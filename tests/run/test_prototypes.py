@@ -58,7 +58,7 @@ def test_every_slice_has_prototypes_that_are_trained_once_and_replayed(text_mode
 
 def feature_of(run, text):
     """By transformers alone, the model bare."""
-    model, encoder = roles(run).loaded.get()._model, roles(run).loaded.get()._encoder
+    model, encoder = roles(run).loaded.get().model, roles(run).loaded.get().encoder
     batch = encoder.collate(encoder.encode(pa.table({"text": [text]})))
     with torch.no_grad():
         states = model.base.model(**batch, output_hidden_states=True).hidden_states[-1][0]

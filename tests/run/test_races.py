@@ -135,7 +135,7 @@ def test_deletion_on_an_open_run_sweeps_what_a_killed_trainer_left(trained):
 
 
 def test_no_trained_head_stays_in_memory_and_an_empty_prefix_does_not_answer(trained):
-    model = roles(trained).loaded.get()._model
+    model = roles(trained).loaded.get().model
     bare = {name: model.base.model.get_parameter(name).clone() for name in model.base.head}
     trained.predict(["w1"])
     assert all(torch.equal(model.base.model.get_parameter(name), value) for name, value in bare.items())
@@ -266,7 +266,7 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
         accept = roles(deleting).deleter._acceptor.accept
 
         def slow(batches):
-            event.listen(roles(deleting).ledger._engine, "commit", lambda connection: time.sleep(1.0), once=True)
+            event.listen(roles(deleting).ledger.engine, "commit", lambda connection: time.sleep(1.0), once=True)
             return accept(batches)
 
         roles(deleting).deleter._acceptor.accept = slow

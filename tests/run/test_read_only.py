@@ -73,7 +73,7 @@ def test_a_deletion_by_a_writer_is_honoured_by_one_that_can_only_read(run, tmp_p
         assert expected["generation"] == before.generation + 1
         until, alive = time.monotonic() + 10, set(roles(reader).ledger.snapshot().stages.values())
         # What it had in memory goes, though nobody waits for it.
-        while roles(reader).loaded.get()._resident.keys - alive:
+        while roles(reader).loaded.get().resident.keys - alive:
             assert time.monotonic() < until
             time.sleep(0.02)
 

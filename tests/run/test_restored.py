@@ -121,7 +121,7 @@ def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
     with s3t.Run.open(later) as run:
         run.predict(["w1"])
         with roles(run).presence._looking:  # no thread of the run may open the ledger while half of it is there
-            roles(run).ledger._engine.dispose()
+            roles(run).ledger.engine.dispose()
             roles(run).ledger._latest = None
             put_back(later, *LEDGER)
         with pytest.raises(s3t.RestoredError, match="went back"):

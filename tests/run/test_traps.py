@@ -147,7 +147,7 @@ def test_an_adapter_that_changes_base_weights_is_caught(text_model, tmp_path, mo
 
 def test_a_buffer_that_follows_the_data_is_caught(text_model, tmp_path, monkeypatch):
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model, **SMALL), data=tiny.text_table())
-    model = roles(run).loaded.get()._model
+    model = roles(run).loaded.get().model
     module: nn.Module = model.base.model
     embeddings = module.get_submodule("bert.embeddings")
 

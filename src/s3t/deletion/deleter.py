@@ -94,7 +94,7 @@ class Deleter:
         self._lookup = lookup
         self._eraser = eraser
         self._presence = presence
-        self._patience = PATIENCE_SECONDS
+        self.patience = PATIENCE_SECONDS  # seconds to wait for sessions, and for another process that erases
         self._accept = Grouped(self._accept_group, limit=_GROUP)
 
     def delete(self, request: Request, *, dry_run: bool = False, progress: Progress | None = None) -> Outcome:
@@ -152,8 +152,8 @@ class Deleter:
         with after_refusal(OUT_OF_USE):
             self._eraser.witness.catch_up(self._ledger)  # a repeated request may be one that could not be noted
             self._presence.look()
-            until = time.monotonic() + self._patience
-            with try_hold(self._eraser.lock, wait=self._patience) as taken:
+            until = time.monotonic() + self.patience
+            with try_hold(self._eraser.lock, wait=self.patience) as taken:
                 if taken and not self._all_erased(generations):  # by another process meanwhile
                     self._eraser.carry_out(everything=False)
             while self._waits_for_others(generations) and time.monotonic() < until:

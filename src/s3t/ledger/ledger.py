@@ -40,7 +40,7 @@ class Ledger:
 
     def __init__(self, address: Address, *, key: bytes | None = None) -> None:
         self._address = address
-        self._engine = engine_at(address)
+        self.engine = engine_at(address)
         self._key = key  # key of the rows' checks
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
@@ -53,7 +53,7 @@ class Ledger:
         if isinstance(address, Path):
             note_open(self)
             # Connections close with a ledger that is garbage-collected; a reference cycle would keep them open.
-            weakref.finalize(self, self._engine.dispose).atexit = False
+            weakref.finalize(self, self.engine.dispose).atexit = False
 
     @classmethod
     def create(
@@ -158,8 +158,8 @@ class Ledger:
                 return  # SQLite would try it again when the last connection closes
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
-        self._engine.dispose()
-        self._engine.pool.dispose()  # connections that other threads still use are closed when they give them back
+        self.engine.dispose()
+        self.engine.pool.dispose()  # connections that other threads still use are closed when they give them back
         note_closed(self)
 
     def again(self) -> Ledger:
@@ -182,7 +182,7 @@ class Ledger:
         """
         if isinstance(self._address, PostgresAddress):
             refuse_after_fork(self._process)
-            engine = self._engine.execution_options(s3t_writing=True, s3t_alone=True)
+            engine = self.engine.execution_options(s3t_writing=True, s3t_alone=True)
             try:
                 with engine.begin() as connection:
                     connection.execute(text(f'DROP SCHEMA IF EXISTS "{self._address.schema}" CASCADE'))
@@ -206,7 +206,7 @@ class Ledger:
         """The run's lock: the file at `path`, or an advisory lock of PostgreSQL."""
         if isinstance(self._address, Path):
             return RunLock(FileProcessLock(path))
-        return RunLock(DatabaseProcessLock(self._engine, schema=self._address.schema))
+        return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema))
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -297,7 +297,7 @@ class Ledger:
             return self._checkpoint("TRUNCATE")
         from s3t.ledger.vacuum import vacuum
 
-        with self._refusals(), self._engine.connect() as connection:
+        with self._refusals(), self.engine.connect() as connection:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")
             if vacuum(bare):
                 return True
@@ -310,7 +310,7 @@ class Ledger:
 
     def _checkpoint(self, mode: str) -> bool:
         until = time.monotonic() + _CHECKPOINT_SECONDS
-        with self._turn, self._refusals(), self._engine.connect() as connection:
+        with self._turn, self._refusals(), self.engine.connect() as connection:
             raw = connection.connection.cursor()  # outside of transactions, where SQLite refuses checkpoints
             try:
                 raw.execute("PRAGMA busy_timeout=50")
@@ -339,7 +339,7 @@ class Ledger:
             self._refuse_if_closed()
             refuse_after_failed_fsync()
             try:
-                with self._engine.connect().execution_options(s3t_writing=writing, s3t_alone=alone) as connection:
+                with self.engine.connect().execution_options(s3t_writing=writing, s3t_alone=alone) as connection:
                     begun = connection.begin()
                     try:
                         yield connection

@@ -93,7 +93,7 @@ class Orders:
 
     def _extended(self, orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
         if self._proposed is None or self._proposed[:2] != (orders, budget):
-            self._proposed = orders, budget, _extended(orders, recipe, budget=budget, progress=progress)
+            self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
         return self._proposed[2]
 
     def _check(self, budget: int, description: Description, *, method: Method) -> None:
@@ -144,7 +144,7 @@ def _all_orders(slices: int) -> float:
     return math.factorial(slices) if slices <= 20 else math.inf
 
 
-def _extended(orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
+def extended(orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
     """Every shard's orders, and behind them others up to `budget`, by the recipe's selector."""
     declared = zip(recipe.settings(), orders, strict=True)
     settings = [replace(setting, budget=budget, given=given) for setting, given in declared]

@@ -72,8 +72,8 @@ class Workshop:
         self._inputs = inputs
         self._store = store
         self._public = public
-        self._model, self._encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(labels))
-        self._model.base.model.to(resolve_device(recipe.training.device))
+        self.model, self.encoder = assemble(folder, recipe, labels=recipe.task.target.outputs(labels))
+        self.model.base.model.to(resolve_device(recipe.training.device))
         self._turn = threading.Lock()
         self.material = Material(
             slices=slices,
@@ -81,29 +81,29 @@ class Workshop:
             recipe=recipe,
             labels=labels,
             secret=inputs.secret,
-            model=self._model,
-            encoder=self._encoder,
+            model=self.model,
+            encoder=self.encoder,
         )
-        self._resident = Resident(recipe.prediction.adapter_memory)
+        self.resident = Resident(recipe.prediction.adapter_memory)
         self._windows = Windows(
-            self._encoder,
+            self.encoder,
             batch_size=recipe.prediction.batch_size,
             window_batches=recipe.task.inputs.window_batches,
         )
         made = ENSEMBLES[recipe.method.options.trainable]
-        self._ensemble = made(self._model, self._windows, recipe, merged=True)
-        self._scoring = made(self._model, self._windows, recipe, merged=False)
+        self.ensemble = made(self.model, self._windows, recipe, merged=True)
+        self._scoring = made(self.model, self._windows, recipe, merged=False)
 
     @property
     def device(self) -> torch.device:
         """The model's device."""
-        return self._model.passes.device
+        return self.model.passes.device
 
     @contextmanager
     def alone(self) -> Iterator[tuple[Model, Encoder]]:
         """The bare model and its encoder, while no other thread uses them."""
         with exact_numerics(self.device, self._recipe.training):
-            yield self._model, self._encoder
+            yield self.model, self.encoder
 
     def environment(self) -> dict[str, str]:
         """The numeric environment of this process."""
@@ -117,7 +117,7 @@ class Workshop:
         """Drop what is in memory of slices that have lost a record, or are losing one, and of stages that are not alive
         any more, by whosever hand.
         """
-        self._resident.keep(snapshot.keys)
+        self.resident.keep(snapshot.keys)
         self.material.forget_stale(snapshot)
 
     def train(
@@ -150,7 +150,7 @@ class Workshop:
         start = models.pop(block, None)
         with self._turn:  # one stage's states at a time
             trained = train_stage(
-                self._model,
+                self.model,
                 block,
                 frozen=models,
                 start=start,
@@ -180,9 +180,9 @@ class Workshop:
     def _prototypes(self, stage: Stage, digests: Sequence[str], steps: Steps) -> StageTensors:
         with self._turn:
             return slice_prototypes(
-                self._model,
+                self.model,
                 self.material.slice(Place(stage.shard, stage.prefix[0]), digests[0]),
-                self._encoder,
+                self.encoder,
                 labels=len(self._labels),
                 training=self._recipe.training,
                 steps=steps,
@@ -227,9 +227,9 @@ class Workshop:
         def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
             with exact_numerics(self.device, self._recipe.training):  # and no thread has blocks on the model meanwhile
-                return self._ensemble.prepared(block, deserialize(artifact.content))
+                return self.ensemble.prepared(block, deserialize(artifact.content))
 
-        return self._resident.chain(
+        return self.resident.chain(
             [snapshot.stages[link] for link in model_stages(self._recipe.method, stage)],
             read=lambda: self._of_model(stage, self._artifacts(stage, snapshot)),
             prepare=prepared,
@@ -251,11 +251,11 @@ class Workshop:
         scores: dict[Stage, Scores] = {}
         if models:
             chains = [self.chain(stage, snapshot) for stage in models]
-            scores |= zip(models, self._ensemble.logits(chains, inputs, steps=steps), strict=True)
+            scores |= zip(models, self.ensemble.logits(chains, inputs, steps=steps), strict=True)
         if classifiers:
             sums = [[self._sums(link, snapshot) for link in stage.chain] for stage in classifiers]
             answers = prototype_logits(
-                self._model, self._windows, sums, inputs, training=self._recipe.training, steps=steps
+                self.model, self._windows, sums, inputs, training=self._recipe.training, steps=steps
             )
             scores |= zip(classifiers, answers, strict=True)
         return np.stack([scores[stage] for stage in stages])
@@ -263,12 +263,12 @@ class Workshop:
     @property
     def language(self) -> LanguageEncoder:
         """The encoder of a language model."""
-        return cast(LanguageEncoder, self._encoder)
+        return cast(LanguageEncoder, self.encoder)
 
     @property
     def positions(self) -> int:
         """Tokens that the model takes at most."""
-        return positions_of(self._model.base.model)
+        return positions_of(self.model.base.model)
 
     def likelihoods(
         self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], steps: Steps
@@ -280,10 +280,10 @@ class Workshop:
         """
         return likelihoods_of(
             continuations,
-            self._ensemble,
+            self.ensemble,
             [self.chain(stage, snapshot) for stage in stages],
             shards=[stage.shard for stage in stages],
-            passes=self._model.passes,
+            passes=self.model.passes,
             pad=self.language.pad_token_id,
             batch_size=self._recipe.prediction.batch_size,
             steps=steps,
@@ -302,10 +302,10 @@ class Workshop:
         chains = [self.chain(stage, snapshot) for stage in stages]
         return write_after(
             prompts,
-            self._ensemble,
+            self.ensemble,
             chains,
             shards=[stage.shard for stage in stages],
-            model=self._model.base.model,
+            model=self.model.base.model,
             encoder=self.language,
             batch_size=self._recipe.prediction.batch_size,
             sampling=sampling,
