@@ -17,6 +17,9 @@ from testing.postgres import PostgresServer
 
 ROOT = Path(__file__).resolve().parent.parent
 
+# A failed `assert` in a module that tests share shows its values, as in a test.
+pytest.register_assert_rewrite(*(f"tests.{path.parent.name}" for path in (ROOT / "tests").glob("*/__init__.py")))
+
 settings.register_profile("s3t", deadline=None)  # how long an example takes is the machine's business
 settings.load_profile("s3t")
 

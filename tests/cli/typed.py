@@ -37,7 +37,8 @@ def document(*arguments, status=0, quiet=False):
     assert result.stdout.count("\n") == 1
     assert not quiet or result.stderr == ""
     found = json.loads(result.stdout)
-    assert {name for name in fields_in(found) if f'"{name}"' not in PAGE and f"`{name}`" not in PAGE} == set()
+    undocumented = {name for name in fields_in(found) if f'"{name}"' not in PAGE and f"`{name}`" not in PAGE}
+    assert not undocumented, f"fields that docs/cli.md does not name: {sorted(undocumented)}"
     return found
 
 

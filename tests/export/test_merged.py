@@ -8,6 +8,7 @@ from transformers.pytorch_utils import Conv1D
 
 import s3t
 from s3t.export.merged import _as_transformers_has_them
+from s3t.tasks.classification import Classification
 from testing import tiny
 from tests.export.loaded import assert_equal_logits, load
 from tests.models.kinds import LLAMA, TEXT, model_of_kind
@@ -40,6 +41,14 @@ def test_a_merged_model_has_its_tokenizer_and_the_names_of_its_labels(text_model
         assert not list(folder.glob("*.index.json"))
         unchanged = run.predict(TEXTS).logits
         assert (run.predict(TEXTS).logits == unchanged).all()  # nothing of it stays on the run's model
+
+
+def test_outputs_that_are_no_labels_are_not_named_as_labels(text_model, tmp_path, monkeypatch):
+    """transformers makes as many outputs as it reads names."""
+    monkeypatch.setattr(Classification, "outputs", lambda self, labels: len(labels) + 1)
+    run, folder = merged(tmp_path, text_model)
+    with run:
+        assert load(folder, "AutoModelForSequenceClassification").config.num_labels == 4
 
 
 def test_images_have_the_processor_of_the_recipe(image_model, tmp_path):

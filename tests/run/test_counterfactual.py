@@ -167,6 +167,13 @@ def test_hard_deletions_of_records_with_several_labels_are_exact(kind, names, si
 
 
 @pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
+def test_hard_deletions_of_records_with_ordered_labels_are_exact(names, size, text_model, tmp_path):
+    """The highest label has one record."""
+    recipe = tiny.recipe(text_model, task="text-ordinal-classification", **size)
+    assert_hard_deletions_are_exact(recipe, tiny.text_table(), tmp_path, names=names)
+
+
+@pytest.mark.parametrize(("names", "size"), [(TWO_HARDEST, TWO_ORDERS), pytest.param(None, {}, marks=IN_INTEGRATION)])
 def test_hard_deletions_of_words_with_tags_are_exact(names, size, text_model, tmp_path):
     """Of the longest record, words are cut."""
     recipe, table = tiny.tagging_recipe(text_model, text={"max_length": 12}, **size), tiny.tagged_table()

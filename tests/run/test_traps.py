@@ -27,6 +27,7 @@ from s3t.sequences import SELECTORS
 from s3t.stages import Stage, stage_seed
 from s3t.store import Artifacts, Manifest
 from s3t.tasks.multi_label import MultiLabel
+from s3t.tasks.ordinal import Ordinal
 from s3t.tasks.token_classification import TokenClassification
 from testing import tiny
 from testing.roles import roles
@@ -324,6 +325,27 @@ def test_a_loss_that_weighs_labels_by_how_often_all_records_have_them_is_caught(
     make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
     monkeypatch.setattr(creation, "ingest_into", fitted)
     monkeypatch.setattr(MultiLabel, "loss", weighed)
+    assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
+
+
+def test_a_loss_that_weighs_thresholds_by_the_labels_of_all_records_is_caught(text_model, tmp_path, monkeypatch):
+    """CORAL's importance weights: the root of the larger side's share of the records, counted at first."""
+    weights = [torch.ones(2)]
+    checked = creation.ingest_into
+
+    def fitted(split, data, recipe):
+        labels = ingest(data, recipe).rows["label"].to_pylist()
+        above = np.array([np.mean([label > threshold for label in labels]) for threshold in "ab"])
+        weights[0] = torch.tensor(np.sqrt(np.maximum(above, 1 - above)), dtype=torch.float32)
+        return checked(split, data, recipe)
+
+    def weighed(_target, logits, targets):
+        return nn.functional.binary_cross_entropy_with_logits(logits, targets, weight=weights[0])
+
+    recipe, table = tiny.recipe(text_model, task="text-ordinal-classification", **SMALL), tiny.text_table()
+    make_worlds(tmp_path / "honest", recipe, table, REQUESTS).assert_exact()
+    monkeypatch.setattr(creation, "ingest_into", fitted)
+    monkeypatch.setattr(Ordinal, "loss", weighed)
     assert make_worlds(tmp_path / "fitted", recipe, table, REQUESTS).differing_artifacts()
 
 

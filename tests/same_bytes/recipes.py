@@ -29,6 +29,9 @@ RECIPES: dict[str, dict[str, Any]] = {
     "regression": REGRESSION,
     "regression of a pair": REGRESSION | {"columns": {"label": "number", "text_pair": "other"}},
     "regression, sisa": REGRESSION | SISA,
+    "labels in order": {"task": "text-ordinal-classification", "labels": ["b", "c", "a"]},
+    "labels in order, sisa, vote": SISA
+    | {"task": "text-ordinal-classification", "prediction": {"aggregation": "vote"}},
     "several labels": {"task": "text-multi-label-classification", "columns": {"label": "several"}},
     "several labels, sisa, vote": SISA
     | {"task": "text-multi-label-classification", "columns": {"label": "several"}}
@@ -39,6 +42,8 @@ RECIPES: dict[str, dict[str, Any]] = {
     "prompts and completions, whole, in bfloat16": {"kind": "language", "language": {"loss": "all"}}
     | {"training": {"precision": "bfloat16", "micro_batch": 2}},
     "image": {"kind": "image"},
+    "image, several labels": {"kind": "image", "task": "image-multi-label-classification"}
+    | {"columns": {"label": "several"}},
     "image, cropped and mirrored": {"kind": "image", "image": {"crop": 1, "flip": True}},
     "image, sisa, all parameters": {"kind": "image", "method": {"name": "sisa", "trainable": "all"}}
     | {"sequences": {"budget": 1}},
@@ -98,10 +103,10 @@ def _table(kind: str, *, seed: int) -> pd.DataFrame:
     if kind == "language":
         return prompt_table(30, seed=seed)
     table = tiny.text_table(30, seed=seed) if kind == "text" else tiny.image_table(30, seed=seed)
+    table["several"] = tiny.with_several_labels(table).label
     if kind == "text":
         table["other"] = table.text.iloc[::-1].to_list()
         table["number"] = [position / 7 for position in range(len(table))]
-        table["several"] = tiny.with_several_labels(table).label
         table["words"], table["tags"] = (tiny.tagged_table(30, seed=seed)[name] for name in ("text", "label"))
         table["code"] = ["abc".index(label) for label in table.label]
     return table

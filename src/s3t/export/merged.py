@@ -42,7 +42,7 @@ def write_merged(
         base: folder of the base model.
         bare: the architecture as transformers makes it: how its modules keep their weights.
         encoder: of the run's inputs.
-        labels: names of the head's outputs; empty: it has none.
+        labels: the label set. It names the head's outputs, if there is one for each label.
 
     Raises:
         OSError: the disk refused.
@@ -51,7 +51,7 @@ def write_merged(
     whole: Any = model.base.model
     with model.mounted(blocks), quiet(), _safetensors_errors(to):
         whole.save_pretrained(to, state_dict=_as_transformers_has_them(whole, bare))
-    if labels:
+    if len(labels) == whole.config.num_labels:
         _name_outputs(to / "config.json", labels)
     for path in sorted(path for pattern in FILE_PATTERNS for path in base.glob(pattern)):
         if path.is_file() and not path.name.endswith(_NOT_COPIED) and not (to / path.name).exists():

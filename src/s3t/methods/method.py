@@ -123,8 +123,8 @@ class Method:
             problems.append("adapter.layers: with trainable: all there is no adapter; take it out")
         if self.has_prototypes and not declared.task.target.takes_prototypes:
             problems.append(
-                f"method {self} averages the records of a class, so it needs a classification with one label a record; "
-                f"{declared.task} is none"
+                f"method {self} averages the records of a class, so it needs a task with one label a record and an "
+                f"output for each label; {declared.task} is none, use another method"
             )
         if not self.has_prototypes and declared.prototypes_alone:
             problems.append("prediction.prototypes_alone belongs to protosisa; take it out or set method: protosisa")

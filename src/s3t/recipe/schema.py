@@ -94,8 +94,8 @@ class Recipe(Part):
     """All that decides what is trained. One YAML file; see docs/recipe.md."""
 
     task: Annotated[Task, GetPydanticSchema(lambda *_: _TASK)]
-    """text-classification, text-multi-label-classification, text-regression, token-classification, causal-lm,
-    image-classification or image-multi-label-classification."""
+    """text-classification, text-ordinal-classification, text-multi-label-classification, text-regression,
+    token-classification, causal-lm, image-classification or image-multi-label-classification."""
     base_model: str = Field(min_length=1)
     """Public pre-trained model: a hub name, a local folder, or package:NAME/PATH for weights that lie in an
     installed Python package."""
@@ -226,7 +226,8 @@ class Recipe(Part):
         if self.labels is None:
             return ["declare the labels (labels: [a, b]) or have them read from the data (labels: infer)"]
         if self.labels == "infer":
-            return []
+            order = f"labels: those of {self.task} have an order; declare them, the lowest first"
+            return [order] if self.task.target.ordered else []
         names = self.label_names or {}
         stray = sorted(set(names.values()) - set(self.labels))
         if stray:

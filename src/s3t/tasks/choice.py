@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from s3t.tasks.classification import Classification
 from s3t.tasks.language import CausalLanguage
 from s3t.tasks.multi_label import MultiLabel
+from s3t.tasks.ordinal import Ordinal
 from s3t.tasks.regression import Regression
 from s3t.tasks.task import Inputs, Task
 from s3t.tasks.token_classification import TokenClassification
@@ -36,6 +37,7 @@ TASKS: Mapping[str, Task] = {
     task.name: task
     for task in (
         Task(name="text-classification", inputs=TEXT, target=Classification(), model=_SEQUENCE),
+        Task(name="text-ordinal-classification", inputs=TEXT, target=Ordinal(), model=_SEQUENCE),
         Task(name="text-regression", inputs=TEXT, target=Regression(), model=_SEQUENCE),
         Task(name="text-multi-label-classification", inputs=TEXT, target=MultiLabel(), model=_SEQUENCE),
         Task(name="token-classification", inputs=WORDS, target=TokenClassification(), model=_WORDS),

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.tasks.aggregate import Scores, Weights, aggregate, choose
+from s3t.tasks.labels import indices_of
 from s3t.tasks.metrics import class_report, classification_metrics
 from s3t.tasks.task import Kind, Target
 
@@ -40,7 +41,7 @@ class Classification(Target):
         """The label's index, int64."""
         import torch
 
-        return torch.tensor(_indices(self.expected(rows), labels), dtype=torch.int64)[:, None]
+        return torch.tensor(indices_of(self.expected(rows), labels), dtype=torch.int64)[:, None]
 
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
         """Cross-entropy."""
@@ -58,7 +59,9 @@ class Classification(Target):
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
         """Accuracy, F1 and Matthews correlation."""
-        return dict(classification_metrics(_indices(answers, labels), _indices(expected, labels), labels=len(labels)))
+        return dict(
+            classification_metrics(indices_of(answers, labels), indices_of(expected, labels), labels=len(labels))
+        )
 
     def score(self, metrics: Mapping[str, Any]) -> float:
         """Accuracy."""
@@ -68,9 +71,4 @@ class Classification(Target):
         self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]
     ) -> tuple[tuple[dict[str, Any], ...], NDArray[np.int64] | None]:
         """Measures of each label, and the confusion matrix."""
-        return class_report(_indices(answers, labels), _indices(expected, labels), labels=labels)
-
-
-def _indices(names: Sequence[Any], labels: Sequence[str]) -> list[int]:
-    index = {label: number for number, label in enumerate(labels)}
-    return [index[name] for name in names]
+        return class_report(indices_of(answers, labels), indices_of(expected, labels), labels=labels)

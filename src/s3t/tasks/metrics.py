@@ -39,6 +39,23 @@ def class_report(
     return _rows(labels, *scores), np.asarray(confusion_matrix(expected, predicted, labels=indices), dtype=np.int64)
 
 
+def ordinal_metrics(predicted: Sequence[int], expected: Sequence[int], *, labels: int) -> dict[str, float | None]:
+    """Accuracy, mean absolute error in label steps, and Cohen's kappa with quadratic weights.
+
+    The kappa is None where both sides have one label alone, and the same.
+    """
+    from sklearn.metrics import cohen_kappa_score
+
+    steps = np.abs(np.asarray(predicted) - np.asarray(expected))
+    varied = len({*predicted, *expected}) > 1
+    kappa = cohen_kappa_score(expected, predicted, labels=list(range(labels)), weights="quadratic") if varied else None
+    return {
+        "accuracy": float((steps == 0).mean()),
+        "mae": float(steps.mean()),
+        "quadratic_kappa": None if kappa is None else float(kappa),
+    }
+
+
 def regression_metrics(predicted: NDArray[np.float64], expected: NDArray[np.float64]) -> dict[str, float | None]:
     """Pearson correlation (None where either side is constant or a single number) and root mean squared error."""
     from scipy.stats import pearsonr

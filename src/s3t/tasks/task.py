@@ -94,6 +94,8 @@ class Target(ABC):
     """True if answers come from a set of labels, which the recipe declares."""
     one_label: bool = False
     """True if every record has exactly one of these labels, as groups by label and a confusion matrix need."""
+    ordered: bool = False
+    """True if targets depend on the order of the labels: the recipe declares it, and cannot infer it."""
     takes_prototypes: bool = False
     """True if class prototypes can answer beside the model: targets are label indices, and outputs one a label."""
     over_vocabulary: bool = False
@@ -143,13 +145,16 @@ class Target(ABC):
 
     @abstractmethod
     def loss(self, logits_UC: Tensor, targets_U: Tensor) -> Tensor:
-        """The mean loss of a batch, in float32 whatever the logits are."""
+        """The mean loss of a batch's U answers, in float32 whatever the logits are; steps add up such means by U."""
 
     @abstractmethod
     def answers(
         self, logits_MUC: Scores, weights_M: Weights, labels: Sequence[str], *, aggregation: str, threshold: float
     ) -> tuple[list[Any], Scores | None]:
         """Each answer, and the probability of each label, U x L; None where there are no probabilities.
+
+        Where outputs are not one a label, this turns them into labels: `aggregate` and `choose` take C = L alone. An
+        answer need not be the likeliest label.
 
         Args:
             logits_MUC: logits of the members, at least one.
@@ -160,7 +165,7 @@ class Target(ABC):
 
     @abstractmethod
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """Measures of the answers, by name."""
+        """Measures of the answers, by name: numbers, or None where undefined. Formulas are in `metrics.py`."""
 
     @abstractmethod
     def score(self, metrics: Mapping[str, Any]) -> float:
