@@ -5,17 +5,25 @@ import os
 import threading
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from weakref import WeakSet
 
 import pytest
 from sqlalchemy import text
 
 from s3t.errors import ForkedError
+from s3t.ledger import forks
 from tests.ledger.world import accept, make_ledger, open_ledger, taking
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork"),
     pytest.mark.filterwarnings("ignore:This process:DeprecationWarning"),
 ]
+
+
+@pytest.fixture(autouse=True)
+def no_ledger_of_other_tests(monkeypatch):
+    """Runs that other tests of this process left open would count as the parent's."""
+    monkeypatch.setattr(forks, "_open", WeakSet())
 
 
 @pytest.fixture
