@@ -80,6 +80,33 @@ def test_a_deep_model_against_the_competent_loop():
     assert f"by arithmetic {listed(found['cache_bound_by_stage'])}, and all {found['cache_bound']:.2f} times" in PAGE
 
 
+def test_two_checkouts_side_by_side():
+    found = stored("checkouts")
+    walks = ("record, command line to erasure", "batch, predict to logits", "slice, repair to artifact")
+    kinds = ("ledger transactions", "system calls", "of them on files")
+    rows = {
+        "lines; files of `src`": ("code", ["lines", "files"]),
+        "callback parameters; fields": ("code", ["callback parameters", "callback fields"]),
+        "longest function, lines": ("code", ["longest function, lines"]),
+        "branches on task; method; kind of a stage": (
+            "code",
+            [f"branches on the {what}" for what in ("task", "method", "kind of a stage")],
+        ),
+        "`predict`: ledger transactions; system calls; on files": ("cost", [f"predict: {kind}" for kind in kinds]),
+        "`delete`: the same": ("cost", [f"delete: {kind}" for kind in kinds]),
+        "least ms of `predict`; `delete`; `s3t status`": (
+            "cost",
+            [f"{what}: least ms" for what in ("predict", "delete", "status, whole process")],
+        ),
+    } | {
+        f"walk of a {walk}: rooms; climbs": ("cost", [f"walk of a {walk}: {what}" for what in ("rooms", "climbs")])
+        for walk in walks
+    }
+    for what, (part, names) in rows.items():
+        cells = ["; ".join(f"{found[side][part][name]:,.0f}" for name in names) for side in ("old", "new")]
+        assert row(what, cells) in PAGE
+
+
 def test_the_cache_against_its_bound():
     found = results("cache")["cache"]
     for what in ("stage 1", "all stages"):
