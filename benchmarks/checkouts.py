@@ -53,6 +53,7 @@ ASKED = {
             "one_label",
             "takes_prototypes",
             "has_threshold",
+            "ordered",
             "has_tokens",
             "target.verbs",
         ),
