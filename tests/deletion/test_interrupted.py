@@ -219,7 +219,9 @@ def test_a_version_that_another_has_superseded_is_never_current(trained, text_mo
                 other.delete(records=[other_record])
         return put(*args, **kwargs)
 
-    monkeypatch.setattr(roles(trained).upkeep, "erase_due", lambda: None)  # else that thread may be the one that sleeps
+    monkeypatch.setattr(
+        roles(trained).upkeep, "erase_due", roles(trained).latest.snapshot
+    )  # else that thread may be the one that sleeps
     with monkeypatch.context() as patched:
         patched.setattr(Slices, "put", sleeping)
         with pytest.raises(s3t.StorageError, match="superseded by another process"):

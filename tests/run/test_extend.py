@@ -219,7 +219,7 @@ def test_orders_that_shun_slices_which_lost_records_are_caught(text_model, tmp_p
         ranked = sorted(cyclic(Setting(slices=3, budget=6)), key=lambda order: [hit[index] for index in order])
         return tuple(completed_in_turn(chosen, ranked, budget) for chosen in old)
 
-    monkeypatch.setattr(orders, "_extended", shunning)
+    monkeypatch.setattr(orders, "extended", shunning)
     for run in (worlds.forgot, worlds.never_knew):
         run.extend(budget=4)
     worlds.forgot.repair()

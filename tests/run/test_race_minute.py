@@ -111,7 +111,7 @@ def test_the_onlooker_sees_an_answer_that_no_deletion_stops(looks, watched, reci
     monkeypatch.setattr(Work, "look", lambda self, snapshot: None)
     now = roles(run).ledger.snapshot()
     if looks == "once":
-        monkeypatch.setattr(Upkeep, "newest", lambda self: now)
+        monkeypatch.setattr(Upkeep, "erase_due", lambda self: now)
     else:
         monkeypatch.setattr(Ledger, "recent", lambda self: None)
     notes.ask(run, progress=Meanwhile(lambda: delete(run, first_record(recipe, table))))
