@@ -213,9 +213,12 @@ def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions)
         line = _first_line_that_is_not_utf8(content)
         return None, [not_utf8_problem(line)]
     try:
-        table, ragged = _parsed_csv(content, columns, threads=True)
+        blocks, view = CsvBlocks(), memoryview(content)
+        for start in range(0, len(view), _DECODED_BYTES):
+            blocks.add(view[start : start + _DECODED_BYTES])
+        table, ragged = _parsed_csv(content, columns, blocks, threads=True)
         if ragged:  # by several threads, rows have no numbers
-            _, ragged = _parsed_csv(content, columns, threads=False)
+            _, ragged = _parsed_csv(content, columns, blocks, threads=False)
     except pa.ArrowException:
         if not content.to_pybytes().strip():
             return None, ["is an empty CSV file; begin it with a row of column names"]
@@ -239,13 +242,10 @@ def ragged_problems(ragged: Iterable[tuple[int, int, int]], positions: Positions
 
 
 def _parsed_csv(
-    content: pa.Buffer, columns: Mapping[str, Kind], *, threads: bool
+    content: pa.Buffer, columns: Mapping[str, Kind], blocks: CsvBlocks, *, threads: bool
 ) -> tuple[pa.Table, list[tuple[int, int, int]]]:
     """The rows that have as many cells as the header; and of each other one: its number, its cells, the header's."""
     ragged: list[tuple[int, int, int]] = []
-    blocks, view = CsvBlocks(), memoryview(content)
-    for start in range(0, len(view), _DECODED_BYTES):
-        blocks.add(view[start : start + _DECODED_BYTES])
 
     def skip(row: Any) -> str:
         ragged.append(((row.number or 2) - 2, row.actual_columns, row.expected_columns))

@@ -130,7 +130,7 @@ class Answerer:
 
 
 def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
-    """What members compute with."""
+    """Live stages whose tensors the members compute with."""
     return Uses(stages={link: snapshot.stages[link] for stage in members for link in stage.chain})
 
 

@@ -82,7 +82,7 @@ class ExportReport:
     merged: bool
     engine: Engine
     notices: tuple[str, ...]
-    """What the exports lack that the run has, and how the engine is to be started."""
+    """Parts of the run that the exports lack, and options with which the engine must be started."""
 
     def __repr__(self) -> str:
         """The result in one line."""
@@ -175,7 +175,7 @@ class _Exporter:
     parts: Parts
     asked: ExportArguments
     folder: Path
-    """Of the base model."""
+    """Folder of the base model."""
 
     @property
     def _outputs(self) -> int | None:
@@ -286,7 +286,7 @@ class _Exporter:
         )
 
     def notices(self, made: Sequence[Exported]) -> list[str]:
-        """What the exports lack that the run has, and how the engine is to be started."""
+        """Parts of the run that the exports lack, and options with which the engine must be started."""
         recipe, found = self.parts.recipe, []
         dead = sorted({*range(recipe.partition.shards)} - {export.stage.shard for export in made})
         if dead and self.asked.shard is None:

@@ -41,7 +41,7 @@ class Status:
     exports: tuple[Export, ...]
     """Exports that are not withdrawn, the oldest first."""
     to_withdraw: tuple[Export, ...]
-    """Those of them with deleted records in them: deletions are not erased before they are withdrawn."""
+    """Exports that hold a deleted record; its deletion counts as erased only when they are withdrawn."""
     ledger: str
     """The ledger's database: SQLite, or PostgreSQL and its host."""
     store: Artifacts = field(repr=False)

@@ -273,7 +273,7 @@ class Workshop:
     def likelihoods(
         self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], steps: Steps
     ) -> list[Likelihood]:
-        """How likely live prefixes together find continuations.
+        """Likelihood of each continuation under the ensemble of live prefixes.
 
         Raises:
             IntegrityError: as `chain`.

@@ -123,7 +123,7 @@ class Writer:
         return text_metrics(["".join(parts) for parts in written.texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = SILENT) -> list[Likelihood]:
-        """How likely the ensemble finds continuations, tokens as they are. Errors as `Run.score`."""
+        """Likelihood of each continuation, given in tokens, under the ensemble. Errors as `Run.score`."""
         while True:
             now, members = self.answerer.choose(None)
             with (
@@ -146,7 +146,7 @@ class Writer:
     def _written(
         self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
     ) -> tuple[Snapshot, list[Stage], _Collected]:
-        """What members wrote after prompts, all of them at one state of the ledger."""
+        """(State of the ledger, members, texts): all texts are written at that one state."""
         while True:
             now, members = self.answerer.choose(prefixes)
             with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
@@ -216,7 +216,7 @@ class Writer:
 
 
 class _Collected:
-    """What was written so far."""
+    """Texts, ends and token counts so far, by prompt."""
 
     def __init__(self, count: int) -> None:
         self.texts: list[list[str]] = [[] for _ in range(count)]

@@ -74,7 +74,7 @@ def stages_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
 
 
 def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
-    """Those that train a model, and the prototypes."""
+    """(Stages that train a model, prototypes), each in the given order."""
     stages = list(stages)
     return [stage for stage in stages if stage.kind == "model"], [stage for stage in stages if stage.kind != "model"]
 
