@@ -19,6 +19,7 @@ import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -49,7 +50,7 @@ def main() -> None:
     print(f"predict against bare: {result['predict_against_bare']} times")
 
 
-def measure(folder: Path, rounds: int) -> dict[str, object]:
+def measure(folder: Path, rounds: int) -> dict[str, Any]:
     load = os.getloadavg()[0]
     recipe = tiny.recipe(
         Path(MODEL),

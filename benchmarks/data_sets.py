@@ -10,6 +10,8 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
     opponents    s3t and `benchmarks.competent`, three seeds (STS-B eight, as its scores vary most); and beside them
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
+    accuracy     s3t and `benchmarks.competent` on 2,000 records in batches of 16, for banking77 6 epochs: at least ten
+                 steps a label. At most 3,000 test records; STS-B by Pearson correlation; three seeds
 
 Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
 and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
@@ -43,7 +45,14 @@ DATA_SETS = (*TEXTS, "cifar10")
 COMPETENT, PLAIN = "competent", "plain without dropout"
 RECORDS, TRIED, SLICES = 600, 500, 3
 QUICK = 24
-TRAINING = {"epochs": 3, "batch_size": 32, "learning_rate": 1e-3, "schedule": "linear", "warmup": 0.06, "threads": 1}
+TRAINING: dict[str, Any] = {
+    "epochs": 3,
+    "batch_size": 32,
+    "learning_rate": 1e-3,
+    "schedule": "linear",
+    "warmup": 0.06,
+    "threads": 1,
+}
 
 Run = Mapping[str, Mapping[str, Any]]
 """A repetition: each variant's result, as `benchmarks.variant.measure` returns it."""
@@ -60,6 +69,11 @@ class Part:
         seeds: repetitions of a data set.
         more_seeds: those of data sets that have others.
         once: variants that are measured in the first repetition alone.
+        records: to train on.
+        tried: records to be tried on, at most.
+        training: changes of the recipe's training part.
+        epochs: those of data sets that have others.
+        metrics: those of data sets that are judged by another than the task's score.
     """
 
     file: str
@@ -68,6 +82,11 @@ class Part:
     seeds: int = 3
     more_seeds: Mapping[str, int] = field(default_factory=dict)
     once: Sequence[str] = ()
+    records: int = RECORDS
+    tried: int = TRIED
+    training: Mapping[str, Any] = field(default_factory=dict)
+    epochs: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 PARTS = {
@@ -82,6 +101,16 @@ PARTS = {
         file="data_sets-bucketing.json",
         names=TEXTS,
         variants={way: {"bucketing": way} for way in ("none", "length")},
+    ),
+    "accuracy": Part(
+        file="data_sets-accuracy.json",
+        names=DATA_SETS,
+        variants={COMPETENT: {}, "s3t": {}},
+        records=2_000,
+        tried=3_000,
+        training={"batch_size": 16},
+        epochs={"banking77": 6},
+        metrics={"stsb": "pearson"},
     ),
 }
 
@@ -128,25 +157,32 @@ def resumed(name: str, names: Sequence[str], results: Path, *, quick: bool) -> d
                 by_variant = repetition(part, one, seed=seed, quick=quick)
                 done.append({v: run | {"commit": here["commit"], "load_before": load} for v, run in by_variant.items()})
                 known = {"data_sets": {each: CONCLUSIONS[name](found) for each, found in runs.items()}}
-                known |= {"machine": here, "records": QUICK if quick else RECORDS, "training": TRAINING, "runs": runs}
+                known |= {"machine": here, "records": QUICK if quick else part.records}
+                known |= {"training": {**TRAINING, **part.training}, "runs": runs}
                 path.write_text(json.dumps(known, indent=1) + "\n")
     return known
 
 
 def repetition(part: Part, name: str, *, seed: int, quick: bool) -> dict[str, dict[str, Any]]:
     """Every variant on a data set, once, one after another; which is first depends on the seed."""
-    found = task(name, records=QUICK if quick else RECORDS, tried=QUICK if quick else TRIED)
+    found = task(name, records=QUICK if quick else part.records, tried=QUICK if quick else part.tried)
+    epochs = part.epochs.get(name, TRAINING["epochs"])
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         records, test = written(found, Path(folder))
         result, variants = {}, [each for each in part.variants if seed == 0 or each not in part.once]
         for variant in variants if seed % 2 == 0 else variants[::-1]:
             print(f"{name}, seed {seed}: {variant} ...", file=sys.stderr, flush=True)
             recipe = recipe_of(found, seed=seed)
-            recipe["training"] |= part.variants[variant]
-            kind = variant if variant in (COMPETENT, PLAIN) else "s3t"
-            result[variant] = measure(
-                Job(variant=kind, recipe=recipe, records=str(records), test=str(test), cpu_time=True)
+            recipe["training"] |= {**part.training, "epochs": epochs, **part.variants[variant]}
+            job = Job(
+                variant=variant if variant in (COMPETENT, PLAIN) else "s3t",
+                recipe=recipe,
+                records=str(records),
+                test=str(test),
+                metric=part.metrics.get(name),
+                cpu_time=True,
             )
+            result[variant] = measure(job)
     return result
 
 
@@ -205,9 +241,19 @@ def bucketing(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def accuracy(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many points of its score s3t is above the competent loop."""
+    return {
+        "points_above": points_above(runs, COMPETENT, "s3t"),
+        "times_as_fast": statistics.median(ratios_of(runs, COMPETENT)),
+        **scores_and_seconds(runs),
+    }
+
+
 CONCLUSIONS: Mapping[str, Callable[[Sequence[Run]], dict[str, Any]]] = {
     "opponents": concluded,
     "bucketing": bucketing,
+    "accuracy": accuracy,
 }
 
 

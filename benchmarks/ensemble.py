@@ -44,7 +44,7 @@ import pyarrow as pa
 import torch
 
 from benchmarks.machine import describe
-from benchmarks.one_text import differences, one_text, trained
+from benchmarks.one_text import differences, one_text, trained, with_blocks
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
@@ -123,8 +123,8 @@ def table_rows(found: Mapping[str, Any]) -> list[str]:
         return f"| {what} | {' | '.join(cells)} |"
 
     def ends(what: str, values: Mapping[str, float], *, best: Callable[..., str]) -> str:
-        good = best(values, key=values.get)
-        bad = (min if best is max else max)(values, key=values.get)
+        good = best(values, key=lambda name: values[name])
+        bad = (min if best is max else max)(values, key=lambda name: values[name])
         return row(what, *(f"{values[name]:.2f} ({name})" for name in (bad, good)))
 
     rows = []
@@ -204,7 +204,8 @@ class Case:
         whole = recipe_from({**recipe, "partition": {"shards": MEMBERS, "slices": LAYERS}})
         self.depth, self.training = depth, whole.training
         labels = whole.task.target.outputs(() if whole.labels is None else whole.labels)
-        self.model, self.encoder = assemble(model_folder(whole.base_model, revision=None), whole, labels=labels)
+        model, self.encoder = assemble(model_folder(whole.base_model, revision=None), whole, labels=labels)
+        self.model = with_blocks(model)
         self.inputs = pa.table(dict(zip(("text", "text_pair"), inputs.to_dict("list").values(), strict=False)))
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
@@ -227,7 +228,7 @@ class Case:
         """Passes of the merged models, over batches of texts sorted by length; the logits in the inputs' order."""
         encoded = self.encoder.encode(self.inputs)
         order = sorted(range(len(encoded)), key=lambda row: tokens(encoded[row]))
-        found = np.zeros((MEMBERS, len(encoded), self.model.base.labels))
+        found = np.zeros((MEMBERS, len(encoded), self.model.base.answers))
         reduced = self.training.precision == "bfloat16"
         with torch.inference_mode(), torch.autocast("cpu", torch.bfloat16, enabled=reduced, cache_enabled=False):
             for start in range(0, len(order), BATCH):

@@ -308,14 +308,15 @@ def ways(run: s3t.Run, count: int) -> Mapping[str, Callable[[], int]]:
     prompt = [{"instruction": "Name three things that a harbour needs.", "input": ""}]
     first = run.score(alpaca(1)).members[0]
     recipe = recipe_from(run.recipe)
-    model, encoder = assemble(Path(recipe.base_model), recipe, labels=1)
+    model, _ = assemble(Path(recipe.base_model), recipe, labels=1)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(recipe.base_model)
     keys = run.status().inventory.alive
     chain = {
         depth: deserialize((run.path / "artifacts" / "shard-000" / f"{keys[stage]}.safetensors").read_bytes())
         for depth, stage in enumerate(Stage(first.shard, first.prefix).chain, start=1)
     }
     peft: Any = copy_with(model, chain)  # type: ignore[arg-type]
-    asked = torch.tensor([encoder.tokenizer(TEMPLATES[1].format(**prompt[0]))["input_ids"]])
+    asked = torch.tensor([tokenizer(TEMPLATES[1].format(**prompt[0]))["input_ids"]])
     settings = {"max_new_tokens": count, "min_new_tokens": count, "do_sample": False, "use_cache": True}
 
     def by_peft() -> int:

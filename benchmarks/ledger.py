@@ -30,7 +30,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from rich.console import Console
@@ -67,6 +67,10 @@ def _rewrite(transaction: Transaction, place: Place, work: ToErase, digest: str,
     old = work.slices[place].digest
     transaction.supersede(place, old=old, new=digest, gone=gone)
     transaction.note_removed(versions=[(place, old)])
+
+
+Asked = TypeVar("Asked")
+"""What a caller asks for: a batch, or a record's id."""
 
 
 def main() -> None:
@@ -215,13 +219,13 @@ def counting(
     return counted
 
 
-def concurrently(ask: Callable[[Batch], object], requests: Sequence[Batch]) -> dict[str, float]:
+def concurrently(ask: Callable[[Asked], object], requests: Sequence[Asked]) -> dict[str, float]:
     """Requests, shared among callers: how many a second, and how long each waited."""
     waited: list[float] = []
     failed: list[BaseException] = []
     together = threading.Barrier(CALLERS + 1)
 
-    def call(own: Sequence[Batch]) -> None:
+    def call(own: Sequence[Asked]) -> None:
         together.wait()
         try:
             for request in own:

@@ -36,7 +36,7 @@ def main() -> None:
     parser.add_argument("--results", default=str(RESULTS), help="the file of results")
     options = parser.parse_args()
     path = Path(options.results)
-    document = json.loads(path.read_text()) if path.is_file() else {"points": [], "machine": describe()}
+    document: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {"points": [], "machine": describe()}
     measured = {(point["labels"], point["records"], point["epochs"]) for point in document["points"]}
     for (labels, records), all_epochs in SHAPES.items():
         for epochs in all_epochs:

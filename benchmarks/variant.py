@@ -37,6 +37,7 @@ class Job:
         recipe: as for `s3t.Run.create`, of one shard; its column of features is `text` or `image`.
         records: Parquet file of the records to train on.
         test: Parquet file of the records to evaluate on; None: none.
+        metric: by which it is judged, as `s3t.Run.evaluate` names it; None: the task's own score.
         peak: also measure the machine's best matrix product at the variant's precision, before and after.
         cpu_time: stages and the whole in CPU seconds, which other work on the machine changes less.
     """
@@ -45,6 +46,7 @@ class Job:
     recipe: Mapping[str, Any]
     records: str
     test: str | None = None
+    metric: str | None = None
     peak: bool = False
     cpu_time: bool = False
 
@@ -187,7 +189,7 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
         clock = time.process_time if job.cpu_time else time.perf_counter
         before, watch = resident_peak(), Stopwatch(time.process_time if job.cpu_time else None)
         began = clock()
-        done = _s3t(run, watch) if job.variant == "s3t" else _plain(run, watch, job.variant)
+        done = _s3t(run, watch, job) if job.variant == "s3t" else _plain(run, watch, job)
         seconds, after = clock() - began, resident_peak()
         peaks += [matmul_peak(precision)] if job.peak else []
         return {
@@ -209,24 +211,26 @@ Scores = Callable[[Any], list[float]]
 """The score of every order's whole model on a table of test records: the task's own, as accuracy."""
 
 
-def _s3t(run: Any, watch: Stopwatch) -> Scores:
+def _s3t(run: Any, watch: Stopwatch, job: Job) -> Scores:
     from testing.roles import roles
 
     roles(run).loaded.get()  # the plain procedures, too, load the base model before their first stage
     run.train(progress=watch)
 
     def scores(test: Any) -> list[float]:
-        return [_score(run, run.predict(test, prefixes={0: order}).predicted, test) for order in _orders(run)]
+        answers = (run.predict(test, prefixes={0: order}).predicted for order in _orders(run))
+        return [_score(run, each, test, job.metric) for each in answers]
 
     return scores
 
 
-def _score(run: Any, answers: Sequence[Any], test: Any) -> float:
+def _score(run: Any, answers: Sequence[Any], test: Any, metric: str | None) -> float:
     target = run.recipe.task.target
-    return float(target.score(target.metrics(answers, test[run.recipe.columns.label].tolist(), run.labels)))
+    metrics = target.metrics(answers, test[run.recipe.columns.label].tolist(), run.labels)
+    return float(target.score(metrics) if metric is None else metrics[metric])
 
 
-def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
+def _plain(run: Any, watch: Stopwatch, job: Job) -> Scores:
     """The plain procedure on the run's own slices and orders."""
     import pyarrow.parquet
 
@@ -241,7 +245,7 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
         training=recipe.training.model_dump(),
         max_length=recipe.text.max_length,
         images=not recipe.task.inputs.has_tokens,
-        dropout=variant != "plain without dropout",
+        dropout=job.variant != "plain without dropout",
     )
     columns, slices = {role: names[0] for role, names in recipe.columns.named().items()}, []
     roles = [role for role in recipe.task.inputs.roles if role in columns]
@@ -254,7 +258,7 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
         slices.append(
             plain.encoded(setting, features([rows[role].to_pylist() for role in roles]), rows["label"].to_pylist())
         )
-    procedure = competent if variant == "competent" else plain
+    procedure = competent if job.variant == "competent" else plain
     models = plain.train_orders(
         setting,
         slices,
@@ -268,7 +272,7 @@ def _plain(run: Any, watch: Stopwatch, variant: str) -> Scores:
     def scores(test: Any) -> list[float]:
         inputs = features([test[columns[role]].tolist() for role in roles])
         records = plain.encoded(setting, inputs, test[recipe.columns.label].tolist())
-        return [_score(run, procedure.answers(model, records, setting), test) for model in models]
+        return [_score(run, procedure.answers(model, records, setting), test, job.metric) for model in models]
 
     return scores
 

@@ -121,7 +121,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
             model, encoder.collate(records), attention=recipe.training.attention
         )
         first_token = recipe.training.last_layer != "whole" and _reads_first(
-            model, encoder.collate(records), packed=packing
+            model, encoder.collate(records), packed=packing, attention=recipe.training.attention
         )
     problems = []
     if recipe.training.trunk_cache is True and not trunk:
@@ -165,17 +165,23 @@ def _can_pack(model: Model, batch: Batch, *, attention: str) -> bool:
     packing = pack(batch["attention_mask"]) if "attention_mask" in batch else None
     if packing is None:
         return False
-    kinds = ["eager", *(["sdpa"] if _has_sdpa(model) else [])] if attention == "auto" else [attention]
     try:
-        return all(_packs(model, batch, packing, kind) for kind in kinds)
+        return all(_packs(each, batch, packing) for each in _attending(model, attention))
     except _UNFIT:
         return False
 
 
-def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool:
-    if attention != "model":
-        changed: Any = model.base.model
-        changed.set_attn_implementation(attention)
+def _attending(model: Model, attention: str) -> Iterator[Model]:
+    """The model under every attention that the recipe allows, one after another."""
+    automatic = ["eager", *(["sdpa"] if _has_sdpa(model) else [])]
+    for kind in automatic if attention == "auto" else [attention]:
+        if kind != "model":
+            changed: Any = model.base.model
+            changed.set_attn_implementation(kind)
+        yield model
+
+
+def _packs(model: Model, batch: Batch, packing: Packing) -> bool:
     passes, seeing = model.passes, packing._replace(text=torch.ones_like(packing.text))
     whole = passes.logits(batch)
     error = (passes.logits(batch, packing=packing) - whole).abs().max()
@@ -183,26 +189,30 @@ def _packs(model: Model, batch: Batch, packing: Packing, attention: str) -> bool
     return bool(error < _ROUNDING * leak)
 
 
-def _reads_first(model: Model, batch: Batch, *, packed: bool) -> bool:
+def _reads_first(model: Model, batch: Batch, *, packed: bool, attention: str) -> bool:
     """True if the head reads first tokens alone, and a last layer that is passed for them changes logits by rounding
-    alone; where texts may share rows, there, too.
+    alone, under every attention; where texts may share rows, there, too.
     """
     base = model.base
     modules = cut_modules(list(base.model.get_submodule(base.layers.path).children())[-1])
     if base.over_vocabulary or ANSWERED in batch or not modules:
         return False
-    all_tokens, first = (Passes(replace(base, first_token=cut)) for cut in (False, True))
+    packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
+    ways = (None,) if packing is None else (None, packing)
+    try:
+        return all(_cuts(each, batch, ways) for each in _attending(model, attention))
+    except _UNFIT:
+        return False
+
+
+def _cuts(model: Model, batch: Batch, ways: Sequence[Packing | None]) -> bool:
+    all_tokens, first = (Passes(replace(model.base, first_token=cut)) for cut in (False, True))
     whole, states = all_tokens.logits(batch), all_tokens.states(batch, [all_tokens.top])[all_tokens.top]
     states[:, 1:] = torch.nan
     if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
         return False  # it reads other tokens, or at least computes with them
-    packing = pack(batch["attention_mask"]) if packed and packable(modules) else None
     spread = (whole - whole.mean(dim=0)).abs().max()  # texts differ by as much, and a mistake would be as large
-    ways = (None,) if packing is None else (None, packing)
-    try:
-        return all(bool((first.logits(batch, packing=way) - whole).abs().max() < _ROUNDING * spread) for way in ways)
-    except _UNFIT:
-        return False
+    return all(bool((first.logits(batch, packing=way) - whole).abs().max() < _ROUNDING * spread) for way in ways)
 
 
 def _has_sdpa(model: Model) -> bool:
