@@ -12,6 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.forests import AsNeeded, Chains, StageCosts, without
+from s3t.forests.chains import depth_of
 from s3t.sequences import Order
 
 Ints = NDArray[np.int64]
@@ -135,6 +137,45 @@ def replay(shard: Shard, requests: Sequence[tuple[int, int]], *, shards: int, po
         served += sum(shard.depth[state] for state in moment.states)
     count = len(requests) * shards
     return Outcome(system_outages, shard_outages, dead / count, downtime, shard_downtime, compute, served / count)
+
+
+def replay_grown(policy: AsNeeded, costs: StageCosts, requests: Sequence[tuple[int, int]], *, shards: int) -> Outcome:
+    """One order of requests, added up, where only what is needed is trained, after each request.
+
+    Args:
+        policy: of repair.
+        costs: seconds (or what else a stage's cost is counted in) of a stage, by its depth.
+        requests: shard and slice of each.
+        shards: m.
+
+    >>> found = replay_grown(AsNeeded(depth=1), StageCosts((2.0, 3.0)), [(0, 0), (0, 1)], shards=1)
+    >>> found.compute, found.mean_depth, found.shard_outages
+    (4.0, 1.0, 0)
+    """
+    slices, known = costs.slices, dict[tuple[Chains, int], tuple[int, float, Chains]]()
+
+    def hit(chains: Chains, index: int) -> tuple[int, float, Chains]:
+        if (chains, index) not in known:
+            left = without(chains, index)
+            spent = costs.of(policy.missing(left, slices=slices))
+            known[chains, index] = depth_of(left), spent, policy.planned(left, slices=slices)
+        return known[chains, index]
+
+    states = [policy.planned((), slices=slices)] * shards
+    depths = [policy.depth] * shards
+    outages = 0
+    compute = shard_downtime = served = 0.0
+    for where, index in requests:
+        left, spent, states[where] = hit(states[where], index)
+        outages += left == 0
+        shard_downtime += costs.by_depth[0] * (left == 0)
+        compute += spent
+        served += sum(depths)
+    dead = outages / (len(requests) * shards)
+    alone = outages * (shards == 1)
+    return Outcome(
+        alone, outages, dead, costs.by_depth[0] * alone, shard_downtime, compute, served / (len(requests) * shards)
+    )
 
 
 def requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:

@@ -51,6 +51,7 @@ NAMES = (
     "bms_random",
     "bms_sorted_cyclic",
     "storage",
+    "cost_by_slices",
     "slice_wise",
     "lists_of_labels",
     "slice_wise_language",

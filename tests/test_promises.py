@@ -38,6 +38,7 @@ ROOMS = [
     "spill",
     "blobs",
     "sequences",
+    "forests",
     "planning",
     "drawing",
     "tasks",
@@ -64,7 +65,7 @@ ROOMS = [
     "progress_bar",
     "cli",
 ]
-PURE = ["sequences", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
+PURE = ["sequences", "forests", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
 PURE_FILES = [
     "deletion/plan.py",
     "deletion/places.py",

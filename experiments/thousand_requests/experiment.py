@@ -12,11 +12,13 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from benchmarks.variant import Stopwatch, steady
 from experiments.laws import deletion_rate
-from experiments.requests import Outcome, replay, requests_of, shard_of
+from experiments.requests import Outcome, replay, replay_grown, requests_of, shard_of
 from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
+from s3t.forests import AsNeeded, StageCosts
 from s3t.planning.deletions import Deletions
+from s3t.planning.least_cost import least_cost
 from s3t.sequences import Order, Setting, select
 
 SECONDS_A_DAY = 86_400
@@ -34,6 +36,17 @@ class Paper(BaseModel):
     """Total time."""
 
 
+class Grown(BaseModel):
+    """Chains of a shard that is repaired as needed (`forests.AsNeeded`)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    depth: int
+    """Slices of the main chain."""
+    spares: int
+    """Other chains."""
+
+
 class Config(SystemSettings):
     """One task; systems, policies, requests."""
 
@@ -49,6 +62,8 @@ class Config(SystemSettings):
     """Of the timing."""
     policies: tuple[str, ...]
     """Of repair."""
+    grown: tuple[Grown, ...]
+    """Policies of repair as needed, of s3t and of SISA."""
     rates: tuple[float, ...]
     """Requests a day."""
     days: int = Field(ge=1)
@@ -123,6 +138,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
     return {
         "stage_seconds": seconds,
         "systems": systems,
+        "grown": {name: grown(config, seconds[name], records) for name in ("s3t", "sisa")},
         "full": full,
         "against_sisa_and_full": {
             name: ratios(found, systems["sisa"], full) for name, found in systems.items() if name != "sisa"
@@ -179,6 +195,27 @@ def simulated(config: Config, orders: Sequence[Order], seconds: Sequence[float],
             if means["compute"]
             else None,
         }
+    return found
+
+
+def grown(config: Config, seconds: Sequence[float], records: int) -> list[Row]:
+    """A system under every policy of repair as needed, with the requests of the others; and the bound of any policy."""
+    costs, shards = StageCosts(tuple(seconds)), config.shards
+    sizes = np.full((shards, config.slices), records // (shards * config.slices))
+    found: list[Row] = []
+    for each in config.grown:
+        policy = AsNeeded(depth=each.depth, spares=each.spares)
+        generator = np.random.default_rng(config.seed)
+        outcomes = [
+            replay_grown(policy, costs, requests_of(sizes, config.requests, generator), shards=shards)
+            for _ in range(config.rounds)
+        ]
+        means: dict[str, float] = {
+            name: statistics.fmean(getattr(outcome, name) for outcome in outcomes) for name in Outcome._fields
+        }
+        training = shards * costs.of(policy.missing((), slices=config.slices))
+        bound = config.requests * least_cost(costs, each.depth)
+        found.append({**each.model_dump(), **means, "training": training, "bound": bound})
     return found
 
 

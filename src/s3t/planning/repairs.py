@@ -1,7 +1,7 @@
 """Monte Carlo of whole systems that are repaired: how often, at what cost, and how deep they are meanwhile.
 
-Cost is counted in slices trained: stage k of a sequence trains on k slices, and sequences share the stages of a common
-prefix. A full training goes once through the m L slices of all shards.
+Sequences share the stages of a common prefix. Unless costs of stages are given, cost is counted in slices trained:
+stage k of a sequence trains on k slices, and a full training goes once through the m L slices of all shards.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s3t.errors import PlanningError
+from s3t.forests import StageCosts
 from s3t.planning.deletions import Deletions
 from s3t.planning.simulation import Orders, check_system
 from s3t.sequences import Order
@@ -37,12 +38,12 @@ class RepairedSimulation:
 
     Attributes:
         repairs: N, number of repairs of a shard (a shard that had lost nothing is not counted).
-        cost: N, cost of the repairs, in full trainings of all slices.
+        cost: N, cost of the repairs, in full trainings of all slices, or in the unit of the costs that were given.
         mean_depth: N, depth averaged over shards and over the moments after each deletion (and its repair).
         depth_counts: (R + 1) x (L + 1), number of the N m shards with each depth after r deletions.
         repairs_after: R + 1, the mean number of repairs up to r deletions.
-        cost_after: R + 1, their mean cost, in full trainings.
-        training_cost: cost of the first training, in full trainings.
+        cost_after: R + 1, their mean cost, in the same unit.
+        training_cost: cost of the first training, in the same unit.
     """
 
     repairs: Ints
@@ -61,7 +62,7 @@ def training_cost(orders: Orders) -> float:
     2.0
     """
     slices = sum(len(shard_orders[0]) for shard_orders in orders)
-    return sum(float(_nodes(shard_orders)[1].sum()) for shard_orders in orders) / slices
+    return sum(float(_nodes(shard_orders, None)[1].sum()) for shard_orders in orders) / slices
 
 
 def stage_count(orders: Sequence[Order]) -> int:
@@ -70,22 +71,32 @@ def stage_count(orders: Sequence[Order]) -> int:
     >>> stage_count([(0, 1, 2), (0, 2, 1)])
     5
     """
-    return len(_nodes(orders)[1])
+    return len(_nodes(orders, None)[1])
 
 
 def simulate_repairs(
-    orders: Orders, deletions: Deletions, *, over: int, policy: Policy, trials: int = 1_000, seed: int = 0
+    orders: Orders,
+    deletions: Deletions,
+    *,
+    over: int,
+    policy: Policy,
+    trials: int = 1_000,
+    seed: int = 0,
+    costs: StageCosts | None = None,
 ) -> RepairedSimulation:
     """Simulate systems over a number of deletions, with replacement, under a policy of repair.
 
-    Each of `trials` systems has `over` deletions, R, in all its shards together.
+    Each of `trials` systems has `over` deletions, R, in all its shards together. `costs` are of stages, by depth; None:
+    by the slices that they train on.
 
     Raises:
         PlanningError: orders that do not fit the deletions, a policy or numbers out of range.
     """
     check_system(orders, deletions, trials=trials)
     _check_policy(policy, over, deletions.slices)
-    system = _System(orders, trials)
+    if costs is not None and costs.slices != deletions.slices:
+        raise PlanningError("the costs", f"{costs.slices} depths for shards of {deletions.slices} slices")
+    system = _System(orders, trials, costs)
     generator = np.random.default_rng(seed)
     steps = np.cumsum(deletions.probabilities.reshape(-1))
     counts = np.zeros((over + 1, deletions.slices + 1), dtype=np.int64)
@@ -101,7 +112,7 @@ def simulate_repairs(
         counts[number] = np.bincount(depths.reshape(-1), minlength=deletions.slices + 1)
         spent[:, number] = system.repairs.mean(), system.cost.mean()
         total += depths.mean(axis=1)
-    full = deletions.shards * deletions.slices
+    full = deletions.shards * deletions.slices if costs is None else 1
     return RepairedSimulation(
         repairs=system.repairs,
         cost=system.cost / full,
@@ -109,14 +120,14 @@ def simulate_repairs(
         depth_counts=counts,
         repairs_after=spent[0],
         cost_after=spent[1] / full,
-        training_cost=training_cost(orders),
+        training_cost=sum(float(_nodes(chosen, costs)[1].sum()) for chosen in orders) / full,
     )
 
 
 class _System:
     """The state of N systems."""
 
-    def __init__(self, orders: Orders, trials: int) -> None:
+    def __init__(self, orders: Orders, trials: int, costs: StageCosts | None) -> None:
         shards, slices = len(orders), len(orders[0][0])
         self._rows = np.arange(trials)
         self._slices = slices
@@ -124,7 +135,7 @@ class _System:
         budget = max(len(chosen) for chosen in orders)
         padded = [[*chosen, *[chosen[0]] * (budget - len(chosen))] for chosen in orders]
         self._positions = np.argsort(np.asarray(padded), axis=2)  # [shard, order, slice]
-        self._nodes = [_nodes(chosen) for chosen in orders]
+        self._nodes = [_nodes(chosen, costs) for chosen in orders]
         self._hit = np.zeros((trials, shards, slices), dtype=bool)
         self._left = np.full((trials, shards, budget), slices, dtype=np.int64)  # depth of each order
         self.repairs = np.zeros(trials, dtype=np.int64)
@@ -157,13 +168,14 @@ class _System:
         self._left[systems, shard] = self._slices
 
 
-def _nodes(orders: Sequence[Order]) -> tuple[NDArray[np.float32], Floats]:
-    """The stages of a shard: which slices each has seen (S x L), and what it costs in slices (S)."""
+def _nodes(orders: Sequence[Order], costs: StageCosts | None) -> tuple[NDArray[np.float32], Floats]:
+    """The stages of a shard: which slices each has seen (S x L), and what it costs (S), without costs in slices."""
     prefixes = sorted({order[:depth] for order in orders for depth in range(1, len(order) + 1)})
     member = np.zeros((len(prefixes), len(orders[0])), dtype=np.float32)
     for row, prefix in enumerate(prefixes):
         member[row, list(prefix)] = 1
-    return member, np.asarray([len(prefix) for prefix in prefixes], dtype=np.float64)
+    each = [len(prefix) if costs is None else costs.of([prefix]) for prefix in prefixes]
+    return member, np.asarray(each, dtype=np.float64)
 
 
 def _check_policy(policy: Policy, over: int, slices: int) -> None:

@@ -1,0 +1,121 @@
+"""Repairs of systems with ever more slices, at the same share of slices that serve, after every request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import Field
+
+from experiments.runner import Row
+from experiments.settings import Settings
+from s3t.forests import AsNeeded, StageCosts
+from s3t.planning.deletions import Deletions
+from s3t.planning.forests import simulate_growth
+from s3t.planning.least_cost import least_cost
+from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs
+from s3t.sequences import Setting, select
+
+FOREST, SISA_FOREST, FIXED, SISA = "forest", "SISA, as needed", "fixed orders", "SISA, one order"
+SYSTEMS = (FOREST, SISA_FOREST, FIXED, SISA)
+
+
+class Config(Settings):
+    """Systems that differ in their number of slices."""
+
+    shards: int = Field(ge=1)
+    """m."""
+    slices: tuple[int, ...]
+    """L's."""
+    layers: int = Field(ge=1)
+    """Of the model."""
+    share: float = Field(gt=0, le=1)
+    """Of the slices, that serve in the mean."""
+    budget: int = Field(ge=1)
+    """B, of fixed orders."""
+    selector: str
+    """Of fixed orders."""
+    requests: int = Field(ge=1)
+    """That come."""
+    trials: int = Field(ge=2)
+    """Simulated systems."""
+    paper_times_less: float
+    """Time that the paper's S3T takes less than SISA."""
+
+
+def points(config: Config) -> list[Row]:
+    """One a system and number of slices."""
+    return [{"slices": slices, "system": system} for slices in config.slices for system in SYSTEMS]
+
+
+def measure(config: Config, point: Row) -> Row:
+    """Mean depth, cost of the repairs in full trainings, and share of the requests that leave a shard dead.
+
+    A full training passes each record forward and backward through all layers once. Fixed orders are repaired as soon
+    as fewer slices than a number are left: the least number at which the share serves in the mean.
+    """
+    slices, asked = point["slices"], config.share * point["slices"]
+    costs = costs_of(config, slices, whole=point["system"] in (SISA, SISA_FOREST))
+    deletions = Deletions.uniform(config.shards, slices)
+    if point["system"] in (FOREST, SISA_FOREST):
+        policy = AsNeeded(depth=round(asked))
+        grown = simulate_growth(policy, costs, deletions, over=config.requests, trials=config.trials, seed=config.seed)
+        return {
+            "below": None,
+            "depth": float(grown.mean_depth.mean()),
+            "cost": float(grown.cost.mean()),
+            "dead_share": grown.dead_share,
+            "bound": least_cost(costs, policy.depth) * config.requests,
+        }
+    budget = config.budget if point["system"] == FIXED else 1
+    orders = select(config.selector, Setting(slices=slices, budget=budget, seed=config.seed))
+
+    def life(below: int) -> RepairedSimulation:
+        return simulate_repairs(
+            [orders] * config.shards,
+            deletions,
+            over=config.requests,
+            policy=Policy(below=below),
+            trials=config.trials,
+            seed=config.seed,
+            costs=costs,
+        )
+
+    low, high = 1, slices
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if life(middle).mean_depth.mean() >= asked else (middle + 1, high)
+    found = life(low)
+    return {
+        "below": low,
+        "depth": float(found.mean_depth.mean()),
+        "cost": float(found.cost.mean()),
+        "dead_share": None,
+        "bound": None,
+    }
+
+
+def costs_of(config: Config, slices: int, *, whole: bool) -> StageCosts:
+    """Costs in full trainings of all m L slices. A stage of SISA trains all layers."""
+    record = 1 / (2 * config.layers * config.shards * slices)
+    if whole:
+        return StageCosts(tuple(depth * record * 2 * config.layers for depth in range(1, slices + 1)))
+    return StageCosts.arithmetic(
+        slices=slices, records=record, layers=config.layers, layers_per_slice=config.layers / slices, cached=True
+    )
+
+
+def summary(config: Config, rows: Sequence[Row]) -> Row:
+    """How many times less the forest's repairs cost than each other system's, by number of slices."""
+    cost = {(row["slices"], row["system"]): row["cost"] for row in rows}
+    less = {
+        system: {str(slices): cost[slices, system] / cost[slices, FOREST] for slices in config.slices}
+        for system in SYSTEMS[1:]
+    }
+    return {
+        "times_less_than": less,
+        "slices_where_the_paper_is_reached": next(
+            (slices for slices in config.slices if less[SISA][str(slices)] >= config.paper_times_less), None
+        ),
+        "above_the_bound_at_most": max(row["cost"] / row["bound"] - 1 for row in rows if row["bound"]),
+        "dead_at_most": max(row["dead_share"] for row in rows if row["dead_share"] is not None),
+    }

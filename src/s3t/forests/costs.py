@@ -1,0 +1,68 @@
+"""What a stage costs to train, by its depth: arithmetic, or measured times."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from s3t.errors import PlanningError
+from s3t.sequences import Order
+
+
+@dataclass(frozen=True)
+class StageCosts:
+    """Cost of a stage of each depth, in one unit: seconds, or passes of a record through a layer.
+
+    Raises:
+        PlanningError: no numbers, or some that are not finite and above 0.
+    """
+
+    by_depth: tuple[float, ...]
+    """L numbers; that of depth k at index k - 1."""
+
+    def __post_init__(self) -> None:
+        if not self.by_depth or not all(math.isfinite(cost) and cost > 0 for cost in self.by_depth):
+            raise PlanningError(
+                "the costs of stages", f"{list(self.by_depth)}: give finite numbers above 0, one a depth"
+            )
+
+    @property
+    def slices(self) -> int:
+        """L."""
+        return len(self.by_depth)
+
+    @classmethod
+    def arithmetic(
+        cls, *, slices: int, records: float, layers: int, layers_per_slice: float, epochs: int = 1, cached: bool
+    ) -> StageCosts:
+        """Passes through layers, forward and backward, a pass backward counted as one forward.
+
+        A stage of depth k passes k slices backward through the k blocks from its own to the top, and forward through
+        these, or through all layers where the trunk is not cached. Filling the cache is not counted.
+
+        >>> StageCosts.arithmetic(slices=2, records=10, layers=4, layers_per_slice=2, cached=True).by_depth
+        (40, 160)
+
+        Args:
+            slices: L.
+            records: in a slice.
+            layers: of the model.
+            layers_per_slice: of a block; a fraction where blocks of some depths are larger.
+            epochs: of every stage.
+            cached: whether the states at the border are kept over epochs.
+        """
+        return cls(
+            tuple(
+                epochs * depth * records * ((depth * layers_per_slice if cached else layers) + depth * layers_per_slice)
+                for depth in range(1, slices + 1)
+            )
+        )
+
+    def of(self, prefixes: Iterable[Order]) -> float:
+        """Cost of training the stages of some prefixes.
+
+        >>> StageCosts((1.0, 3.0)).of([(0,), (0, 1), (1,)])
+        5.0
+        """
+        return math.fsum(self.by_depth[len(prefix) - 1] for prefix in prefixes)

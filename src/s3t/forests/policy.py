@@ -1,0 +1,171 @@
+"""Repair as needed: after a hit only the stages are trained that a main chain and a few short spares lack.
+
+The main chain serves. A spare begins with another slice, so it is alive where the main chain has lost its first, and
+then becomes the main chain. A slice is put where its loss costs least: what is near the top of one chain is deep in the
+others, or not in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from s3t.errors import PlanningError
+from s3t.forests.chains import Chains, depth_of, depths_after_hit, leaves, prefixes_of
+from s3t.forests.costs import StageCosts
+from s3t.sequences import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class AsNeeded:
+    """Chains that a shard has after each repair.
+
+    Raises:
+        PlanningError: with everything that is out of range.
+    """
+
+    depth: int
+    """Slices of the main chain."""
+    spares: int = 1
+    """Other chains, each with a first slice of its own. None: a shard whose first slice is hit is dead until repaired,
+    as SISA's is."""
+    spare_depth: int = 1
+    """Slices of a spare, at most `depth`."""
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.depth < 1:
+            problems.append(f"depth {self.depth}: the main chain has at least 1 slice")
+        if self.spares < 0:
+            problems.append(f"{self.spares} spares: give a number from 0")
+        if not 1 <= self.spare_depth <= max(1, self.depth):
+            problems.append(f"spare_depth {self.spare_depth}: give 1 to {self.depth}, the main chain's depth")
+        if problems:
+            raise PlanningError("the policy of repair", problems)
+
+    def check(self, slices: int) -> None:
+        """Check that shards of L slices have room for these chains.
+
+        Raises:
+            PlanningError: with everything that does not fit.
+        """
+        problems = []
+        if self.depth > slices:
+            problems.append(f"depth {self.depth}: a shard has {slices} slices; give at most {slices}")
+        if self.spares >= slices:
+            problems.append(
+                f"{self.spares} spares beside the main chain: each begins with a slice of its own, and a shard has "
+                f"{slices}; give at most {slices - 1}"
+            )
+        if problems:
+            raise PlanningError("the policy of repair", problems)
+
+    def planned(self, alive: Chains, *, slices: int) -> Chains:
+        """The chains that a shard has after a repair, the main one first; what else is alive stays alive.
+
+        >>> AsNeeded(depth=3).planned((), slices=4)
+        ((0, 1, 2), (3,))
+        >>> AsNeeded(depth=3).planned(((3,),), slices=4)  # slice 0 was hit; the spare becomes the main chain
+        ((3, 0, 1), (2,))
+
+        Args:
+            alive: the shard's live chains, as `leaves` gives them.
+            slices: L.
+        """
+        main, *others = alive or ((),)
+        spares: list[Order] = []
+        for chain in others:
+            if len(spares) < self.spares and chain[0] not in {known[0] for known in (main, *spares)}:
+                spares.append(chain)
+        main = _extended(main, self.depth, beside=spares, slices=slices)
+        for number in range(self.spares):
+            begun = number < len(spares)
+            beside = [main, *(spare for place, spare in enumerate(spares) if place != number)]
+            taken = [chain[0] for chain in beside]
+            chain = spares[number] if begun else _extended((), 1, beside=beside, slices=slices, taken=taken)
+            spares[number : number + begun] = [_extended(chain, self.spare_depth, beside=beside, slices=slices)]
+        return (main, *spares)
+
+    def missing(self, alive: Chains, *, slices: int) -> tuple[Order, ...]:
+        """The prefixes whose stages a repair trains, parents before children, the main chain's first.
+
+        >>> AsNeeded(depth=3).missing(((0, 1), (3,)), slices=4)
+        ((0, 1, 2),)
+        """
+        there = prefixes_of(alive)
+        wanted = [chain[:depth] for chain in self.planned(alive, slices=slices) for depth in range(1, len(chain) + 1)]
+        return tuple(prefix for prefix in wanted if prefix not in there)
+
+
+def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int, taken: Sequence[int] = ()) -> Order:
+    """A chain grown to a depth: first by slices that other chains lack, then by those that lie deepest in them."""
+
+    def nearest_to_a_top(index: int) -> int:
+        return min((chain.index(index) for chain in beside if index in chain), default=slices)
+
+    lacking = [index for index in range(slices) if index not in chain and index not in taken]
+    lacking.sort(key=nearest_to_a_top, reverse=True)  # stable: of equals the least first
+    return chain + tuple(lacking[: max(0, depth - len(chain))])
+
+
+def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
+    """Slices that a stage adds: now, and in the mean after the shard's next hit.
+
+    A main chain's stage adds to both, a spare's to what is left when the main chain is hit.
+
+    >>> worth(((0, 1),), (0, 1, 2), [1 / 3] * 3)
+    1.0
+    >>> round(worth(((0, 1),), (2,), [1 / 3] * 3), 3)  # slice 0 is the next with a chance of a third
+    0.333
+
+    Args:
+        alive: the shard's live chains.
+        prefix: of the stage, whose parent is alive.
+        chances: of each slice to be hit next, L, adding up to 1.
+    """
+    grown, slices = leaves((*alive, prefix)), len(chances)
+    after = zip(chances, depths_after_hit(alive, slices), depths_after_hit(grown, slices), strict=True)
+    return depth_of(grown) - depth_of(alive) + sum(chance * (new - old) for chance, old, new in after)
+
+
+def by_worth(
+    policy: AsNeeded, shards: Sequence[Chains], costs: StageCosts, chances: Sequence[Sequence[float]]
+) -> list[tuple[int, Order]]:
+    """Missing stages of all shards, the most worth for its cost first, each after its parent.
+
+    >>> by_worth(AsNeeded(depth=2), [((0, 1), (2,)), ()], StageCosts((1.0, 2.0, 3.0)), [[1 / 3] * 3] * 2)
+    [(1, (0,)), (1, (0, 1)), (1, (2,))]
+
+    Args:
+        policy: of every shard.
+        shards: the live chains of each.
+        costs: by depth.
+        chances: of each slice of each shard to be the shard's next that is hit; a row adds up to 1.
+    """
+    grown = list(shards)
+    plans = [policy.planned(alive, slices=costs.slices) for alive in shards]
+    left = [list(policy.missing(alive, slices=costs.slices)) for alive in shards]
+    order: list[tuple[int, Order]] = []
+
+    def rate(shard: int) -> tuple[float, Order]:
+        alive = grown[shard]
+        there, main = prefixes_of(alive) | {()}, plans[shard][0]
+        # A spare stays shorter than a main chain that still grows: what is planned next must not depend on how far a
+        # repair has come.
+        most = len(main) if main in there else depth_of(alive) - 1
+        ready = [
+            each for each in left[shard] if each[:-1] in there and (each == main[: len(each)] or len(each) <= most)
+        ]
+        rated = [(worth(alive, each, chances[shard]) / costs.by_depth[len(each) - 1], each) for each in ready]
+        return max(rated, key=lambda one: one[0])  # of equals the first, as planned
+
+    best = {shard: rate(shard) for shard, missing in enumerate(left) if missing}
+    while best:
+        shard = max(best, key=lambda number: (best[number][0], -number))
+        _, prefix = best.pop(shard)
+        order.append((shard, prefix))
+        left[shard].remove(prefix)
+        grown[shard] = leaves((*grown[shard], prefix))
+        if left[shard]:
+            best[shard] = rate(shard)
+    return order

@@ -1,0 +1,170 @@
+"""Monte Carlo of systems whose shards are forests, repaired as needed after every deletion.
+
+All simulated systems take a step at once. A shard has one main chain and its spares, so a state is a small array; the
+rules are those of `forests.AsNeeded`, which tests compare state by state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from s3t.errors import PlanningError
+from s3t.forests import AsNeeded, StageCosts
+from s3t.planning.deletions import Deletions
+from s3t.progress import SILENT, Steps
+
+Ints: TypeAlias = NDArray[np.int64]
+Floats: TypeAlias = NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class GrownSimulation:
+    """N simulated systems of m shards over R deletions.
+
+    Attributes:
+        training: cost of the first training, all shards, in the unit of the stages' costs.
+        cost: N, cost of all repairs, in that unit.
+        mean_depth: N, slices that serve, averaged over shards and over the moments after each repair.
+        hit_depth: N, the hit shard's depth right after the hit, before its repair, averaged over the deletions.
+        dead_share: share of the deletions that left the hit shard dead until its repair.
+        least_hit_depth: least depth of a hit shard in all systems.
+    """
+
+    training: float
+    cost: Floats
+    mean_depth: Floats
+    hit_depth: Floats
+    dead_share: float
+    least_hit_depth: int
+
+
+def simulate_growth(
+    policy: AsNeeded,
+    costs: StageCosts,
+    deletions: Deletions,
+    *,
+    over: int,
+    trials: int = 1_000,
+    seed: int = 0,
+    steps: Steps = SILENT,
+) -> GrownSimulation:
+    """Simulate systems over R = `over` deletions, with replacement; the hit shard is repaired after each.
+
+    >>> found = simulate_growth(AsNeeded(depth=2), StageCosts((1.0, 1.0, 1.0)), Deletions.uniform(1, 3), over=100)
+    >>> found.training, found.dead_share, float(found.mean_depth.mean())
+    (3.0, 0.0, 2.0)
+
+    Raises:
+        PlanningError: a policy that does not fit the slices, costs of another number of slices, numbers out of range.
+    """
+    shards, slices = deletions.probabilities.shape
+    policy.check(slices)
+    problems = [] if costs.slices == slices else [f"costs of {costs.slices} depths for shards of {slices} slices"]
+    problems += [] if over >= 1 else [f"{over} deletions: give at least 1"]
+    problems += [] if trials >= 1 else [f"{trials} trials: give at least 1"]
+    if problems:
+        raise PlanningError("the system to simulate", problems)
+    forest = _Forests(policy, costs, trials * shards, slices)
+    training = forest.grow(np.arange(trials * shards))[:shards].sum()
+    generator = np.random.default_rng(seed)
+    chances = np.cumsum(deletions.probabilities.reshape(-1))
+    total, hit_total, cost = np.zeros(trials), np.zeros(trials), np.zeros(trials)
+    dead, least = 0, slices
+    first_rows = np.arange(trials) * shards
+    for _ in range(over):
+        cells = np.searchsorted(chances, generator.random(trials) * chances[-1], side="right")
+        where, index = np.divmod(np.minimum(cells, len(chances) - 1), slices)
+        rows = first_rows + where
+        forest.hit(rows, index)
+        depths = forest.length[rows].max(axis=1)
+        hit_total += depths
+        dead += int((depths == 0).sum())
+        least = min(least, int(depths.min()))
+        cost += forest.grow(rows)
+        total += forest.length[:, 0].reshape(trials, shards).mean(axis=1)
+        steps.advance(1)
+    return GrownSimulation(
+        training=float(training),
+        cost=cost,
+        mean_depth=total / over,
+        hit_depth=hit_total / over,
+        dead_share=dead / (over * trials),
+        least_hit_depth=least,
+    )
+
+
+class _Forests:
+    """S shards of C chains each, the main one first after a repair.
+
+    Attributes:
+        place: S x C x L, where a slice lies in a chain, 0 at its top; L where it is not in it.
+        length: S x C, slices of each chain.
+    """
+
+    def __init__(self, policy: AsNeeded, costs: StageCosts, count: int, slices: int) -> None:
+        self._policy, self._slices = policy, slices
+        self._spent = np.concatenate([[0.0], np.cumsum(costs.by_depth)])
+        """Cost of a chain's stages down to each depth."""
+        self.place = np.full((count, 1 + policy.spares, slices), slices, dtype=np.int16)
+        self.length = np.zeros((count, 1 + policy.spares), dtype=np.int16)
+
+    def hit(self, rows: Ints, index: Ints) -> None:
+        """A slice of each of these shards loses a record."""
+        place, chains = self.place[rows], np.arange(len(rows))
+        ends = place[chains, :, index]  # K x C
+        length = np.minimum(self.length[rows], ends)
+        place[place >= length[:, :, None]] = self._slices
+        self.place[rows], self.length[rows] = place, length
+
+    def grow(self, rows: Ints) -> Floats:
+        """Repair these shards; what it costs each."""
+        place, length = self.place[rows], self.length[rows]
+        # The longest first; of equal length that with the lesser slices, and chains have different first slices.
+        first = np.where(length > 0, place.argmin(axis=2), self._slices)
+        order = np.argsort(-length.astype(np.int64) * (self._slices + 1) + first, axis=1, kind="stable")
+        place = np.take_along_axis(place, order[:, :, None], axis=1)
+        length = np.take_along_axis(length, order, axis=1)
+        before = self._spent[length].sum(axis=1)
+        self._extend(place, length, 0, self._policy.depth)
+        for chain in range(1, 1 + self._policy.spares):
+            self._begin(place, length, chain)
+            self._extend(place, length, chain, self._policy.spare_depth)
+        self.place[rows], self.length[rows] = place, length
+        return np.asarray(self._spent[length].sum(axis=1) - before)
+
+    def _begin(self, place: NDArray[np.int16], length: NDArray[np.int16], chain: int) -> None:
+        """Give chains without a slice a first one, which begins no other chain."""
+        empty = np.flatnonzero(length[:, chain] == 0)
+        if not len(empty):
+            return
+        deep = self._nearest(place[empty], chain)
+        deep[(place[empty] == 0).any(axis=1)] = -1
+        index = deep.argmax(axis=1)  # of equals the least
+        place[empty, chain, index] = 0
+        length[empty, chain] = 1
+
+    def _extend(self, place: NDArray[np.int16], length: NDArray[np.int16], chain: int, depth: int) -> None:
+        short = np.flatnonzero(length[:, chain] < depth)
+        if not len(short):
+            return
+        deep = self._nearest(place[short], chain)
+        own, begun = place[short, chain], length[short, chain]
+        deep[own < self._slices] = -1
+        order = np.argsort(-deep, axis=1, kind="stable")  # of equals the least first; those it has come last
+        places = begun[:, None] + np.arange(self._slices, dtype=np.int16)
+        new = np.where(places < depth, places, self._slices).astype(np.int16)
+        added = np.full_like(own, self._slices)
+        np.put_along_axis(added, order, new, axis=1)
+        place[short, chain] = np.minimum(own, added)
+        length[short, chain] = depth
+
+    def _nearest(self, place: NDArray[np.int16], chain: int) -> NDArray[np.int16]:
+        """K x L: how near a slice is to the top of any other chain; L where no other has it."""
+        others = np.delete(place, chain, axis=1)
+        if not others.shape[1]:
+            return np.full((len(place), self._slices), self._slices, dtype=np.int16)
+        return np.asarray(others.min(axis=1))

@@ -1,0 +1,122 @@
+"""Repair as needed, one shard at a time."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s3t.errors import PlanningError
+from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
+from s3t.forests.chains import depth_of, depths_after_hit
+from s3t.forests.policy import by_worth, worth
+
+
+@st.composite
+def shards(draw):
+    """A policy, L, and hits; the forest that is there after them and before the last repair."""
+    slices = draw(st.integers(2, 7))
+    depth = draw(st.integers(1, slices))
+    policy = AsNeeded(
+        depth=depth, spares=draw(st.integers(0, min(3, slices - 1))), spare_depth=draw(st.integers(1, depth))
+    )
+    alive = ()
+    for index in draw(st.lists(st.integers(0, slices - 1), max_size=12)):
+        alive = without(policy.planned(alive, slices=slices), index)
+    return policy, slices, alive
+
+
+@given(shards())
+def test_a_repair_gives_the_chains_that_were_asked_for(shard):
+    policy, slices, alive = shard
+    main, *spares = policy.planned(alive, slices=slices)
+    assert len(main) == policy.depth
+    assert len(spares) == policy.spares
+    assert all(len(chain) >= policy.spare_depth for chain in spares)
+    assert len({chain[0] for chain in (main, *spares)}) == 1 + policy.spares
+    for chain in (main, *spares):
+        assert len(set(chain)) == len(chain)
+        assert set(chain) <= set(range(slices))
+
+
+@given(shards())
+def test_only_what_is_missing_is_trained_and_nothing_alive_is_left(shard):
+    policy, slices, alive = shard
+    missing = policy.missing(alive, slices=slices)
+    there = prefixes_of(alive)
+    assert not there & set(missing)
+    assert len(set(missing)) == len(missing)
+    assert prefixes_of(policy.planned(alive, slices=slices)) <= there | set(missing)
+    for place, prefix in enumerate(missing):
+        assert prefix[:-1] in there | set(missing[:place]) | {()}
+
+
+@given(shards())
+def test_with_a_spare_no_hit_leaves_a_shard_dead(shard):
+    policy, slices, alive = shard
+    least = min(depths_after_hit(leaves(policy.planned(alive, slices=slices)), slices))
+    assert least >= min(policy.spares, 1)
+
+
+@given(shards())
+def test_the_deepest_chain_grows_and_nothing_else_becomes_the_main_one(shard):
+    policy, slices, alive = shard
+    main = policy.planned(alive, slices=slices)[0]
+    deepest = alive[0] if alive else ()
+    assert main[: len(deepest)] == deepest[: policy.depth]
+
+
+@given(shards(), st.data())
+@settings(max_examples=300)
+def test_a_repair_that_stops_on_its_way_goes_on_to_the_same_chains(shard, data):
+    policy, slices, alive = shard
+    costs = StageCosts(tuple(data.draw(st.lists(st.integers(1, 50), min_size=slices, max_size=slices))))
+    order = by_worth(policy, [alive], costs, [[1 / slices] * slices])
+    done = data.draw(st.integers(0, len(order)))
+    halfway = leaves((*prefixes_of(alive), *(prefix for _, prefix in order[:done])))
+    assert set(policy.planned(halfway, slices=slices)) == set(policy.planned(alive, slices=slices))
+
+
+def test_depth_after_each_hit_is_that_of_the_forest_without_the_slice():
+    chains = leaves([(0, 1, 2, 3), (4, 3, 0), (2,)])
+    assert depths_after_hit(chains, 5) == [depth_of(without(chains, index)) for index in range(5)]
+
+
+def test_the_most_worth_for_its_cost_is_trained_first_across_shards():
+    policy, costs, chances = AsNeeded(depth=3), StageCosts((1.0, 3.0, 7.0, 12.0)), [[0.25] * 4] * 3
+    alive = [(), ((0, 1, 2),), ((0, 1), (3,))]
+    order = by_worth(policy, alive, costs, chances)
+    # A dead shard's first stage gives a slice at once; a spare costs little; the third stages are dear.
+    assert order[:2] == [(0, (0,)), (0, (0, 1))]
+    assert order.index((1, (3,))) < order.index((2, (0, 1, 2)))
+    assert sorted(order) == sorted((s, p) for s, a in enumerate(alive) for p in policy.missing(a, slices=4))
+
+
+def test_worth_follows_declared_chances():
+    chains = ((0, 1),)
+    assert worth(chains, (2,), [0.9, 0.05, 0.05]) == pytest.approx(0.9)
+    assert worth(chains, (2,), [0.0, 0.5, 0.5]) == 0
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"depth": 0}, ["at least 1 slice"]),
+        ({"depth": 2, "spares": -1, "spare_depth": 3}, ["from 0", "give 1 to 2"]),
+    ],
+)
+def test_numbers_out_of_range_are_all_told(fields, told):
+    with pytest.raises(PlanningError) as caught:
+        AsNeeded(**fields)
+    assert all(part in str(caught.value) for part in told)
+
+
+def test_a_policy_that_a_shard_has_no_room_for():
+    with pytest.raises(PlanningError, match="at most 4") as caught:
+        AsNeeded(depth=5, spares=4).check(4)
+    assert "at most 3" in str(caught.value)
+
+
+@pytest.mark.parametrize("numbers", [(), (1.0, 0.0), (1.0, np.nan), (-1.0,)])
+def test_costs_are_numbers_above_zero(numbers):
+    with pytest.raises(PlanningError, match="costs of stages"):
+        StageCosts(numbers)

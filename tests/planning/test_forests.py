@@ -1,0 +1,123 @@
+"""Simulated forests against the rules of one shard, the exact solution and the bound."""
+
+import numpy as np
+import pytest
+
+from s3t.errors import PlanningError
+from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
+from s3t.planning.deletions import Deletions
+from s3t.planning.forests import _Forests, simulate_growth
+from s3t.planning.least_cost import least_cost
+from s3t.planning.optimum import canonical, optimum, repaired
+
+TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))
+"""Seconds of `experiments/thousand_requests`."""
+
+
+def chains_of(forest, row):
+    """The chains that an array holds, by their places."""
+    chains = []
+    for place, length in zip(forest.place[row], forest.length[row], strict=True):
+        order = np.argsort(place, kind="stable")[:length]
+        assert place[order].tolist() == list(range(length))
+        chains.append(tuple(order.tolist()))
+    return chains
+
+
+@pytest.mark.parametrize(("depth", "spares", "spare_depth"), [(4, 1, 1), (5, 1, 3), (6, 2, 2), (3, 0, 1), (4, 3, 4)])
+def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spare_depth):
+    policy, slices, rows = AsNeeded(depth=depth, spares=spares, spare_depth=spare_depth), 6, 20
+    costs = StageCosts(tuple(float(k * k) for k in range(1, slices + 1)))
+    forest, generator = _Forests(policy, costs, rows, slices), np.random.default_rng(1)
+    alive = [()] * rows
+    for step in range(40):
+        spent = forest.grow(np.arange(rows))
+        for row in range(rows):
+            missing = policy.missing(alive[row], slices=slices)
+            assert spent[row] == pytest.approx(costs.of(missing))
+            planned = policy.planned(alive[row], slices=slices)
+            assert sorted(chains_of(forest, row)) == sorted(planned), step
+            alive[row] = planned
+        hits = generator.integers(0, slices, rows)
+        forest.hit(np.arange(rows), hits)
+        alive = [without(chains, int(index)) for chains, index in zip(alive, hits, strict=True)]
+
+
+def test_a_simulation_agrees_with_the_long_run():
+    policy = AsNeeded(depth=4, spare_depth=2)
+    exact = repaired(policy, TIMED)
+    found = simulate_growth(policy, TIMED, Deletions.uniform(5, 4), over=400, trials=400)
+    assert found.cost.mean() / 400 == pytest.approx(exact.cost, rel=0.01)
+    assert found.mean_depth.mean() == exact.mean_depth == 4
+    assert found.dead_share == 0
+    assert found.least_hit_depth >= 1
+    assert found.training == pytest.approx(5 * (TIMED.of(prefixes_of([(0, 1, 2, 3), (3, 2)]))))
+
+
+def test_without_spares_a_quarter_of_the_hits_kill_a_shard_of_four_slices():
+    found = simulate_growth(AsNeeded(depth=3, spares=0), TIMED, Deletions.uniform(5, 4), over=400, trials=200)
+    assert found.dead_share == pytest.approx(0.25, abs=0.01)
+
+
+@pytest.mark.parametrize("slices", [3, 4, 5])
+@pytest.mark.parametrize("shape", ["flat", "linear", "squares"])
+def test_the_policy_is_within_five_percent_of_the_optimum(slices, shape):
+    power = {"flat": 0, "linear": 1, "squares": 2}[shape]
+    costs = StageCosts(tuple(float(depth**power) for depth in range(1, slices + 1)))
+    policies = [
+        AsNeeded(depth=depth, spare_depth=spare) for depth in range(1, slices + 1) for spare in range(1, depth + 1)
+    ]
+    ours = [repaired(policy, costs) for policy in policies]
+    for price in (0.05 / costs.by_depth[-1], 0.5 / costs.by_depth[-1], 2 / costs.by_depth[-1]):
+        best = optimum(costs, price=price)
+        # At equal gain, the cost that our best policy has above the optimum's.
+        above = (best.gain(price) - max(one.gain(price) for one in ours)) / price
+        assert -1e-6 <= above <= 0.05 * best.cost
+
+
+def test_the_optimum_with_the_times_measured_is_the_policy():
+    for depth, price in ((4, 0.05), (3, 0.12), (2, 0.3)):
+        assert optimum(TIMED, price=price).cost == pytest.approx(repaired(AsNeeded(depth=depth), TIMED).cost)
+
+
+def test_no_policy_is_below_the_bound_and_one_chain_reaches_it():
+    for depth in (1, 2, 3, 4):
+        bound = least_cost(TIMED, depth)
+        assert repaired(AsNeeded(depth=depth, spares=0), TIMED).cost == pytest.approx(bound)
+        assert repaired(AsNeeded(depth=depth), TIMED).cost > bound
+    for price in (0.05, 0.12, 0.3, 1.0):
+        best = optimum(TIMED, price=price, least_after_hit=0)
+        assert best.cost >= least_cost(TIMED, best.mean_depth) - 1e-9
+
+
+def test_the_bound_mixes_depths_where_deep_stages_are_cheap():
+    costs = StageCosts((9.0, 1.0, 1.0))
+    assert least_cost(costs, 0) == 0
+    assert least_cost(costs, 1) == pytest.approx(least_cost(costs, 3) / 3)  # depth 3 for a third of the time
+    with pytest.raises(PlanningError, match="0 to 3"):
+        least_cost(costs, 3.5)
+
+
+def test_unlikely_slices_lower_the_bound():
+    assert least_cost(TIMED, 2, chances=[0.7, 0.1, 0.1, 0.1]) < least_cost(TIMED, 2)
+    with pytest.raises(PlanningError, match="3 of them for 4"):
+        least_cost(TIMED, 2, chances=[0.4, 0.3, 0.3])
+
+
+def test_forests_that_differ_by_names_alone_are_one_state():
+    generator = np.random.default_rng(0)
+    chains = leaves([(0, 1, 2), (3, 2), (4, 0)])
+    for _ in range(20):
+        names = generator.permutation(5).tolist()
+        assert canonical([tuple(names[index] for index in chain) for chain in chains]) == canonical(chains)
+
+
+def test_what_is_not_solved_or_simulated_says_why():
+    with pytest.raises(PlanningError, match="simulate larger ones"):
+        optimum(StageCosts((1.0,) * 6), price=1)
+    with pytest.raises(PlanningError, match="keep at most 2 after any hit, not 3"):
+        optimum(TIMED, price=0.1, least_after_hit=3)
+    with pytest.raises(PlanningError, match="costs of 4 depths") as caught:
+        simulate_growth(AsNeeded(depth=2), TIMED, Deletions.uniform(2, 5), over=0, trials=0)
+    assert "0 deletions" in str(caught.value)
+    assert "0 trials" in str(caught.value)
