@@ -126,13 +126,13 @@ def test_a_prefix_without_a_record_does_not_serve_but_a_deeper_one_may():
 
 
 def with_prototypes(state):
-    alive = state.alive | {stage: f"key of {stage}" for stage in prototypes_of(state.orders)}
+    alive = state.alive | {stage: f"key of {stage}" for stage in prototypes_of(len(state.orders), state.slices)}
     return replace(state, alive=alive, prototypes=True)
 
 
 def test_prototypes_are_missing_until_they_are_made_and_a_deletion_takes_those_of_its_slice():
     bare = inventory((PAPERS_ORDERS[:1],))
-    assert replace(bare, prototypes=True).missing() == prototypes_of(bare.orders)
+    assert replace(bare, prototypes=True).missing() == prototypes_of(len(bare.orders), bare.slices)
     state = with_prototypes(bare)
     assert state.missing() == ()
     assert state.classifiers() == {0: Stage(0, (0, 1, 2, 3), "prototypes")}

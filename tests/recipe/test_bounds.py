@@ -30,8 +30,9 @@ def number_fields(model, above=()):
 
 
 def parts_in(annotation):
-    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType, Annotated) else (annotation,)
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Part)]
+    if get_origin(annotation) in (Union, UnionType, Annotated):
+        return [part for kind in get_args(annotation) for part in parts_in(kind)]
+    return [annotation] if isinstance(annotation, type) and issubclass(annotation, Part) else []
 
 
 def most_of(field):
@@ -49,6 +50,8 @@ FIELDS = dict(number_fields(Recipe))
 MOST = {name: most for name, field in FIELDS.items() if (most := most_of(field)) is not None}
 ELSEWHERE = {"sequences.budget", "sequences.values", "sequences.prior", "adapter.dropout", "prediction.threshold"}
 """Bounded by the number of slices and of orders, or below 1."""
+OF_FORESTS = {f"deletion.repair.{name}" for name in ("depth", "spares", "spare_depth")}
+"""They need their policy, and are bounded by the number of slices."""
 TYPED = {"deletion.repair.below_depth": "deletion.repair.below-depth"}
 
 
@@ -57,6 +60,8 @@ def with_field(field, value):
     changed = copy.deepcopy(content())
     *above, name = TYPED.get(field, field).split(".")
     inner = changed
+    if field in OF_FORESTS:
+        changed["deletion"] = {"repair": {"policy": "as-needed", "depth": 2}}
     for part in above:
         inner = inner.setdefault(part, {})
     inner[name] = [value] if field in ("image.mean", "image.std", "sequences.horizon") else value
@@ -79,7 +84,8 @@ def test_what_is_no_sensible_number_is_refused_wherever_it_stands(field, value):
 
 
 @pytest.mark.parametrize(
-    "field", [field for field in MOST if field.partition(".")[0] not in ("partition", "sequences")]
+    "field",
+    [each for each in MOST if each.partition(".")[0] not in ("partition", "sequences") and each not in OF_FORESTS],
 )
 def test_a_number_at_its_bound_is_taken_and_one_above_is_named_with_it(field):
     recipe_from(with_field(field, MOST[field]))

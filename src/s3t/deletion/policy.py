@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from s3t.inventory import Inventory
-from s3t.recipe import BelowDepth, RepairPolicy
+from s3t.recipe import AsNeeded, BelowDepth, RepairPolicy
 
 
 def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
@@ -15,7 +15,7 @@ def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
     """
     if policy == "manual" or not inventory.missing():
         return False
-    if policy == "eager":
+    if policy == "eager" or isinstance(policy, AsNeeded):
         return True
     depths = inventory.depths()
     if isinstance(policy, BelowDepth):

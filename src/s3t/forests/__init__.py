@@ -2,6 +2,7 @@
 
 from s3t.forests.chains import Chains, leaves, prefixes_of, without
 from s3t.forests.costs import StageCosts
+from s3t.forests.growth import Growth
 from s3t.forests.policy import AsNeeded
 
-__all__ = ["AsNeeded", "Chains", "StageCosts", "leaves", "prefixes_of", "without"]
+__all__ = ["AsNeeded", "Chains", "Growth", "StageCosts", "leaves", "prefixes_of", "without"]

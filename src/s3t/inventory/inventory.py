@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from s3t.forests import Growth
 from s3t.partition import Place
 from s3t.sequences import Order
 from s3t.stages import Stage, prototypes_of, stages_of
@@ -31,15 +32,35 @@ class Inventory:
 
     generation: int
     orders: tuple[tuple[Order, ...], ...]
-    """Sequences of each shard."""
+    """Sequences of each shard; where they are grown as needed, chains, which may be shorter than L slices."""
     records: Mapping[Place, int]
     """Records in each slice."""
     alive: Mapping[Stage, str]
     """Live stages and the keys of their artifacts: none of their slices has lost a record since."""
     prototypes: bool = False
     """True if every slice has prototypes, too."""
+    growth: Growth | None = None
+    """Repair as needed: the orders are then the chains of the live stages, and what they lack; those given are not
+    looked at. None: the run has fixed orders."""
     scores: Mapping[str, float] | None = None
     """Validation score of each live prefix, by the key of its last stage; None where depth alone chooses."""
+
+    def __post_init__(self) -> None:
+        if self.growth is not None:
+            object.__setattr__(self, "orders", tuple(map(self.growth.chains, self._live_prefixes())))
+
+    def _live_prefixes(self) -> list[list[Order]]:
+        """Of the model's live stages, for each shard."""
+        found: list[list[Order]] = [[] for _ in range(1 + max(place.shard for place in self.records))]
+        for stage in self.alive:
+            if stage.kind == "model":
+                found[stage.shard].append(stage.prefix)
+        return found
+
+    @property
+    def slices(self) -> int:
+        """L, slices a shard."""
+        return 1 + max(place.slice for place in self.records)
 
     def depth(self, shard: int, order: Order) -> int:
         """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
@@ -97,8 +118,15 @@ class Inventory:
 
     def missing(self) -> tuple[Stage, ...]:
         """Stages that the run needs and that are not alive, parents first."""
-        needed = (*(prototypes_of(self.orders) if self.prototypes else ()), *stages_of(self.orders))
-        return tuple(stage for stage in needed if stage not in self.alive)
+        if self.growth is None:
+            models: Iterable[Stage] = stages_of(self.orders)
+        else:
+            models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes()))
+        return tuple(stage for stage in (*self._all_prototypes(), *models) if stage not in self.alive)
+
+    def _all_prototypes(self) -> tuple[Stage, ...]:
+        """The prototypes of every slice, where the method has some."""
+        return prototypes_of(len(self.orders), self.slices) if self.prototypes else ()
 
     @property
     def training_command(self) -> str:
@@ -108,7 +136,7 @@ class Inventory:
     def classifiers(self) -> dict[int, Stage]:
         """Prototype classifier of each shard, from live prototypes of slices that hold a record."""
         slices_of: dict[int, list[int]] = {}
-        for stage in prototypes_of(self.orders) if self.prototypes else ():
+        for stage in self._all_prototypes():
             if stage in self.alive and self.records_in(stage.shard, stage.prefix) > 0:
                 slices_of.setdefault(stage.shard, []).extend(stage.prefix)
         return {shard: Stage(shard, tuple(slices), "prototypes") for shard, slices in slices_of.items()}

@@ -9,6 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
+from s3t.forests import Growth
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.sequences import Order
@@ -105,12 +106,15 @@ class Snapshot:
         """Keys of all artifacts in use."""
         return frozenset(self.stages.values())
 
-    def inventory(self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False) -> Inventory:
+    def inventory(
+        self, orders: tuple[tuple[Order, ...], ...], *, prototypes: bool = False, growth: Growth | None = None
+    ) -> Inventory:
         """The inventory of live stages.
 
         Args:
             orders: orders of each shard.
             prototypes: True if the method trains prototypes of each slice.
+            growth: repair as needed, which decides chains in the place of the orders.
         """
         return Inventory(
             generation=self.generation,
@@ -118,6 +122,7 @@ class Snapshot:
             records={place: state.records for place, state in self.slices.items()},
             alive=self.stages,
             prototypes=prototypes,
+            growth=growth,
         )
 
     def digests(self, stage: Stage) -> tuple[str, ...]:

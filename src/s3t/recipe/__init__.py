@@ -4,6 +4,7 @@ from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.parts import (
     Adapter,
+    AsNeeded,
     BelowDepth,
     Image,
     Language,
@@ -15,6 +16,7 @@ from s3t.recipe.schema import Recipe
 
 __all__ = [
     "Adapter",
+    "AsNeeded",
     "BelowDepth",
     "Group",
     "Image",

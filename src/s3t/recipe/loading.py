@@ -153,7 +153,7 @@ def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str 
 # Takes the place of a wrong field, where leaving it out would be a problem of its own.
 _STAND_INS: dict[tuple[int | str, ...], Any] = {("labels",): "infer", ("base_model",): "stand-in"}
 # Left out whole where a field of it is wrong: the rest of it would be a problem of its own.
-_WHOLE: tuple[int | str, ...] = ("partition", "group")
+_WHOLE: tuple[tuple[int | str, ...], ...] = (("partition", "group"), ("deletion", "repair"))
 
 
 def _all_problems(content: Mapping[str, Any], error: ValidationError) -> list[str]:
@@ -194,15 +194,16 @@ def _leave_out(content: dict[str, Any], field: tuple[int | str, ...]) -> bool:
 
 def _field(detail: Any) -> tuple[int | str, ...]:
     """The path of a problem's field, down to the last mapping: an item of a list has its list's."""
-    # Unions (labels, target_modules, threads) add the type that was tried to the location.
+    # Unions (labels, target_modules, threads) add the type that was tried to the location; tagged ones, the tag.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
-    return tuple(itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"]))
+    named = itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"])
+    return tuple(part for part in named if not part.startswith(parts.TAGGED))
 
 
 def _left_out(detail: Any) -> tuple[int | str, ...]:
     """The path of the field to leave out, so that the rest can be checked."""
     field = _field(detail)
-    return _WHOLE if field[: len(_WHOLE)] == _WHOLE else field
+    return next((whole for whole in _WHOLE if field[: len(whole)] == whole), field)
 
 
 def _problems_of(details: Iterable[Any]) -> list[str]:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import (
     BeforeValidator,
     ByteSize,
     ConfigDict,
+    Discriminator,
     Field,
     SecretStr,
+    Tag,
     field_validator,
     model_validator,
 )
@@ -303,7 +306,36 @@ class BelowDepth(Part):
     """Slices; a shard that does not answer serves with 0."""
 
 
-RepairPolicy: TypeAlias = Literal["manual", "on-exhaustion", "eager"] | BelowDepth
+class AsNeeded(Part):
+    """Repair what a main chain and a few spares lack; the run's orders follow from this in the place of `sequences`."""
+
+    policy: Literal["as-needed"]
+    """Its name."""
+    depth: int = Field(ge=1, le=10_000)
+    """Slices that serve: those of the main chain."""
+    spares: int = Field(default=1, ge=0, le=100)
+    """Other chains, each with a first slice of its own. 0: a shard is dead until repaired once its first slice is
+    hit."""
+    spare_depth: int = Field(default=1, ge=1, le=10_000)
+    """Slices of a spare."""
+
+
+def _policy_kind(value: Any) -> str:
+    named = isinstance(value, Mapping) and not {"below-depth", "below_depth"}.isdisjoint(value)
+    if named or isinstance(value, BelowDepth):
+        return f"{TAGGED}below-depth"
+    return f"{TAGGED}as-needed" if isinstance(value, AsNeeded | Mapping) else f"{TAGGED}name"
+
+
+TAGGED = "kind: "
+"""Beginning of the tag of an alternative, which is no part of a field's name."""
+
+RepairPolicy: TypeAlias = Annotated[
+    Annotated[Literal["manual", "on-exhaustion", "eager"], Tag(f"{TAGGED}name")]
+    | Annotated[BelowDepth, Tag(f"{TAGGED}below-depth")]
+    | Annotated[AsNeeded, Tag(f"{TAGGED}as-needed")],
+    Discriminator(_policy_kind),
+]
 
 
 class Deletion(Part):
@@ -311,7 +343,8 @@ class Deletion(Part):
 
     repair: RepairPolicy = "manual"
     """Condition under which a deletion also repairs. manual: never. on-exhaustion: no shard answers (the paper's).
-    below-depth: k: a shard serves with fewer than k slices. eager: a stage was lost."""
+    below-depth: k: a shard serves with fewer than k slices. eager: a stage was lost. policy: as-needed: only what a
+    main chain and its spares lack."""
 
     erase_within: float = Field(default=0.0, ge=0.0, le=31_536_000.0)
     """Seconds after a deletion within which its slices are rewritten; 0: before the deletion returns. Stages trained on

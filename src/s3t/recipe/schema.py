@@ -19,7 +19,8 @@ from pydantic import (
 )
 from pydantic_core import core_schema
 
-from s3t.errors import SettingError
+from s3t import forests
+from s3t.errors import PlanningError, SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.columns import Columns
@@ -169,6 +170,7 @@ class Recipe(Part):
             *self._task_problems(),
             *self._label_problems(),
             *self._sequence_problems(),
+            *self._growth_problems(),
             *self._group_problems(),
         ]
         if problems:
@@ -275,6 +277,34 @@ class Recipe(Part):
             if stray:
                 problems.append(f"partition.group.slices: the groups are the labels, but {stray} are not in both")
         return problems
+
+    def _growth_problems(self) -> list[str]:
+        asked, slices = self.deletion.repair, self.partition.slices
+        if not isinstance(asked, parts.AsNeeded):
+            return []
+        problems = []
+        if self.sequences != Sequences(prior=self.sequences.prior):
+            problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
+        try:
+            forests.AsNeeded(**asked.model_dump(exclude={"policy"})).check(slices)
+        except PlanningError as error:
+            problems += [f"deletion.repair: {problem}" for problem in error.problems]
+        if self.prediction.ensemble == "sequences":
+            problems.append("prediction.ensemble: chains grown as needed do not answer side by side; use shards")
+        return problems
+
+    def growth(self) -> forests.Growth | None:
+        """Repair as needed, if the recipe says so. Costs of stages are arithmetic, in passes through layers."""
+        asked, slices = self.deletion.repair, self.partition.slices
+        if not isinstance(asked, parts.AsNeeded):
+            return None
+        costs = forests.StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+        uniform = (1 / slices,) * slices
+        return forests.Growth(
+            policy=forests.AsNeeded(**asked.model_dump(exclude={"policy"})),
+            costs=costs,
+            chances=tuple(uniform if setting.prior is None else setting.prior for setting in self.settings()),
+        )
 
     @property
     def budget(self) -> int:

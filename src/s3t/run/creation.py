@@ -119,6 +119,8 @@ def _made(
 
 def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]:
     """Every shard's orders: from what is declared, never from how many records a slice has."""
+    if recipe.growth() is not None:  # chains follow from live stages
+        return ((tuple(range(recipe.partition.slices)),),) * recipe.partition.shards
     sequences = recipe.sequences
     return orders_of_shards(sequences.selector, recipe.settings(), vary=sequences.vary_by_shard, progress=progress)
 

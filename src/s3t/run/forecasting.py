@@ -22,7 +22,7 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     `partition.group`, a record of a group is as likely as the group says. With `sequences.prior`, a slice is, whatever
     number of records it holds. With neither, all records are alike. Forecasts train nothing, so they may count.
     """
-    shards, slices = len(inventory.orders), len(inventory.orders[0][0])
+    shards, slices = len(inventory.orders), inventory.slices
     records = np.array([[inventory.records[Place(shard, index)] for index in range(slices)] for shard in range(shards)])
     weights = _weights(records, recipe)
     weights[weights < _NEVER * weights.max()] = 0.0

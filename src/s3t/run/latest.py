@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 from s3t.errors import RestoredError
+from s3t.forests import Growth
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
@@ -31,6 +33,10 @@ class Latest:
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
     _inventory: tuple[Snapshot, Shards, Inventory] | None = field(default=None, init=False)  # the last one made
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    @cached_property
+    def _growth(self) -> Growth | None:
+        return self.recipe.growth()
 
     def snapshot(self) -> Snapshot:
         """The ledger now. It never goes back, unless an operator puts an old one in its place.
@@ -62,7 +68,8 @@ class Latest:
         return inventory
 
     def _made(self, snapshot: Snapshot, orders: Shards) -> Inventory:
-        inventory = snapshot.inventory(orders, prototypes=self.recipe.method.has_prototypes)
+        growth = self._growth
+        inventory = snapshot.inventory(orders, prototypes=self.recipe.method.has_prototypes, growth=growth)
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)
             alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}

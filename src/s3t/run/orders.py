@@ -16,7 +16,6 @@ from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
 from s3t.folder.layout import Description, Layout, read_description, write_description
 from s3t.ledger.locks import RunLock, hold
-from s3t.methods import Method
 from s3t.partition import Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe
@@ -56,7 +55,7 @@ class Orders:
             InputError: as `extend`.
         """
         description = self._read()
-        self._check(budget, description, method=recipe.method)
+        self._check(budget, description, recipe)
         if budget == len(description.orders[0]):  # they are there
             return description.orders
         return self._extended(description.orders, recipe, budget=budget, progress=progress)
@@ -80,7 +79,7 @@ class Orders:
         """
         while True:
             description = self._read()
-            self._check(budget, description, method=recipe.method)
+            self._check(budget, description, recipe)
             if budget == len(description.orders[0]):  # an extension that was cut short is asked for again
                 return
             orders = self._extended(description.orders, recipe, budget=budget, progress=progress)
@@ -96,9 +95,12 @@ class Orders:
             self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
         return self._proposed[2]
 
-    def _check(self, budget: int, description: Description, *, method: Method) -> None:
-        if method.one_order:
-            raise InputError("the budget", f"method {method} has one order a shard, and no more can be added")
+    def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
+        if recipe.method.one_order:
+            raise InputError("the budget", f"method {recipe.method} has one order a shard, and no more can be added")
+        if recipe.growth() is not None:
+            what = "the run grows its chains as needed, and has none; other chains need a new run (deletion.repair)"
+            raise InputError("the budget", what)
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
             raise InputError("the budget", f"{budget!r} is not a whole number")

@@ -126,7 +126,7 @@ class Status:
         orders = inventory.orders[shard]
         return {
             "shard": shard,
-            "slices": [inventory.records[Place(shard, index)] for index in range(len(orders[0]))],
+            "slices": [inventory.records[Place(shard, index)] for index in range(inventory.slices)],
             "sequences": [{"order": list(order), "depth": inventory.depth(shard, order)} for order in orders],
             "serving": _serving_json(inventory.serving(shard)),
             **({"prototypes": list(classifier.prefix)} if classifier is not None else {}),

@@ -84,12 +84,10 @@ def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
     return tuple(Stage(stage.shard, prefix) for prefix in method.blocks.links(stage.prefix))
 
 
-def prototypes_of(orders: Iterable[Iterable[Order]]) -> tuple[Stage, ...]:
+def prototypes_of(shards: int, slices: int) -> tuple[Stage, ...]:
     """The prototypes of every slice of every shard.
 
-    >>> [stage.prefix for stage in prototypes_of([[(2, 0, 1)]])]
+    >>> [stage.prefix for stage in prototypes_of(1, 3)]
     [(0,), (1,), (2,)]
     """
-    return tuple(
-        Stage(shard, (index,), "prototypes") for shard, (first, *_) in enumerate(orders) for index in range(len(first))
-    )
+    return tuple(Stage(shard, (index,), "prototypes") for shard in range(shards) for index in range(slices))

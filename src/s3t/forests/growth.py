@@ -1,0 +1,41 @@
+"""Which chains a run's shards have, and which stages are trained next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from s3t.forests.chains import Chains, leaves
+from s3t.forests.costs import StageCosts
+from s3t.forests.policy import AsNeeded, by_worth
+from s3t.sequences import Order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """Repair as needed, of one run. From declared numbers and live stages alone, never from what records hold."""
+
+    policy: AsNeeded
+    costs: StageCosts
+    """By depth, of L depths."""
+    chances: tuple[tuple[float, ...], ...]
+    """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
+
+    def chains(self, alive: Iterable[Order]) -> Chains:
+        """A shard's chains after a repair, the main one first; behind them others that are alive.
+
+        Args:
+            alive: the shard's live prefixes.
+        """
+        there = leaves(alive)
+        planned = self.policy.planned(there, slices=self.costs.slices)
+        others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
+        return (*planned, *others)
+
+    def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
+        """The shard and prefix of each stage that a repair trains, the most worth for its cost first.
+
+        Args:
+            alive: for each shard, its live prefixes.
+        """
+        return by_worth(self.policy, [leaves(prefixes) for prefixes in alive], self.costs, self.chances)
