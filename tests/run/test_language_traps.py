@@ -3,6 +3,7 @@
 The last record, r23, has the longest completion, of words that no other record has.
 """
 
+import hashlib
 import threading
 import time
 from collections import Counter
@@ -20,11 +21,13 @@ from s3t.ledger.presence import Work
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder, Part
 from s3t.models.packing import Packing, pack
+from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.prediction import generation
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
-from s3t.run import creation
+from s3t.run import creation, workshop
 from s3t.run.workshop import Workshop
+from s3t.stages import Stage
 from s3t.tasks.language import CausalLanguage
 from s3t.tasks.task import ANSWERED
 from s3t.training.examples import Examples
@@ -124,6 +127,38 @@ def test_a_loss_that_is_divided_by_the_mean_of_all_batches_so_far_is_caught(llam
     worlds = leaking(tmp_path, llama)
     assert not worlds.forgot.audit(replay=1, seed=0).ok
     assert caught(worlds)
+
+
+def other_bytes(run, stage):
+    """A stage's artifact with tensors that it was not trained to, and a manifest of its own that is right."""
+    store, key = roles(run).store, roles(run).ledger.snapshot().stages[stage]
+    artifact = store.get(0, key)
+    tensors = deserialize(artifact.content)
+    content = serialize(StageTensors(block={name: t * 1.01 for name, t in tensors.block.items()}, head=tensors.head))
+    sha256 = hashlib.sha256(content).hexdigest()
+    store.erase({(0, key)})
+    store.put(0, key, content, artifact.manifest.model_copy(update={"sha256": sha256}))
+
+
+def test_a_stage_of_other_bytes_is_caught(run):
+    """No child's manifest names the bytes of this one; the ledger does."""
+    other_bytes(run, Stage(0, (0, 1)))
+    problems = [mismatch["prefix"] for mismatch in run.audit().mismatches]
+    assert problems == [[0, 1]]
+
+
+def test_a_stage_that_was_trained_in_another_way_is_caught_by_a_replay_alone(run, monkeypatch):
+    honest = run.audit(replay=4)
+    assert (honest.ok, len(honest.replayed)) == (True, 4)
+    before = set(run.status().inventory.alive)
+    run.delete(records=["r23"])
+    kept = set(run.status().inventory.alive)
+    with monkeypatch.context() as patch:
+        patch.setattr(workshop, "stage_seed", lambda *about: 1)
+        run.repair()
+    assert run.audit().ok
+    report = run.audit(replay=4)
+    assert {tuple(mismatch["prefix"]) for mismatch in report.mismatches} == {stage.prefix for stage in before - kept}
 
 
 def likelihoods_beside(llama, neighbour):
