@@ -10,8 +10,8 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
     opponents    s3t and `benchmarks.competent`, three seeds (STS-B eight, as its scores vary most); and beside them
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
-    accuracy     s3t and `benchmarks.competent` on 2,000 records in batches of 16, for banking77 6 epochs: at least ten
-                 steps a label. At most 3,000 test records; STS-B by Pearson correlation; three seeds
+    accuracy     s3t and `benchmarks.competent` on 1,500 records in batches of 16 (banking77: of 8, 5 epochs), which are
+                 ten steps a label or more; at most 3,000 test records, STS-B by Pearson correlation; three seeds
 
 Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
 and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
@@ -72,7 +72,7 @@ class Part:
         records: to train on.
         tried: records to be tried on, at most.
         training: changes of the recipe's training part.
-        epochs: those of data sets that have others.
+        own_training: of data sets that have others.
         metrics: those of data sets that are judged by another than the task's score.
     """
 
@@ -85,7 +85,7 @@ class Part:
     records: int = RECORDS
     tried: int = TRIED
     training: Mapping[str, Any] = field(default_factory=dict)
-    epochs: Mapping[str, int] = field(default_factory=dict)
+    own_training: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -106,10 +106,10 @@ PARTS = {
         file="data_sets-accuracy.json",
         names=DATA_SETS,
         variants={COMPETENT: {}, "s3t": {}},
-        records=2_000,
+        records=1_500,
         tried=3_000,
         training={"batch_size": 16},
-        epochs={"banking77": 6},
+        own_training={"banking77": {"batch_size": 8, "epochs": 5}},
         metrics={"stsb": "pearson"},
     ),
 }
@@ -166,14 +166,13 @@ def resumed(name: str, names: Sequence[str], results: Path, *, quick: bool) -> d
 def repetition(part: Part, name: str, *, seed: int, quick: bool) -> dict[str, dict[str, Any]]:
     """Every variant on a data set, once, one after another; which is first depends on the seed."""
     found = task(name, records=QUICK if quick else part.records, tried=QUICK if quick else part.tried)
-    epochs = part.epochs.get(name, TRAINING["epochs"])
     with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
         records, test = written(found, Path(folder))
         result, variants = {}, [each for each in part.variants if seed == 0 or each not in part.once]
         for variant in variants if seed % 2 == 0 else variants[::-1]:
             print(f"{name}, seed {seed}: {variant} ...", file=sys.stderr, flush=True)
             recipe = recipe_of(found, seed=seed)
-            recipe["training"] |= {**part.training, "epochs": epochs, **part.variants[variant]}
+            recipe["training"] |= {**part.training, **part.own_training.get(name, {}), **part.variants[variant]}
             job = Job(
                 variant=variant if variant in (COMPETENT, PLAIN) else "s3t",
                 recipe=recipe,

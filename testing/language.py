@@ -14,6 +14,7 @@ from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import WhitespaceSplit
 from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
+from s3t.models.encode import TRIAL_TEXTS
 from testing.tiny import SALT, WORDS
 
 CHAT = (
@@ -24,6 +25,9 @@ CHAT = (
 
 SPECIAL = ["<pad>", "<unk>", "<s>", "</s>", "<|user|>", "<|assistant|>", "<|system|>"]
 VOCABULARY = [*SPECIAL, *WORDS]
+
+_TRIAL = TRIAL_TEXTS[-1].split()
+"""Words of the texts that s3t tries a model with; to most tokenizers here they are unknown."""
 
 _SIZES: dict[str, Any] = {
     "vocab_size": len(VOCABULARY),
@@ -42,7 +46,7 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("LlamaConfig", _GROUPED),
     "llama-tied": ("LlamaConfig", _GROUPED | {"tie_word_embeddings": True}),
     "mistral": ("MistralConfig", _GROUPED | {"sliding_window": 8}),
-    "qwen2": ("Qwen2Config", {"num_key_value_heads": 1}),
+    "qwen2": ("Qwen2Config", {"num_key_value_heads": 1, "vocab_size": len(VOCABULARY) + len(_TRIAL)}),
     "qwen3": ("Qwen3Config", _GROUPED),
     "gemma2": ("Gemma2Config", _GROUPED | {"sliding_window": 8}),
     "gemma3": ("Gemma3TextConfig", _GROUPED | {"sliding_window": 8}),
@@ -69,7 +73,7 @@ def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, c
     if chat:
         wrapped.chat_template = CHAT
     if kind == "qwen2":  # transformers loads its own byte-level tokenizer, which knows no words but added ones
-        wrapped.add_tokens([AddedToken(word, single_word=True) for word in WORDS])
+        wrapped.add_tokens([AddedToken(word, single_word=True) for word in (*WORDS, *_TRIAL)])
     transformers.utils.logging.disable_progress_bar()
     wrapped.save_pretrained(folder)
     name, more = DECODERS[kind]

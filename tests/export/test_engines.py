@@ -13,8 +13,10 @@ from safetensors import safe_open
 import s3t
 from s3t.export.engines import VLLM_RANKS, engine_options, engine_problems
 from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
 from tests.export.loaded import assert_equal_logits
 from tests.models.kinds import LLAMA, TEXT, model_of_kind
+from tests.run.worlds import trained_run
 
 TEXTS = ["w1 w2 w3", "w4", "w30 w31 w5 w6 w7"]
 
@@ -82,6 +84,33 @@ def test_vllm_loads_a_decoder_with_a_score_head(text_model, tmp_path, adapter):
         if needed == 32:
             with pytest.raises(ValueError, match="rank"):
                 vllm_loads(folder)
+
+
+GATED = {"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}
+PLAIN = {"query_key_value", "dense", "dense_h_to_4h", "dense_4h_to_h"}
+DECODERS = {
+    "llama": ({}, GATED),
+    "qwen2": ({"use_rslora": True, "rank": 4}, GATED),
+    "gpt-neox": ({"rank": 20}, PLAIN),
+}
+"""An adapter, and the last names of the modules that vLLM's own model of this kind has."""
+
+
+@pytest.mark.parametrize("kind", DECODERS)
+def test_vllm_loads_a_language_model_which_has_no_head(kind, tmp_path):
+    adapter, names = DECODERS[kind]
+    model = make_language_model(tmp_path / "model", kind=kind, layers=2)
+    size = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": {"epochs": 1}}
+    with trained_run(tmp_path / "run", language_recipe(model, adapter=adapter, **size), prompt_table()) as run:
+        (export,) = run.export(tmp_path / "out", engine="vllm").exports
+        chosen, rank = run.recipe.adapter, run.recipe.adapter.rank
+    scale, modules = vllm_loads(export.path, max_lora_rank=32)
+    assert scale == chosen.alpha / (math.sqrt(rank) if chosen.use_rslora else rank)
+    config, _ = parts_of(export.path)
+    assert {*modules.values()} == {*config["target_modules"]}
+    assert {name.rpartition(".")[2] for name in modules.values()} == names
+    assert not config.get("modules_to_save")
+    assert (config["task_type"], config["base_model_name_or_path"]) == ("CAUSAL_LM", str(model))
 
 
 REFUSED = {

@@ -6,6 +6,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from transformers import AutoConfig, Gemma3Config
 
 from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble, check_assembly
@@ -120,6 +121,21 @@ def test_experts_and_records_longer_than_the_model_are_refused_together(tmp_path
     assert "language.max_length: 49 exceeds the model's 48 positions" in str(error.value)
 
 
+def test_a_model_of_texts_and_images_is_refused_with_the_configuration_that_is_wanted(tmp_path):
+    """And the language model inside it, by itself, is none of those."""
+    folder = make_language_model(tmp_path / "text", kind="gemma3")
+    recipe = recipe_from(language_recipe(folder))
+    text = AutoConfig.from_pretrained(folder)
+    both = Gemma3Config(text_config=text.to_dict(), vision_config={"hidden_size": 8, "num_attention_heads": 2})
+    assert check_assembly(folder, recipe).trunk
+    both.save_pretrained(folder)
+    with pytest.raises(RecipeError) as error:
+        check_assembly(folder, recipe)
+    (problem,) = error.value.problems
+    assert "a gemma3 model (Gemma3Config) is a language model and a part for images" in problem
+    assert '"model_type": "gemma3_text"' in problem
+
+
 def loaded(folder, **changes):
     recipe = recipe_from(language_recipe(folder, **changes))
     model, encoder = assemble(folder, recipe, labels=1)
@@ -151,7 +167,7 @@ def test_packed_texts_are_blind_to_each_other_or_no_model_packs(kind, tmp_path):
     folder = make_language_model(tmp_path / kind, kind=kind)
     recipe = recipe_from(language_recipe(folder))
     packs = check_assembly(folder, recipe).packing
-    assert packs == (kind not in ("falcon", "opt", "qwen2"))  # qwen2: its tokenizer knows no word of the trial
+    assert packs == (kind not in ("falcon", "opt"))
     if not packs:
         return
     model, encoder, records = loaded(folder)

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import s3t
+from s3t.partition import Secret, place_of
 from s3t.recipe import recipe_from
 from testing import tiny
 from testing.language import VOCABULARY, chat_table, language_recipe, make_language_model, prompt_table
 from tests.run.test_counterfactual import SLOW_OK, TWO_HARDEST, TWO_ORDERS, assert_hard_deletions_are_exact
-from tests.run.worlds import SIZES, SMALL, make_worlds, trained_run
+from tests.run.worlds import SIZES, SMALL, Worlds, make_worlds, trained_run
 
 IN_INTEGRATION = pytest.mark.integration
 
@@ -70,6 +71,38 @@ def test_every_way_of_training_is_exact(changes, llama, tmp_path):
 def test_every_kind_of_decoder_is_exact(kind, tmp_path):
     model = make_language_model(tmp_path / "model", kind=kind)
     worlds = make_worlds(tmp_path, language_recipe(model, **SMALL), prompt_table(), [["r5"], ["r23"]])
+    worlds.assert_exact()
+    worlds.close()
+
+
+@pytest.mark.parametrize("kind", ["qwen2", "mistral", "gpt-neox", "olmo2"])
+def test_gradients_of_two_records_at_a_time_are_exact_in_float32(kind, tmp_path):
+    """Texts of all of these share rows."""
+    model = make_language_model(tmp_path / "model", kind=kind, layers=2)
+    training = {"epochs": 1, "micro_batch": 2, "bucketing": "packed"}
+    size = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": training}
+    worlds = make_worlds(tmp_path, language_recipe(model, **size), prompt_table(), [["r5"], ["r23"]])
+    assert worlds.forgot.recipe.training.precision == "float32"
+    worlds.assert_exact()
+    worlds.close()
+
+
+def place_of_person(recipe, person):
+    part = recipe["partition"]
+    return place_of("", person, secret=Secret(salt=part["salt"]), shards=part["shards"], slices=part["slices"])
+
+
+def test_a_deletion_of_the_only_author_of_a_slice_is_exact(llama, tmp_path):
+    recipe = language_recipe(llama, columns={"subject": "person"}, training={"epochs": 1}, **SMALL)
+    table = prompt_table()
+    table["place"] = [place_of_person(recipe, person) for person in table.person]
+    author, alone = table.person[0], table.place[0]
+    table = table[(table.place != alone) | (table.person == author)].drop(columns="place")
+    forgot = trained_run(tmp_path / "forgot", recipe, table)
+    report = forgot.delete(subjects=[author])
+    assert (report.deleted, report.slices) == (3, (alone,))
+    assert forgot.status().inventory.records[alone] == 0
+    worlds = Worlds(forgot, trained_run(tmp_path / "never-knew", recipe, table[table.person != author]), table)
     worlds.assert_exact()
     worlds.close()
 

@@ -288,3 +288,11 @@ def test_a_deletion_makes_a_text_be_begun_anew(small, deletion_after_the_first_t
     texts = small.generate(["w1 w2"], temperature=2.0, seed=3, **FEW)
     assert texts.generation == 1
     assert texts.texts == small.generate(["w1 w2"], temperature=2.0, seed=3, **FEW).texts
+
+
+def test_an_evaluation_that_a_deletion_overtakes_while_it_writes_is_made_anew(small, deletion_after_the_first_token):
+    """Its perplexity is of the same generation as its texts."""
+    asked = {"per_depth": False, "write": 2}
+    evaluation = small.evaluate(prompt_table().head(4), **asked)
+    assert evaluation.generation == 1
+    assert evaluation.metrics == small.evaluate(prompt_table().head(4), **asked).metrics

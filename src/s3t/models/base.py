@@ -73,6 +73,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         RecipeError: all problems.
     """
     config = _config(folder, labels=2)
+    _check_stack(config, recipe)
     problems: list[str] = []
     with ALONE, torch.device("meta"), quiet():
         model = _auto_class(recipe).from_config(config)
@@ -278,6 +279,19 @@ def _config(folder: Path, *, labels: int) -> Any:
         raise RecipeError("the recipe", f"base_model: {folder}/config.json cannot be used: {reason}") from error
     config.num_labels = labels
     return config
+
+
+def _check_stack(config: Any, recipe: Recipe) -> None:
+    """Refuse a model of texts and images whose language model is a part, with a configuration inside the model's."""
+    inner = getattr(config, "text_config", None)
+    if inner is None or hasattr(config, "num_hidden_layers") or recipe.task.inputs.kind == "image":
+        return
+    raise RecipeError(
+        "the recipe",
+        f"base_model: a {config.model_type} model ({type(config).__name__}) is a language model and a part for images "
+        "or sound, and s3t trains a language model alone; name a checkpoint of that, whose config.json says "
+        f'"model_type": "{inner.model_type}", as its text_config has it here',
+    )
 
 
 @contextmanager

@@ -363,10 +363,15 @@ class Run:
 
         Errors as for `predict`.
         """
-        evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
         if write > 0:
-            return evaluation.with_metrics(self._writer.compared(data, write, progress or SILENT))
-        return evaluation
+            self._writer.check_comparison()
+        while True:
+            evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
+            if write <= 0:
+                return evaluation
+            generation, metrics = self._writer.compared(data, write, progress or SILENT)
+            if generation == evaluation.generation:  # else a deletion came between
+                return evaluation.with_metrics(metrics)
 
     def delete(
         self,

@@ -18,7 +18,7 @@ from s3t.records.inputs import Inputs
 from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, Watched, member_of, uses_of
 from s3t.stages import Stage
-from s3t.tasks.writing import text_metrics
+from s3t.tasks.writing import rouge_scorer, text_metrics
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -110,17 +110,25 @@ class Writer:
         """Texts after tokens, as they are. Errors as `Run.generate`."""
         return ["".join(parts) for parts in self._written(prompts, None, sampling, SILENT)[2].texts]
 
-    def compared(self, data: Data, count: int, progress: Progress) -> dict[str, float]:
-        """Measures of the likeliest texts after the first records' prompts, against the records' own."""
+    def check_comparison(self) -> None:
+        """Check that texts can be compared with a data set's own, before anything is computed.
+
+        Raises:
+            InputError: the run is of another task, or the library of measures is not installed.
+        """
+        self.answerer.parts.recipe.task.check_answers("generate", where="write")
+        rouge_scorer()
+
+    def compared(self, data: Data, count: int, progress: Progress) -> tuple[int, dict[str, float]]:
+        """(Generation, measures of the likeliest texts after the first records' prompts, against the records' own)."""
         recipe = self.answerer.parts.recipe
-        recipe.task.check_answers("generate", where="write")
         from s3t.prediction.sampling import Sampling
 
         rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
         prompts, expected = self.encoder.exchanges(rows)
         most = max(1, max(len(self.encoder.tokenizer(text)["input_ids"]) for text in expected) + 1)
-        written = self._written(prompts, None, Sampling(max_new_tokens=most), progress)[2]
-        return text_metrics(["".join(parts) for parts in written.texts], expected)
+        now, _, written = self._written(prompts, None, Sampling(max_new_tokens=most), progress)
+        return now.generation, text_metrics(["".join(parts) for parts in written.texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = SILENT) -> list[Likelihood]:
         """Likelihood of each continuation, given in tokens, under the ensemble. Errors as `Run.score`."""

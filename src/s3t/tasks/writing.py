@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from s3t.errors import InputError
 from s3t.extras import how_to_install
 
 
-def text_metrics(written: Sequence[str], expected: Sequence[str]) -> dict[str, float]:
-    """Means over texts: share that are equal but for white space at their ends; F1 and recall of ROUGE-L, stemmed.
+def rouge_scorer() -> Any:
+    """A scorer of ROUGE-L, stemmed.
 
     Raises:
         InputError: the library is not installed.
@@ -21,7 +22,16 @@ def text_metrics(written: Sequence[str], expected: Sequence[str]) -> dict[str, f
             f"texts are compared by rouge-score, which is not installed; install it with: {how_to_install('texts')}"
         )
         raise InputError("evaluate", problem) from None
-    scorer = RougeScorer(["rougeL"], use_stemmer=True)
+    return RougeScorer(["rougeL"], use_stemmer=True)
+
+
+def text_metrics(written: Sequence[str], expected: Sequence[str]) -> dict[str, float]:
+    """Means over texts: share that are equal but for white space at their ends; F1 and recall of ROUGE-L, stemmed.
+
+    Raises:
+        InputError: the library is not installed.
+    """
+    scorer = rouge_scorer()
     scores = [scorer.score(right, text)["rougeL"] for text, right in zip(written, expected, strict=True)]
     equal = [text.strip() == right.strip() for text, right in zip(written, expected, strict=True)]
     return {
