@@ -143,11 +143,32 @@ def test_a_repair_that_was_stopped_goes_on_to_the_same_chains(made, tmp_path):
         assert chains_of(run) == chains_of(whole)
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_repair_stops_when_its_hours_are_over_and_goes_on_later(workers, made, tmp_path):
+    _, recipe, table = made
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
+        report = run.repair(hours=1e-9, workers=workers)
+        assert (report.stages, report.status.missing) == ((), 6)
+        assert len(run.repair(hours=1, workers=workers).stages) == 6
+        with pytest.raises(s3t.InputError, match="above 0"):
+            run.repair(hours=0)
+
+
+def test_what_is_worth_most_for_its_cost_is_trained_first(made, tmp_path):
+    """Of two hit shards the dead one comes first, then what serves, then spares."""
+    with clone(made[0], tmp_path / "run") as run:
+        with roles(run).ledger.writing() as transaction:
+            alive = run.status().inventory.alive
+            transaction.forget_stages({s: k for s, k in alive.items() if s.shard == 1 or s.prefix == (0, 1)})
+        order = run.repair().stages
+        assert order[0] == Stage(1, (0,))
+        assert order[-1].prefix == (2,)
+
+
 def test_worker_processes_train_the_same_chains(made, tmp_path):
     path, recipe, table = made
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         run.train(workers=2)
-        assert tiny.artifacts(run.path).keys() >= set()
         assert chains_of(run) == [((0, 1), (2,))] * 2
     assert tiny.artifacts(tmp_path / "run").keys() == tiny.artifacts(path).keys()
 

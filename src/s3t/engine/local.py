@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -21,8 +22,10 @@ class EngineReport:
 POLL_SECONDS = 0.1
 
 
-def run_stages(missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], bool | None]) -> EngineReport:
-    """Do `work` on every missing stage, parents first, until none is missing.
+def run_stages(
+    missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], bool | None], *, until: float = math.inf
+) -> EngineReport:
+    """Do `work` on every missing stage, parents first, until none is missing or the time is over.
 
     Several engines may work on one run: each takes what no other has taken, and at the end waits for the others.
 
@@ -30,12 +33,15 @@ def run_stages(missing: Callable[[], Sequence[Stage]], work: Callable[[Stage], b
         missing: the stages that are missing now, parents before children.
         work: trains and commits one stage. False: a deletion intervened, so the list must be read again. None: nothing
             was done, since another engine has stored the stage, or trains it or its parent.
+        until: time, in seconds since the epoch, after which no stage is begun.
     """
     trained: list[Stage] = []
     discarded = 0
-    while stages := missing():
+    while time.time() < until and (stages := missing()):
         idle = True
         for stage in stages:
+            if time.time() >= until:
+                break
             done = work(stage)
             idle = idle and done is None
             if done is False:

@@ -226,12 +226,23 @@ class Run:
         """
         return self._trainer.train_missing(progress or SILENT, workers=workers)
 
-    def repair(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
+    def repair(
+        self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
+    ) -> TrainReport:
         """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
+
+        Args:
+            workers: as for `train`.
+            hours: time after which no stage is begun. Where the run is repaired as needed, the stages with the most
+                worth for their cost come first. None: no bound.
+            progress: hears of it.
+
+        Raises:
+            InputError: that is no number of hours. Other errors as for `train`.
         """
-        return self.train(workers=workers, progress=progress)
+        return self._trainer.train_missing(progress or SILENT, workers=workers, hours=hours)
 
     def extend(self, *, budget: int, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
         """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.

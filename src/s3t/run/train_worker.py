@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 
 from s3t.engine import EngineReport
@@ -12,12 +14,21 @@ from s3t.run import Run
 
 
 def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
-    """Train with others what is missing in the run whose folder is the only argument."""
-    (folder,) = arguments
+    """Train with others what is missing.
+
+    Args:
+        arguments: the run's folder; time after which no stage is begun, in seconds since the epoch, inf without one.
+        progress: hears of it.
+    """
+    folder, until = arguments
+    left = (float(until) - time.time()) / 3600
     with Run.open(folder) as run:
-        report = run.train(progress=progress)
+        report = run.repair(progress=progress, hours=max(left, _NO_TIME) if left < math.inf else None)
     return EngineReport(trained=report.stages, discarded=report.discarded)
 
+
+_NO_TIME = 1e-9
+"""Hours of a worker that began too late; it trains nothing."""
 
 if __name__ == "__main__":
     set_up_process()

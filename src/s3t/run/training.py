@@ -6,6 +6,7 @@ begins, so they share the work. No lock is held while one trains. Worker process
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from hashlib import sha256
 from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
-from s3t.errors import StorageError
+from s3t.errors import InputError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot, Trained
 from s3t.ledger.presence import Overtaken, Uses, Work
@@ -38,7 +39,7 @@ class Trainer:
 
     parts: Parts
 
-    def train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+    def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> TrainReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
 
         What is trained is kept, whatever is refused later.
@@ -46,16 +47,20 @@ class Trainer:
         Args:
             progress: hears of it.
             workers: processes that share the work; 1: this one.
+            hours: time after which no stage is begun; None: no bound.
 
         Raises:
-            InputError: that is no number of workers.
+            InputError: that is no number of workers, or of hours.
         """
         check_workers(workers)
+        if hours is not None and not (isinstance(hours, int | float) and 0 < hours < math.inf):
+            raise InputError("the hours", f"{hours!r} is not a finite number above 0")
         self.parts.check_changeable()
+        until = math.inf if hours is None else time.time() + 3600 * hours
         with after_refusal(STAGES_KEPT):
-            return self._train_missing(progress, workers=workers)
+            return self._train_missing(progress, workers=workers, until=until)
 
-    def _train_missing(self, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+    def _train_missing(self, progress: Progress, *, workers: WorkerCount, until: float) -> TrainReport:
         started, recipe = time.monotonic(), self.parts.recipe
         self._forget_lost()
         inventory = self._inventory()
@@ -65,11 +70,11 @@ class Trainer:
         with telling(heard, _work_of(inventory, missing, recipe), training_steps(inventory, missing, recipe)):
             tell(heard, TrainingStart(stages=len(missing)))
             if len(places) > 1:
-                run = str(self.parts.layout.root)
+                arguments = [str(self.parts.layout.root), str(until)]
                 meanwhile = self.parts.ledger.snapshot  # raises, if another thread closes the run
-                report = run_in_pool("s3t.run.train_worker", [run], places, progress=heard, meanwhile=meanwhile)
+                report = run_in_pool("s3t.run.train_worker", arguments, places, progress=heard, meanwhile=meanwhile)
             else:
-                report = self._train_here(heard)
+                report = self._train_here(heard, until)
         return TrainReport(
             stages=report.trained,
             summaries=heard.of(report.trained),
@@ -95,10 +100,9 @@ class Trainer:
         with after_refusal(ORDERS_ADDED):
             return self.train_missing(progress, workers=workers)
 
-    def _train_here(self, progress: Progress) -> EngineReport:
+    def _train_here(self, progress: Progress, until: float) -> EngineReport:
         return run_stages(
-            lambda: self._inventory().missing(),
-            lambda stage: self._train_stage(stage, progress),
+            lambda: self._inventory().missing(), lambda stage: self._train_stage(stage, progress), until=until
         )
 
     def _inventory(self) -> Inventory:
