@@ -125,6 +125,10 @@ SPOILED = {
     "deletion_rate_prior": {"bms_above_uniform_in": 3},
     "distance_cyclic": {"cyclic_below_random_at": 119, "cyclic_adjacent_below_random_at": 119},
     "bms_random": {"bms_distance_is_the_number_of_slices_in": 2, "bms_score_above_random_in": 2},
+    "cost_by_slices": {
+        "times_less_than": {"SISA, one order": {"4": 0.9}, "fixed orders": {"4": 0.9}},
+        "slices_where_the_paper_is_reached": None,
+    },
     "bms_sorted_cyclic": {"bms_score_wins_with_full_budget_in": 2},
     "storage": {
         "model_gb": 0.1,
