@@ -112,6 +112,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         for system in SYSTEMS[1:]
     }
     return {
+        "cost": {system: {str(slices): cost[slices, system] for slices in config.slices} for system in SYSTEMS},
         "times_less_than": less,
         "slices_where_the_paper_is_reached": next(
             (slices for slices in config.slices if less[SISA][str(slices)] >= config.paper_times_less), None

@@ -215,7 +215,8 @@ def grown(config: Config, seconds: Sequence[float], records: int) -> list[Row]:
         }
         training = shards * costs.of(policy.missing((), slices=config.slices))
         bound = config.requests * least_cost(costs, each.depth)
-        found.append({**each.model_dump(), **means, "training": training, "bound": bound})
+        hours = {"hours": means["compute"] / 3600, "least_hours": bound / 3600}
+        found.append({**each.model_dump(), **means, **hours, "training": training})
     return found
 
 

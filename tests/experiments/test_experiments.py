@@ -30,7 +30,6 @@ CHEAP = {
     "bms_random": lambda row: row["prior"] < 2 and row["budget"] == 1,
     "bms_sorted_cyclic": lambda row: row["prior"] < 2 and row["slices"] in (4, 8),
     "storage": lambda row: True,
-    "cost_by_slices": lambda row: row["slices"] == 4 and "forest" not in row["system"],
     "deleted_slices": lambda row: True,
 }
 MEASURED = [name for name in NAMES if (FOLDER / name / "results.json").exists()]
