@@ -233,6 +233,9 @@ class Training(Part):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
     and kept. Adapter weights and optimiser are float32."""
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Bits of the frozen weights of the transformer layers, by bitsandbytes: 8bit (a scale a row), or 4bit (NF4, double
+    quantisation). Products are computed in `precision`. Less memory, slower; not for use_dora or trainable: all."""
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
     """Processor threads of a stage and of a prediction; another number can give other bits. auto: one for each
     192 of the model's width, at most the cores of this machine, a container's quota and OMP_NUM_THREADS; resolved at
