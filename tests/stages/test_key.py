@@ -85,6 +85,8 @@ OTHER = [
     {"text": {"max_length": 5}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
+    {"training": {"quantization": "8bit"}},
+    {"training": {"quantization": "4bit"}},
     {"training": {"attention": "eager"}},
     {"training": {"bucketing": "none"}},
     {"training": {"last_layer": "first-token"}},

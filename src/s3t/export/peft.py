@@ -27,7 +27,6 @@ from s3t.errors import InputError, itemised
 from s3t.models.alone import ALONE
 from s3t.models.layers import feedforward_modules
 from s3t.models.model import BlockTensors
-from s3t.models.quantized import quiet_bitsandbytes
 from s3t.recipe import Adapter
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -161,7 +160,6 @@ def _peft_name(name: str) -> str:
 
 def _check_names(model: nn.Module, config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
     """Compare tensors with those that PEFT makes room for when it reads the configuration."""
-    quiet_bitsandbytes()
     with ALONE, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of old names in libraries; errors are still raised
         # A copy: PEFT adds names to a list that it is given.

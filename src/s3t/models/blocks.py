@@ -24,7 +24,7 @@ from s3t.models.links import Link, prepare
 from s3t.models.merged import merged_on
 from s3t.models.model import BlockTensors, Mounting
 from s3t.models.passes import Passes
-from s3t.models.quantized import QuantizedLinear, quiet_bitsandbytes
+from s3t.models.quantized import QuantizedLinear
 from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.models.updates import updates_on
 from s3t.recipe import Adapter
@@ -77,7 +77,6 @@ class MountedModel:
         if self.has_block:
             raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
         self._targets = block_modules(model, self.base.layers, self._adapter, block)
-        quiet_bitsandbytes()
         inject_adapter_in_model(peft_config(self._adapter, self._targets), model, adapter_name=_ADAPTER)
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         if wrapped != set(self._targets):

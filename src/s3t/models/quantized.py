@@ -17,8 +17,7 @@ Shapes: I and O features that a module takes and gives; N their product.
 
 from __future__ import annotations
 
-import logging
-from importlib.util import find_spec
+import importlib.util
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -35,7 +34,7 @@ _BLOCK, _NESTED_BLOCK = 64, 256
 
 def missing_package() -> str | None:
     """A sentence if bitsandbytes is not installed; else None."""
-    if find_spec("bitsandbytes") is not None:
+    if importlib.util.find_spec("bitsandbytes") is not None:
         return None
     return f"needs the package bitsandbytes; install it with: {how_to_install('quantized')}; or set it to none"
 
@@ -148,15 +147,6 @@ def functional() -> Any:
     Raises:
         ImportError: it is not installed.
     """
-    quiet_bitsandbytes()
     import bitsandbytes.functional
 
     return bitsandbytes.functional
-
-
-def quiet_bitsandbytes() -> None:
-    """Keep a warning off the terminal, before bitsandbytes is imported; PEFT imports it wherever it is installed.
-
-    On some processors it looks for a faster kernel, which is not used here, and warns that there is none.
-    """
-    logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
