@@ -31,6 +31,7 @@ from typing import Any
 
 from benchmarks.llama_sizes import (
     BITS,
+    Bits,
     Llama,
     Training,
     activation_bytes,
@@ -93,7 +94,7 @@ def computed(_: Llama) -> dict[str, Any]:
             "parameters": model.parameters,
             "loading": 4 * model.parameters,
             "trunk": trunk_bytes(model, fitted, tokens=TOKENS),
-            "bits": {bits: memory(model, recipes, bits) for bits in BITS},
+            "bits": {name: memory(model, recipes, bits, merged=merged) for name, (bits, merged) in BASES.items()},
             "hours": {
                 card: {kind: round(hours(model, each, rate), 2) for kind, each in recipes.items()}
                 for card, (_, rate) in CARDS.items()
@@ -102,6 +103,13 @@ def computed(_: Llama) -> dict[str, Any]:
     return {"models": models, "tokens": TOKENS, "epochs": EPOCHS, "share": SHARE, "free": FREE}
 
 
+BASES: Mapping[str, tuple[Bits, bool]] = {
+    "bfloat16": ("none", True),
+    "bfloat16, merged_parents: false": ("none", False),
+    "8bit": ("8bit", False),
+    "4bit": ("4bit", False),
+}
+"""Bits of the weights, and whether frozen blocks are merged into copies."""
 KINDS = {"without checkpoints": False, "with checkpoints": True}
 
 
@@ -118,12 +126,12 @@ def recipe(model: Llama, *, checkpointing: bool) -> Training:
     )
 
 
-def memory(model: Llama, recipes: Mapping[str, Training], bits: Any) -> dict[str, Any]:
+def memory(model: Llama, recipes: Mapping[str, Training], bits: Bits, *, merged: bool) -> dict[str, Any]:
     """Bytes on the accelerator, by what they are for; and the cards that they fit."""
     some = recipes["with checkpoints"]
     parts = {
         "base": base_bytes(model, bits),
-        "frozen": frozen_bytes(model, some, bits),
+        "frozen": frozen_bytes(model, some, merged=merged),
         "trained": trained_bytes(model, some),
         "unpacked": unpacked_bytes(model, bits),
         "logits": logit_bytes(model),
@@ -175,7 +183,7 @@ def small_training(model: Llama, *, checkpointing: bool) -> Training:
     )
 
 
-def pass_bytes(model: Llama, training: Training, bits: Any) -> int:
+def pass_bytes(model: Llama, training: Training, bits: Bits) -> int:
     """A pass and the gradients that it leaves."""
     return activation_bytes(model, training) + trained_bytes(model, training) // 4 + unpacked_bytes(model, bits)
 

@@ -118,10 +118,10 @@ def trained_bytes(model: Llama, training: Training) -> int:
     return 16 * adapter_numbers(model, training)
 
 
-def frozen_bytes(model: Llama, training: Training, bits: Bits) -> int:
-    """Blocks above that of the deepest stage: merged into copies of the weights, or beside packed ones, in bfloat16."""
+def frozen_bytes(model: Llama, training: Training, *, merged: bool) -> int:
+    """Blocks above that of the deepest stage, in bfloat16: merged into copies of the weights, or beside them."""
     blocks = training.slices - 1
-    if bits == "none":
+    if merged:
         return blocks * training.block * 2 * model.layer_weights
     return blocks * 2 * adapter_numbers(model, training)
 

@@ -85,6 +85,7 @@ OTHER = [
     {"text": {"max_length": 5}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
+    {"training": {"merged_parents": False}},
     {"training": {"quantization": "8bit"}},
     {"training": {"quantization": "4bit"}},
     {"training": {"attention": "eager"}},

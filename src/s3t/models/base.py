@@ -37,6 +37,7 @@ class Base:
         over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
         first_token: whether the last layer is passed for the first token alone (`models/first_token.py`).
         quantized: whether the layers' weights have 4 or 8 bits (`models/quantized.py`).
+        takes_blocks: whether frozen blocks are merged into copies of the weights; else they are computed beside them.
     """
 
     model: nn.Module
@@ -45,6 +46,7 @@ class Base:
     over_vocabulary: bool = False
     first_token: bool = False
     quantized: bool = False
+    takes_blocks: bool = True
 
     @property
     def answers(self) -> int:
@@ -187,6 +189,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         over_vocabulary=over_vocabulary,
         first_token=recipe.training.last_layer == "first-token",
         quantized=quantization != "none",
+        takes_blocks=quantization == "none" and recipe.training.merged_parents,
     )
 
 

@@ -1,5 +1,5 @@
-"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained. On quantised
-weights, which cannot take them in, trained blocks are computed beside them.
+"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained. Where
+weights cannot take them in, or shall not, trained blocks are computed beside them.
 
 Every mount starts from the bare base model and takes every tensor of every block, so that no block keeps its initial
 values. Unmounting restores the base's own modules and parameters.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -129,7 +130,9 @@ class MountedModel:
                 "buffer that follows the data, does this"
             )
         if self._merged_digest() != self._merged:
-            raise IsolationError("a weight of a block that was trained before changed; nothing is stored")
+            raise IsolationError(
+                "a merged weight or the update of a block that was trained before changed; nothing is stored"
+            )
 
     def _merged_digest(self) -> str:
         digest = hashlib.sha256()
@@ -161,13 +164,13 @@ class BlockModel:
 
     @contextmanager
     def mounted(self, blocks: BlockTensors) -> Iterator[MountedModel]:
-        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost; on a
-        quantised base beside the weights."""
+        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost; or beside
+        the weights, where the base does not take blocks."""
         model = self.base.model
         with self._mounting.begun(), ExitStack() as stack:
             aside: Mapping[str, nn.Parameter] = {}
             beside: Sequence[Tensor] = ()
-            if self.base.quantized:
+            if not self.base.takes_blocks:
                 updates = (link.updates for link in self._links(blocks))
                 beside = stack.enter_context(updates_on(self.modules, updates, dtype=self._dtype))
             else:
@@ -193,12 +196,16 @@ class BlockModel:
     def _links(self, blocks: BlockTensors) -> Iterator[Link]:
         """Each block, with merged parameters in the base's own types where it can have some."""
         for block, tensors in blocks.items():
-            yield prepare(self.base, self.adapter, block, tensors, merged=not self.base.quantized)
+            yield prepare(self.base, self.adapter, block, tensors, merged=self.base.takes_blocks)
 
     @property
     def _dtype(self) -> torch.dtype:
-        """Of the products of a quantised base."""
-        return next(module.compute_dtype for module in self.modules.values() if isinstance(module, QuantizedLinear))
+        """Type of the layers' products, in which blocks are computed beside the weights."""
+        layers = self.base.model.get_submodule(self.base.layers.path)
+        linears: Iterator[Any] = (module for module in layers.modules() if isinstance(module, nn.Linear))
+        return next(
+            module.compute_dtype if isinstance(module, QuantizedLinear) else module.weight.dtype for module in linears
+        )
 
     def border(self, block: int) -> int:
         """See `Model.border`."""

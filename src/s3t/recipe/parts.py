@@ -222,6 +222,9 @@ class Training(Part):
     """Let AdamW update all tensors in one kernel; other last bits than without."""
     fused_lora: bool = True
     """Let a LoRA module add its update in one product with the frozen layer's; other last bits than without."""
+    merged_parents: bool = True
+    """Merge frozen blocks into copies of the weights, so that they cost no time. false: compute them beside the
+    weights, as on quantised ones: less memory, slower, other last bits."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after warm-up."""
     warmup: float = Field(default=0.06, ge=0.0, le=1.0)
