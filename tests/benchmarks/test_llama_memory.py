@@ -55,8 +55,9 @@ def test_the_bases_bytes_are_those_of_its_tensors(bits, widths, tmp_path):
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 @pytest.mark.parametrize("widths", WIDTHS, ids=str)
 def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
+    """Also with a frozen block beside the weights: its update saves nothing."""
     sizes = model_of(*widths)
-    model = load(tmp_path / "model", sizes, dropout=dropout)
+    model = load(tmp_path / "model", sizes, dropout=dropout, training={"merged_parents": False})
     saved = {}
 
     def keep(tensor):
@@ -69,11 +70,16 @@ def test_a_pass_saves_what_is_computed(widths, dropout, depth, tmp_path):
         "attention_mask": torch.ones(ROWS, LENGTH, dtype=torch.int64),
         "answered": torch.ones(ROWS, LENGTH, dtype=torch.bool),
     }
-    with model.mounted({}) as mount, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+    frozen = {}
+    if depth == 2:
+        with model.mounted({}) as mount:
+            mount.add_block(1)
+            frozen[1] = mount.own_tensors()
+    with model.mounted(frozen) as mount, torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
         mount.add_block(depth)
         trained = sum(parameter.numel() for parameter in mount.thaw())
         mount.fuse()
-        tensors = (*model.base.model.parameters(), *model.base.model.buffers())
+        tensors = (*model.base.model.parameters(), *model.base.model.buffers(), *mount._beside)
         own = {tensor.untyped_storage().data_ptr() for tensor in tensors}
         border = model.border(depth)
         states = model.passes.states(batch, [border])[border].detach()

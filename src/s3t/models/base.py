@@ -175,21 +175,17 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    reduced = recipe.training.precision == "bfloat16"
-    quantization = recipe.training.quantization
-    if quantization != "none":
-        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
-    if reduced and recipe.method.has_adapters:
-        _store_in_bfloat16(model, except_for=head)
+    _shrink(model, layers, recipe, head=head)
     _align(model)
+    quantized = recipe.training.quantization != "none"
     return Base(
         model=model,
         layers=layers,
         head=tuple(head),
         over_vocabulary=over_vocabulary,
         first_token=recipe.training.last_layer == "first-token",
-        quantized=quantization != "none",
-        takes_blocks=quantization == "none" and recipe.training.merged_parents,
+        quantized=quantized,
+        takes_blocks=recipe.training.merged_parents and not quantized,
     )
 
 
@@ -222,6 +218,15 @@ def reset_head(base: Base, *, seed: int) -> None:
                     f"base_model: the head's {path} is a {type(module).__name__}, which s3t cannot initialise",
                 )
             parameter.data.copy_(drawn)
+
+
+def _shrink(model: nn.Module, layers: LayerList, recipe: Recipe, *, head: Container[str]) -> None:
+    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so."""
+    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
+    if quantization != "none":
+        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
+    if reduced and recipe.method.has_adapters:
+        _store_in_bfloat16(model, except_for=head)
 
 
 def _store_in_bfloat16(model: nn.Module, *, except_for: Container[str]) -> None:
