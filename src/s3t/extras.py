@@ -11,6 +11,7 @@ EXTRAS = {
     "tune": ["optuna>=4.5"],
     "harness": ["lm-eval>=0.4.13"],
     "texts": ["rouge-score>=0.1.2"],
+    "quantized": ["bitsandbytes>=0.50"],
 }
 """Requirements of each extra, as in pyproject.toml. s3t is on no package index, so `s3t[EXTRA]` installs nothing."""
 

@@ -228,3 +228,37 @@ def processors_in(value):
         own = {value["processor"]} if "processor" in value else set()
         return own.union(*map(processors_in, value.values()))
     return set().union(*map(processors_in, value)) if isinstance(value, list) else set()
+
+
+def test_the_memory_of_llamas():
+    found = stored("llama_memory")
+    sizes = found["computed"]["models"]
+    for name, each in sizes.items():
+        for base, needed in each["bits"].items():
+            pairs = [needed[part].values() for part in ("activations", "total")]
+            fits = [", ".join(cards) or "neither" for cards in needed["fits"].values()]
+            cells = [
+                *(gigabytes(needed[part]) for part in ("base", "frozen", "trained")),
+                gigabytes(needed["unpacked"] + needed["logits"]),
+                *("; ".join(map(gigabytes, pair)) for pair in pairs),
+                "; ".join(fits),
+            ]
+            words = base.replace("merged_parents: false", "`merged_parents: false`")
+            assert row(f"{name}, {words}", cells) in PAGE
+        hours = ["; ".join(f"{value:.1f}" for value in card.values()) for card in each["hours"].values()]
+        assert row(name, [gigabytes(each["loading"]), gigabytes(each["trunk"]), *hours]) in PAGE
+    measured = found["measured"]["cases"]
+    assert all(case["measured"]["tensors"] == case["computed"]["base"] for case in measured)
+    for case in measured:
+        ours, theirs = case["measured"], case["computed"]
+        checkpoints = "with" if case["checkpointing"] else "without"
+        cells = [
+            f"{ours['base'] / 1e6:.0f}; {theirs['base'] / 1e6:.0f}",
+            f"{ours['pass'] / 1e6:.0f}; {theirs['pass'] / 1e6:.0f}",
+        ]
+        bits = {"none": "bfloat16"}.get(case["bits"], case["bits"])
+        assert row(f"{bits}, {checkpoints} checkpoints", cells) in PAGE
+
+
+def gigabytes(size):
+    return f"{size / 1e9:.1f}"

@@ -50,6 +50,7 @@ CHATS = {"columns": {"messages": "messages", "prompt": None, "completion": None,
     [
         {"training": {"precision": "bfloat16", "micro_batch": 2}},
         {"training": {"checkpointing": True, "bucketing": "none"}, "language": {"loss": "all"}},
+        {"training": {"merged_parents": False, "precision": "bfloat16"}, "adapter": {"use_dora": True}},
         pytest.param({"training": {"trunk_cache": False, "bucketing": "length"}}, marks=IN_INTEGRATION),
         pytest.param(
             {"method": {"name": "sisa", "trainable": "all"}, "sequences": {"budget": 1}}, marks=IN_INTEGRATION

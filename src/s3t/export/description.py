@@ -5,9 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 DESCRIPTION, README = "s3t.json", "README.md"
 FORMAT = 1
+
+_QUANTIZED = {
+    "8bit": "load_in_8bit=True",
+    "4bit": 'load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True',
+}
+"""Arguments of transformers' `BitsAndBytesConfig` that give the base model's packed weights."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +43,8 @@ class ExportDescription:
     outputs: int | None
     """Outputs of the head; None: those of the base's configuration."""
     pad_token_id: int | None
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Bits of the base model's weights under which the adapter was trained."""
 
     def files(self) -> dict[str, bytes]:
         """Content by file name."""
@@ -53,6 +62,7 @@ class ExportDescription:
             "labels": list(self.labels),
             "outputs": self.outputs,
             "pad_token_id": self.pad_token_id,
+            "quantization": self.quantization,
         }
         return {
             DESCRIPTION: (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode(),
@@ -95,10 +105,13 @@ class ExportDescription:
             "pad_token_id": self.pad_token_id,
         }
         options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
+        bits = "" if self.quantization == "none" else ", quantization_config=bits"
+        quantized = _QUANTIZED.get(self.quantization)
         return (
             "from peft import PeftModel",
-            f"from transformers import {self.auto_class}",
+            f"from transformers import {self.auto_class}" + ("" if quantized is None else ", BitsAndBytesConfig"),
             "",
-            f"base = {self.auto_class}.from_pretrained({self.base!r}{options})",
+            *(() if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)),
+            f"base = {self.auto_class}.from_pretrained({self.base!r}{options}{bits})",
             'model = PeftModel.from_pretrained(base, "THIS FOLDER").eval()',
         )

@@ -101,7 +101,11 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
 
 def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     """Mount every block at its initial values; draw the head, and pass inputs of different length."""
-    in_float32 = recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32"})})
+    # Trials compare logits closely, to see how the model is made. Quantised weights round more; they are tried last.
+    in_float32, quantized = (
+        recipe.model_copy(update={"training": recipe.training.model_copy(update={"precision": "float32", **more})})
+        for more in ({"quantization": "none"}, {})
+    )
     model, encoder = assemble(folder, in_float32, labels=recipe.task.target.outputs(("a", "b")))
     roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
     records = encoder.encode(encoder.trial(roles))
@@ -137,9 +141,24 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         problems.append(f"training.last_layer: {what}; set it to auto")
     if problems:
         raise RecipeError("the recipe", problems)
-    return Abilities(
+    abilities = Abilities(
         sdpa=_has_sdpa(model), trunk=trunk, packing=packing, first_token=first_token, width=model.base.width
     )
+    del model  # two of a large one may not fit into memory
+    if recipe.training.quantization != "none":
+        _try_quantized(folder, quantized, encoder.collate(records[:1]))
+    return abilities
+
+
+def _try_quantized(folder: Path, recipe: Recipe, batch: Batch) -> None:
+    """Pass an input through the quantised model with each block."""
+    model, _ = assemble(folder, recipe, labels=recipe.task.target.outputs(("a", "b")))
+    with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        for block in range(1, recipe.blocks + 1):
+            with model.mounted({}) as mount:
+                mount.add_block(block)
+                if not bool(model.passes.logits(batch).isfinite().all()):
+                    raise ValueError(f"with {recipe.training.quantization} weights its outputs are not finite")
 
 
 def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, records: Sequence[Encoded]) -> bool:

@@ -18,6 +18,7 @@ from transformers import AutoConfig
 from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
+from s3t.models.quantized import missing_package, quantize_layers
 from s3t.recipe import Recipe
 
 
@@ -35,6 +36,8 @@ class Base:
             model's own output layer answers, which stays as it is.
         over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
         first_token: whether the last layer is passed for the first token alone (`models/first_token.py`).
+        quantized: whether the layers' weights have 4 or 8 bits (`models/quantized.py`).
+        takes_blocks: whether frozen blocks are merged into copies of the weights; else they are computed beside them.
     """
 
     model: nn.Module
@@ -42,6 +45,8 @@ class Base:
     head: tuple[str, ...]
     over_vocabulary: bool = False
     first_token: bool = False
+    quantized: bool = False
+    takes_blocks: bool = True
 
     @property
     def answers(self) -> int:
@@ -56,7 +61,7 @@ class Base:
 
     @property
     def width(self) -> int:
-        """Width of the hidden states: the lesser side of the layers' largest matrix."""
+        """Width of the hidden states, not of a quantised base: the lesser side of the layers' largest matrix."""
         layers = self.model.get_submodule(self.layers.path)
         largest = max(layers.parameters(), key=lambda parameter: (parameter.dim() == 2, parameter.numel()))
         return min(largest.shape)
@@ -75,6 +80,14 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     config = _config(folder, labels=2)
     _check_stack(config, recipe)
     problems: list[str] = []
+    if recipe.training.quantization != "none" and (missing := missing_package()) is not None:
+        problems.append(f"training.quantization: {recipe.training.quantization} {missing}")
+    if getattr(config, "quantization_config", None) is not None:
+        problems.append(
+            "base_model: its weights are quantised already (quantization_config in its config.json), so no digest of "
+            "s3t's covers them in training; name the model that it was made from, and set training.quantization"
+        )
+        raise RecipeError("the recipe", problems)  # transformers would ask for the package that quantised it
     with ALONE, torch.device("meta"), quiet():
         model = _auto_class(recipe).from_config(config)
     replace_conv1d(model)
@@ -163,15 +176,17 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         model.config.use_cache = False  # of no use but to write texts, which asks for it
     model.eval()
     model.requires_grad_(False)
-    if recipe.training.precision == "bfloat16" and recipe.method.has_adapters:
-        _store_in_bfloat16(model, except_for=head)
+    _shrink(model, layers, recipe, head=head)
     _align(model)
+    quantized = recipe.training.quantization != "none"
     return Base(
         model=model,
         layers=layers,
         head=tuple(head),
         over_vocabulary=over_vocabulary,
         first_token=recipe.training.last_layer == "first-token",
+        quantized=quantized,
+        takes_blocks=recipe.training.merged_parents and not quantized,
     )
 
 
@@ -206,10 +221,19 @@ def reset_head(base: Base, *, seed: int) -> None:
             parameter.data.copy_(drawn)
 
 
+def _shrink(model: nn.Module, layers: LayerList, recipe: Recipe, *, head: Container[str]) -> None:
+    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so."""
+    reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
+    if quantization != "none":
+        quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
+    if reduced and recipe.method.has_adapters:
+        _store_in_bfloat16(model, except_for=head)
+
+
 def _store_in_bfloat16(model: nn.Module, *, except_for: Container[str]) -> None:
     """Convert parameters once, so that no step does; states between layers then stay in bfloat16, too."""
     for name, parameter in model.named_parameters():
-        if name not in except_for:
+        if name not in except_for and parameter.is_floating_point():  # packed weights are integers
             parameter.data = parameter.data.to(torch.bfloat16)
 
 

@@ -1,4 +1,5 @@
-"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained.
+"""Blocks on a base model: trained ones merged into its weights, and one that PEFT puts on to be trained. Where
+weights cannot take them in, or shall not, trained blocks are computed beside them.
 
 Every mount starts from the bare base model and takes every tensor of every block, so that no block keeps its initial
 values. Unmounting restores the base's own modules and parameters.
@@ -7,8 +8,9 @@ values. Unmounting restores the base's own modules and parameters.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
@@ -19,11 +21,13 @@ from s3t.errors import IsolationError
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
-from s3t.models.links import prepare
-from s3t.models.merged import Parameters, merged_on
+from s3t.models.links import Link, prepare
+from s3t.models.merged import merged_on
 from s3t.models.model import BlockTensors, Mounting
 from s3t.models.passes import Passes
+from s3t.models.quantized import QuantizedLinear
 from s3t.models.tensors import StageTensors, copied, copy_exactly
+from s3t.models.updates import updates_on
 from s3t.recipe import Adapter
 
 
@@ -33,7 +37,15 @@ class MountedModel:
     Made by `BlockModel.mounted`.
     """
 
-    def __init__(self, base: Base, adapter: Adapter, *, pristine: str, aside: Mapping[str, nn.Parameter]) -> None:
+    def __init__(
+        self,
+        base: Base,
+        adapter: Adapter,
+        *,
+        pristine: str,
+        aside: Mapping[str, nn.Parameter],
+        beside: Iterable[Tensor] = (),
+    ) -> None:
         """Describe what is mounted.
 
         Args:
@@ -41,11 +53,13 @@ class MountedModel:
             adapter: of each block.
             pristine: digest of the bare base model.
             aside: the base's own parameters by full name, where merged ones stand in for them.
+            beside: tensors of trained blocks that are computed beside the base's weights.
         """
         self.base = base
         self._adapter = adapter
         self._pristine = pristine
         self._aside = aside
+        self._beside = tuple(beside)
         self._merged = self._merged_digest()
         self._targets: tuple[str, ...] = ()
 
@@ -116,13 +130,15 @@ class MountedModel:
                 "buffer that follows the data, does this"
             )
         if self._merged_digest() != self._merged:
-            raise IsolationError("a weight with a merged block, which was trained before, changed; nothing is stored")
+            raise IsolationError(
+                "a merged weight or the update of a block that was trained before changed; nothing is stored"
+            )
 
     def _merged_digest(self) -> str:
         digest = hashlib.sha256()
-        for name in self._aside:
-            parameter = self.base.model.get_parameter(name)
-            digest.update(copied(parameter).view(-1).view(torch.uint8).numpy().data)
+        merged = (self.base.model.get_parameter(name) for name in self._aside)
+        for tensor in (*merged, *self._beside):
+            digest.update(copied(tensor).view(-1).view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     def _block_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
@@ -148,10 +164,20 @@ class BlockModel:
 
     @contextmanager
     def mounted(self, blocks: BlockTensors) -> Iterator[MountedModel]:
-        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost."""
+        """`Model.mounted` with blocks merged into copies of the weights, so they cost what bare layers cost; or beside
+        the weights, where the base does not take blocks."""
         model = self.base.model
-        with self._mounting.begun(), merged_on(self.modules, self._merged(blocks)) as aside:
-            mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside)
+        with self._mounting.begun(), ExitStack() as stack:
+            aside: Mapping[str, nn.Parameter] = {}
+            beside: Sequence[Tensor] = ()
+            if not self.base.takes_blocks:
+                updates = (link.updates for link in self._links(blocks))
+                beside = stack.enter_context(updates_on(self.modules, updates, dtype=self._dtype))
+            else:
+                aside = stack.enter_context(
+                    merged_on(self.modules, (link.merged or {} for link in self._links(blocks)))
+                )
+            mount = MountedModel(self.base, self.adapter, pristine=self._pristine, aside=aside, beside=beside)
             try:
                 if blocks:
                     mount.load_head(list(blocks.values())[-1].head)
@@ -167,10 +193,19 @@ class BlockModel:
                 for name, value in self._bare_head.items():
                     model.get_parameter(name).data.copy_(value)
 
-    def _merged(self, blocks: BlockTensors) -> Iterator[Mapping[str, Parameters]]:
-        """Each block's parameters, in the base's own types."""
+    def _links(self, blocks: BlockTensors) -> Iterator[Link]:
+        """Each block, with merged parameters in the base's own types where it can have some."""
         for block, tensors in blocks.items():
-            yield prepare(self.base, self.adapter, block, tensors, merged=True).merged or {}
+            yield prepare(self.base, self.adapter, block, tensors, merged=self.base.takes_blocks)
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        """Type of the layers' products, in which blocks are computed beside the weights."""
+        layers = self.base.model.get_submodule(self.base.layers.path)
+        linears: Iterator[Any] = (module for module in layers.modules() if isinstance(module, nn.Linear))
+        return next(
+            module.compute_dtype if isinstance(module, QuantizedLinear) else module.weight.dtype for module in linears
+        )
 
     def border(self, block: int) -> int:
         """See `Model.border`."""

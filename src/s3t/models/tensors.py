@@ -78,6 +78,6 @@ def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, T
             parameter.copy_(tensors[name])
 
 
-def copied(parameter: nn.Parameter) -> Tensor:
+def copied(parameter: Tensor) -> Tensor:
     """A copy on the CPU."""
     return parameter.detach().to("cpu", copy=True).contiguous()

@@ -14,8 +14,10 @@ Shapes: I and O features that a linear module takes and gives; r the rank.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -67,3 +69,51 @@ def update_of(linear: nn.Linear, own: Mapping[str, Tensor], adapter: Adapter, *,
     gain = own["lora_magnitude_vector.weight"] / torch.linalg.norm(linear.weight + high @ low, dim=1)
     shift = None if linear.bias is None else (1 - gain) * linear.bias
     return Update(down=down, up=high.t() * gain, gain=gain, shift=shift)
+
+
+@contextmanager
+def updates_on(
+    modules: Mapping[str, nn.Module], blocks: Iterable[Mapping[str, Update]], *, dtype: torch.dtype
+) -> Iterator[list[Tensor]]:
+    """While within, linear modules compute with the updates of blocks; yields the updates' tensors. Gradients pass.
+
+    For weights that cannot take an update in (`models/quantized.py`). Those that can pass faster merged.
+
+    Args:
+        modules: by full name, perhaps beside others.
+        blocks: of each, the update of one member by full name of the module.
+        dtype: of matrix products.
+    """
+    tensors: list[Tensor] = []
+    with ExitStack() as stack:
+        for block in blocks:
+            for target, update in block.items():
+                low = {name: value.to(dtype) for name, value in update.tensors().items() if name in ("down", "up")}
+                update = Update(**(update.tensors() | low))
+                tensors += update.tensors().values()
+                module = modules[target]
+                if update.input_gain is not None:
+                    handle = module.register_forward_pre_hook(_scaling(update.input_gain))
+                else:
+                    handle = module.register_forward_hook(_adding(update))
+                stack.callback(handle.remove)
+        yield tensors
+
+
+def _scaling(gain_I: Tensor) -> Any:
+    def scale(_module: nn.Module, args: tuple[Tensor]) -> tuple[Tensor]:
+        return ((args[0] * gain_I).to(args[0].dtype),)
+
+    return scale
+
+
+def _adding(update: Update) -> Any:
+    def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
+        y = output if update.gain is None else (output * update.gain).to(output.dtype)
+        y = y if update.shift is None else (y + update.shift).to(output.dtype)
+        if update.down is None or update.up is None:
+            return y
+        low = args[0].reshape(-1, args[0].shape[-1]).to(y.dtype) @ update.down
+        return torch.addmm(y.reshape(-1, y.shape[-1]), low, update.up).view(y.shape)
+
+    return add

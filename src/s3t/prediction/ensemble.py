@@ -76,13 +76,14 @@ class Ensemble:
             model: the base model.
             windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
             training: precision and threads (resolved), the same as in training.
-            merging: whether links that are prepared here have merged weights; None: they have none.
+            merging: whether links that are prepared here have merged weights; None: they have none. Nor have those of
+                a quantised base.
         """
         self._model = model
         self._windows = windows
         self._training = training
         self._dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32
-        self._merged = merging is not None and self._fit(merging)
+        self._merged = merging is not None and not model.base.quantized and self._fit(merging)
         self._sharing: Sharing | None = None
         self._stacks = KeptStack()
 

@@ -225,6 +225,9 @@ class Training(Part):
     """Let AdamW update all tensors in one kernel; other last bits than without."""
     fused_lora: bool = True
     """Let a LoRA module add its update in one product with the frozen layer's; other last bits than without."""
+    merged_parents: bool = True
+    """Merge frozen blocks into copies of the weights, so that they cost no time. false: compute them beside the
+    weights, as on quantised ones: less memory, slower, other last bits."""
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     """Learning rate after warm-up."""
     warmup: float = Field(default=0.06, ge=0.0, le=1.0)
@@ -236,6 +239,9 @@ class Training(Part):
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Precision of matrix products. auto: bfloat16 where the processor has it natively, else float32; resolved at init
     and kept. Adapter weights and optimiser are float32."""
+    quantization: Literal["none", "8bit", "4bit"] = "none"
+    """Bits of the frozen weights of the transformer layers, by bitsandbytes: 8bit (a scale a row), or 4bit (NF4, double
+    quantisation). Products are computed in `precision`. Less memory, slower; not for use_dora or trainable: all."""
     threads: Literal["auto"] | Annotated[int, Field(ge=1, le=4096)] = "auto"
     """Processor threads of a stage and of a prediction; another number can give other bits. auto: one for each
     192 of the model's width, at most the cores of this machine, a container's quota and OMP_NUM_THREADS; resolved at

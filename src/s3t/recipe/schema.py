@@ -190,6 +190,19 @@ class Recipe(Part):
         problems = self.method.problems(declared)
         if self.image.varies and self.training.trunk_cache is True:
             problems.append("training.trunk_cache: images that vary cannot be computed once; set it to auto")
+        return problems + self._quantization_problems()
+
+    def _quantization_problems(self) -> list[str]:
+        if self.training.quantization == "none":
+            return []
+        problems = []
+        if not self.method.has_adapters:
+            problems.append("training.quantization: a quantised model cannot be trained itself; set trainable: adapter")
+        if self.adapter.use_dora and self.adapter.kind == "lora":
+            problems.append(
+                "training.quantization: DoRA computes norms of the base's weights at every step, which quantised "
+                "weights do not give; set adapter.use_dora: false"
+            )
         return problems
 
     def _selection_problems(self) -> list[str]:

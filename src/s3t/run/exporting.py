@@ -149,6 +149,11 @@ def _checked(parts: Parts, asked: ExportArguments) -> Path:
             f"method {recipe.method.described()} trains the model itself, so there is no adapter; export it merged "
             "(--merge)"
         )
+    if asked.merge and recipe.training.quantization != "none":
+        problems.append(
+            f"the run was trained on weights of {recipe.training.quantization.removesuffix('bit')} bits, which take no "
+            "adapter in, and in the checkpoint's own weights its answers would be others; export the adapter"
+        )
     if problems:
         raise InputError("the export", problems)
     return Path(os.path.realpath(asked.output))
@@ -283,6 +288,7 @@ class _Exporter:
             labels=self.parts.description.labels,
             outputs=self._outputs,
             pad_token_id=encoder_for(self.folder, recipe).pad_token_id,
+            quantization=recipe.training.quantization,
         )
 
     def notices(self, made: Sequence[Exported]) -> list[str]:
@@ -297,6 +303,9 @@ class _Exporter:
             found.append("of a shard with several live prefixes, the deepest is exported, and the others are not")
         if recipe.training.precision == "bfloat16":
             found.append("the run computes in bfloat16; in float32 logits differ by rounding")
+        if recipe.training.quantization != "none":
+            kind = recipe.training.quantization.removesuffix("bit")
+            found.append(f"the run's base has weights of {kind} bits; load it so, or logits differ (docs/export.md)")
         if options := made[0].options:
             found.append(f"start {self.asked.engine} with {' '.join(options)}")
         return found

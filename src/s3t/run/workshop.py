@@ -107,7 +107,7 @@ class Workshop:
 
     def environment(self) -> dict[str, str]:
         """The numeric environment of this process."""
-        return environment(self.device)
+        return environment(self.device, quantized=self.model.base.quantized)
 
     def forget(self, places: Collection[Place]) -> None:
         """Drop what is in memory of slices that lost a record."""

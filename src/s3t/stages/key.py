@@ -19,7 +19,7 @@ from s3t.partition import Secret
 from s3t.recipe import Recipe
 from s3t.stages.trie import Stage
 
-KEY_FORMAT = 5
+KEY_FORMAT = 6
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 

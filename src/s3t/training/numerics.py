@@ -100,16 +100,29 @@ def _versions() -> Environment:
     return {name: version(name) for name in _PACKAGES}
 
 
-def environment(device: torch.device) -> Environment:
-    """Properties of this machine and its libraries that can change a stage's bits."""
+@cache
+def _version_of_unpacking() -> Environment:
+    return {"bitsandbytes": version("bitsandbytes")}
+
+
+def environment(device: torch.device, *, quantized: bool = False) -> Environment:
+    """Properties of this machine and its libraries that can change a stage's bits.
+
+    Args:
+        quantized: whether the base model's weights are unpacked by bitsandbytes.
+    """
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
         processor = f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}"
-    return _versions() | {
-        "device": device.type,
-        "processor": processor,
-    }
+    return (
+        _versions()
+        | (_version_of_unpacking() if quantized else {})
+        | {
+            "device": device.type,
+            "processor": processor,
+        }
+    )
 
 
 @contextmanager

@@ -1,0 +1,152 @@
+"""Frozen linear modules with weights of 4 or 8 bits (Dettmers et al., arXiv 2305.14314 and 2208.07339).
+
+bitsandbytes packs weights and unpacks them; the bytes are those that transformers makes with `BitsAndBytesConfig`. The
+modules are ours, for three properties of bitsandbytes' own would change results or lose gradients here:
+
+- its 8-bit module rounds inputs to 8 bits, too, but for columns with large values, which it looks for in all rows of a
+  batch: an answer would depend on the inputs beside it;
+- its 4-bit module packs its weight anew, in place, at the first pass without gradients on some processors, and passes
+  no gradient from then on;
+- its biases take the type of the first input, in place.
+
+So each product unpacks the weight, in the run's precision, and rounds no input. Packed weights are parameters and their
+scales buffers: digests of the base model cover both.
+
+Shapes: I and O features that a module takes and gives; N their product.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any, Literal, TypeAlias
+
+import torch
+from torch import Tensor, nn
+
+from s3t.extras import how_to_install
+from s3t.models.layers import LayerList
+
+Quantization: TypeAlias = Literal["8bit", "4bit"]
+
+_BLOCK, _NESTED_BLOCK = 64, 256
+"""Weights that share a scale; scales that share a scale."""
+
+
+def missing_package() -> str | None:
+    """A sentence if bitsandbytes is not installed; else None."""
+    if importlib.util.find_spec("bitsandbytes") is not None:
+        return None
+    return f"needs the package bitsandbytes; install it with: {how_to_install('quantized')}; or set it to none"
+
+
+def quantize_layers(model: nn.Module, layers: LayerList, kind: Quantization, *, dtype: torch.dtype) -> None:
+    """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay as they are.
+
+    Args:
+        model: on the CPU.
+        dtype: of products.
+    """
+    made = {"8bit": Linear8Bit, "4bit": Linear4Bit}[kind]
+    stack = model.get_submodule(layers.path)
+    for name, module in list(stack.named_modules()):
+        if type(module) is nn.Linear:  # a class of its own may read the weight itself
+            stack.set_submodule(name, made(module, dtype=dtype))
+
+
+class QuantizedLinear(nn.Linear):
+    """A linear module that never changes. Abstract: a class for each format."""
+
+    def __init__(self, linear: nn.Linear, packed: Tensor, *, dtype: torch.dtype) -> None:
+        super().__init__(linear.in_features, linear.out_features, bias=linear.bias is not None, device="meta")
+        self.weight = nn.Parameter(packed, requires_grad=False)
+        if linear.bias is not None:
+            self.bias = nn.Parameter(linear.bias.detach(), requires_grad=False)
+        self.compute_dtype = dtype
+        self.eval()
+
+    def unpacked(self) -> Tensor:
+        """The weight, O x I, in the type of products."""
+        raise NotImplementedError
+
+    def forward(self, input: Tensor) -> Tensor:
+        """The product, in the type of products."""
+        product: Tensor = _Product.apply(input.to(self.compute_dtype), self)  # type: ignore[no-untyped-call]
+        return product
+
+
+class Linear4Bit(QuantizedLinear):
+    """NF4 in blocks of 64 weights. Their scales have 8 bits, in blocks of 256."""
+
+    absmax: Tensor
+    offset: Tensor
+    code: Tensor
+    nested_absmax: Tensor
+    nested_code: Tensor
+
+    def __init__(self, linear: nn.Linear, *, dtype: torch.dtype) -> None:
+        weight = linear.weight.detach().contiguous()
+        packed, state = functional().quantize_4bit(weight, blocksize=_BLOCK, compress_statistics=True, quant_type="nf4")
+        super().__init__(linear, packed, dtype=dtype)
+        self.register_buffer("absmax", state.absmax)
+        self.register_buffer("offset", state.offset)
+        self.register_buffer("code", state.code)
+        self.register_buffer("nested_absmax", state.state2.absmax)
+        self.register_buffer("nested_code", state.state2.code)
+
+    def unpacked(self) -> Tensor:  # noqa: D102
+        package = functional()
+        nested = package.QuantState(
+            absmax=self.nested_absmax, code=self.nested_code, blocksize=_NESTED_BLOCK, dtype=torch.float32
+        )
+        # One row: where a block of weights lies in two rows, bitsandbytes 0.50 on a CPU takes a wrong scale.
+        state = package.QuantState(
+            absmax=self.absmax,
+            shape=torch.Size((self.in_features * self.out_features,)),
+            code=self.code,
+            blocksize=_BLOCK,
+            quant_type="nf4",
+            dtype=self.compute_dtype,
+            offset=self.offset,
+            state2=nested,
+        )
+        weight: Tensor = package.dequantize_4bit(self.weight, state)
+        return weight.view(self.out_features, self.in_features)
+
+
+class Linear8Bit(QuantizedLinear):
+    """Integers of 8 bits, with a scale for each of the O rows."""
+
+    scale: Tensor
+
+    def __init__(self, linear: nn.Linear, *, dtype: torch.dtype) -> None:
+        packed, scale, _ = functional().int8_vectorwise_quant(linear.weight.detach().to(torch.float16))
+        super().__init__(linear, packed, dtype=dtype)
+        self.register_buffer("scale", scale)
+
+    def unpacked(self) -> Tensor:  # noqa: D102
+        return self.weight.to(self.compute_dtype).mul_(self.scale[:, None] / 127)
+
+
+class _Product(torch.autograd.Function):
+    """Input times unpacked weight. Keeps neither for the backward pass, which unpacks the weight again."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, module: QuantizedLinear) -> Tensor:
+        ctx.module = module
+        bias = None if module.bias is None else module.bias.to(module.compute_dtype)
+        return nn.functional.linear(x, module.unpacked(), bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient @ ctx.module.unpacked(), None
+
+
+def functional() -> Any:
+    """The functions of bitsandbytes.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+    import bitsandbytes.functional
+
+    return bitsandbytes.functional

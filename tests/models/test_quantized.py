@@ -1,0 +1,218 @@
+"""Linear modules with packed weights: what they compute, and that nothing of them changes unnoticed."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+import transformers
+from torch import nn
+
+from s3t.errors import IsolationError
+from s3t.models.assembly import assemble
+from s3t.models.merged import merge
+from s3t.models.quantized import Linear4Bit, Linear8Bit, QuantizedLinear
+from s3t.models.updates import Update, updates_on
+from s3t.recipe import recipe_from
+from testing.language import language_recipe, make_language_model
+from tests.export.loaded import quietly
+
+bitsandbytes = pytest.importorskip("bitsandbytes")
+
+KINDS = {"8bit": Linear8Bit, "4bit": Linear4Bit}
+ROUNDING = {"8bit": 0.58 / 127, "4bit": 0.16}
+"""Largest error of a weight, by the largest weight: half a step, and a bit for 16-bit rounding. NF4's widest step is
+0.3, and its own scales are rounded."""
+BITS = pytest.mark.parametrize("kind", KINDS)
+PACKED = {
+    "8bit": {"load_in_8bit": True},
+    "4bit": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
+}
+
+
+def linear(inputs=96, outputs=40, *, bias=True, seed=0):
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        return nn.Linear(inputs, outputs, bias=bias).requires_grad_(False)
+
+
+def drawn(*shape, seed=1):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    """Makes a tiny Llama with weights of some bits."""
+
+    def load(kind, folder="model", **changes):
+        model = tmp_path / folder
+        if not model.is_dir():
+            make_language_model(model)
+        recipe = recipe_from(language_recipe(model, **{"training": {"quantization": kind}} | changes))
+        return assemble(model, recipe, labels=1)[0]
+
+    return load
+
+
+@BITS
+@pytest.mark.parametrize("shape", [(96, 40), (8, 16), (64, 64), (33, 7), (10, 10), (128, 130)], ids=str)
+def test_unpacked_weights_are_the_packed_ones_within_half_a_step(kind, shape):
+    """Also where blocks of 64 weights do not end with a row; bitsandbytes' own module on a CPU is wrong there."""
+    bare = linear(*shape)
+    found = KINDS[kind](bare, dtype=torch.float32).unpacked()
+    scale = bare.weight.abs().max()
+    assert found.shape == bare.weight.shape
+    assert (found - bare.weight).abs().max() <= ROUNDING[kind] * scale
+
+
+@BITS
+def test_the_packed_bytes_are_those_of_transformers(kind, tmp_path, loaded):
+    ours = loaded(kind).base.model
+    with quietly():
+        theirs = transformers.AutoModelForCausalLM.from_pretrained(
+            tmp_path / "model",
+            quantization_config=transformers.BitsAndBytesConfig(**PACKED[kind]),
+            dtype=torch.float32,
+            device_map="cpu",
+        )
+    packed = [name for name, module in ours.named_modules() if isinstance(module, QuantizedLinear)]
+    assert len(packed) == 3 * 7
+    for name in packed:
+        own, other = ours.get_submodule(name), theirs.get_submodule(name)
+        assert torch.equal(own.weight, other.weight)
+        if kind == "8bit":
+            assert torch.equal(own.scale, other.weight.SCB)
+        else:
+            state = other.weight.quant_state
+            assert torch.equal(own.absmax, state.absmax)
+            assert torch.equal(own.nested_absmax, state.state2.absmax)
+            assert torch.equal(own.offset, state.offset)
+
+
+@BITS
+def test_only_linear_modules_of_the_layers_are_packed(kind, loaded):
+    model = loaded(kind).base.model
+    for name, module in model.named_modules():
+        assert isinstance(module, QuantizedLinear) == (isinstance(module, nn.Linear) and ".layers." in name), name
+    assert model.lm_head.weight.dtype == model.get_input_embeddings().weight.dtype == torch.float32
+
+
+@BITS
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_product_and_its_gradient_are_those_of_the_unpacked_weight(kind, dtype):
+    module = KINDS[kind](linear(), dtype=dtype)
+    unpacked = linear().to(dtype)
+    unpacked.weight.data.copy_(module.unpacked())
+    ours, theirs = (drawn(5, 3, 96).to(dtype).requires_grad_() for _ in range(2))
+    products = module(ours), unpacked(theirs)
+    assert torch.equal(*products)
+    for product in products:
+        (product * drawn(5, 3, 40, seed=2).to(dtype)).sum().backward()
+    assert torch.equal(ours.grad, theirs.grad)
+
+
+@BITS
+def test_an_input_has_its_answer_whatever_is_beside_it(kind):
+    """bitsandbytes' own 8-bit module rounds the other inputs in another way beside one with large numbers."""
+    module = KINDS[kind](linear(), dtype=torch.float32)
+    calm, wild = drawn(4, 96), drawn(4, 96, seed=2)
+    wild[:, 7] = 50
+    small, large = drawn(4, 96, seed=3), wild
+    alone = [module(torch.cat([calm, beside]))[:4] for beside in (small, large)]
+    assert torch.equal(*alone)
+
+
+@BITS
+def test_a_pass_without_gradients_changes_nothing(kind, loaded):
+    """bitsandbytes' own 4-bit module packs its weight anew then, and passes no gradient from there on."""
+    base = loaded(kind, training={"quantization": kind, "precision": "bfloat16"}).base
+    batch = {"input_ids": torch.tensor([[8, 9, 10]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+    before = {name: value.clone() for name, value in (*base.model.named_parameters(), *base.model.named_buffers())}
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        base.model(**batch)
+    for name, value in (*base.model.named_parameters(), *base.model.named_buffers()):
+        assert value.dtype == before[name].dtype, name
+        assert torch.equal(value, before[name]), name
+    states = base.model.get_input_embeddings()(batch["input_ids"]).detach().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        base.model(inputs_embeds=states, attention_mask=batch["attention_mask"]).logits.sum().backward()
+    assert states.grad.abs().sum() > 0
+
+
+CHANGES = {
+    "8bit": ["weight", "scale"],
+    "4bit": ["weight", "absmax", "nested_absmax", "code", "nested_code", "offset"],
+}
+
+
+@pytest.mark.parametrize(("kind", "part"), [(kind, part) for kind, parts in CHANGES.items() for part in parts])
+def test_a_change_of_a_packed_weight_or_a_scale_is_noticed(kind, part, loaded):
+    model = loaded(kind)
+    with model.mounted({}) as mount:
+        mount.add_block(1)
+        mount.check_isolation()
+        tensor = getattr(model.base.model.get_submodule("model.layers.0.mlp.up_proj"), part)
+        tensor.data.view(-1)[0] += 1
+        with pytest.raises(IsolationError, match="a tensor of the base model changed"):
+            mount.check_isolation()
+
+
+def trained(model, blocks):
+    """Blocks with values of every tensor drawn."""
+    found = {}
+    for block in blocks:
+        with model.mounted({}) as mount:
+            mount.add_block(block)
+            own = mount.own_tensors()
+        values = {name: 0.3 * drawn(*value.shape, seed=block) for name, value in own.block.items()}
+        found[block] = replace(own, block=values)
+    return found
+
+
+@BITS
+@pytest.mark.parametrize("adapter", [{}, {"use_rslora": True}, {"kind": "ia3", "feedforward_modules": ["down_proj"]}])
+def test_frozen_blocks_compute_what_pefts_modules_do(kind, adapter, loaded):
+    model = loaded(kind, adapter=adapter)
+    blocks = trained(model, [1])
+    batch = {"input_ids": torch.tensor([[8, 9, 10]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
+    with torch.no_grad():
+        bare = model.base.model(**batch).logits
+        with model.mounted(blocks):
+            beside = model.base.model(**batch).logits
+        with model.mounted({}) as mount:
+            mount.add_block(1)
+            mount.load_block(1, blocks[1].block)
+            wrapped = model.base.model(**batch).logits
+        torch.testing.assert_close(beside, wrapped, rtol=1e-4, atol=1e-5)
+        assert (beside - bare).abs().max() > 1e-2
+        assert torch.equal(model.base.model(**batch).logits, bare)
+
+
+@BITS
+def test_a_change_of_a_frozen_block_is_noticed(kind, loaded):
+    model = loaded(kind)
+    with model.mounted(trained(model, [1])) as mount:
+        mount.add_block(2)
+        mount.check_isolation()
+        mount._beside[0].data.view(-1)[0] += 1
+        with pytest.raises(IsolationError, match="a block that was trained before changed"):
+            mount.check_isolation()
+
+
+@pytest.mark.parametrize("biased", [True, False])
+def test_gradients_pass_updates_as_they_pass_merged_weights(biased):
+    bare, gains = linear(bias=biased), drawn(40, seed=3)
+    update = Update(down=drawn(96, 2), up=0.1 * drawn(2, 40), gain=gains, shift=drawn(40, seed=4))
+    parameters = merge(bare, replace(update, shift=None if not biased else update.shift))
+    merged = nn.utils.stateless._reparametrize_module(bare, dict(parameters))
+    if not biased:
+        update = replace(update, shift=None)
+    ours, theirs = (drawn(5, 3, 96).requires_grad_() for _ in range(2))
+    with updates_on({"here": bare}, [{"here": update}], dtype=torch.float32):
+        product = bare(ours)
+    with merged:
+        expected = bare(theirs)
+    torch.testing.assert_close(product, expected, rtol=1e-4, atol=1e-4)
+    product.square().sum().backward()
+    expected.square().sum().backward()
+    torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-4, atol=1e-3)
+    assert not bare._forward_hooks
