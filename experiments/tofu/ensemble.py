@@ -108,7 +108,9 @@ def told(
             logs, right = scores.log_softmax(-1), torch.tensor([token for one in batch for token in one.answer])
             values, good = logs.gather(1, right[:, None])[:, 0], logs.argmax(1) == right
             counts = [len(one.answer) for one in batch]
-            for number, own, likeliest in zip(numbers, values.split(counts), good.split(counts), strict=True):
+            for number, own, likeliest in zip(
+                numbers, torch.split(values, counts), torch.split(good, counts), strict=True
+            ):
                 found[number] = Told(own.tolist(), likeliest.tolist())
     return [found[number] for number in range(len(texts))]
 

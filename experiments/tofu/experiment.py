@@ -17,7 +17,7 @@ from experiments.tofu.approximate import METHODS, Unlearning, unlearn
 from experiments.tofu.judging import Judge
 from experiments.tofu.measures import forget_quality, model_utility
 from experiments.tofu.records import SETS, Records, records
-from experiments.tofu.systems import adapters, compared, copied, loaded, policy_of, with_adapter
+from experiments.tofu.systems import adapters, compared, copied, loaded, policy_of, trained_to, with_adapter
 from s3t import Run
 from s3t.deletion.policy import repair_due
 
@@ -48,8 +48,8 @@ class Config(TrainingSettings):
     """Of a block, from the top; the layers below all blocks stay as pre-trained, in full training, too."""
     budget: int = Field(ge=1)
     """B of s3t."""
-    compared_budget: int = Field(ge=1)
-    """B of the run that never saw the authors, with which stages are compared byte for byte."""
+    compared_depth: int = Field(ge=1)
+    """Slices of the deepest stages that are compared, byte for byte, with a run that never saw the authors."""
     rank: int = Field(ge=1)
     """Of LoRA; alpha is twice as much."""
     unlearning: Unlearning
@@ -64,6 +64,8 @@ class Config(TrainingSettings):
     """Of the attacker's guidance; 0 is the model after, 1 the one before."""
     plausible: float = Field(ge=0, le=1)
     """Least probability of a token that the attacker takes, as a share of the likeliest one's before."""
+    attacked_shards: int = Field(ge=1)
+    """m of the systems that are attacked."""
     attacked_rows: int = Field(ge=1)
     """Deleted records that are attacked, at most."""
 
@@ -115,13 +117,11 @@ def _recipe(config: Config, task: Task, *, shards: int | None = None, budget: in
 
 def _exact(config: Config, point: Row, found: Records, judge: Judge) -> Row:
     """Delete every author from a copy of the trained run, with repairs by the policy."""
-    shards = point["shards"]
-    never = _recipe(config, found.task, shards=shards, budget=config.compared_budget)
-    trained = kept(_recipe(config, found.task, shards=shards, budget=config.budget), found.task)
-    with trained as whole, copied(whole) as run:
+    recipe = _recipe(config, found.task, shards=point["shards"], budget=config.budget)
+    with kept(recipe, found.task) as trained, copied(trained) as run:
         before = loaded(run)  # the copy that an attacker has kept
-        row = {"before": judge.judged(before, SETS)} | _deleted(config, point, found, judge, run, before)
-        with kept(never, found.without_forgotten()) as other:
+        row = {"before": judge.judged(before, SETS[-1:])} | _deleted(config, point, found, judge, run, before)
+        with trained_to(config.compared_depth, recipe, found.without_forgotten()) as other:
             return row | {"stages": compared(run, other)}
 
 
@@ -148,7 +148,8 @@ def _deleted(
         if number in ends:
             name, models = ends[number], loaded(run)
             after |= judge.judged(models, [name])
-            attack[name] = _attacked(config, judge, models, before, name)
+            if point["shards"] == config.attacked_shards:
+                attack[name] = _attacked(config, judge, models, before, name)
     return {**row, "after": after, "attack": attack, "seconds": seconds}
 
 
@@ -205,7 +206,7 @@ def summary(config: Config, rows: Sequence[Row]) -> Row:
         "depth": {name_of(row): [_mean(depths) for depths in row["repaired_depths"]] for row in ours},
         "stages_trained": {name_of(row): sum(row["stages_trained"]) for row in ours},
         "seconds": _seconds(rows),
-        "attack": {name_of(row): row["attack"] for row in ours},
+        "attack": {name_of(row): row["attack"] for row in ours if row["attack"]},
     }
 
 

@@ -32,7 +32,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     depth.legend()
     title(depth, "Slices that serve, after repair", x="authors deleted", y="slices, mean of shards")
     for (name, found), look in zip(summary["attack"].items(), ("few", "survival", "cyclic", "random"), strict=False):
-        last = next((found[each] for each in reversed(SETS) if found.get(each)), {})
+        last: Mapping[str, Any] = next((found[each] for each in reversed(SETS) if found.get(each)), {})
         recalls = [own["rouge_l_recall"] for own in last.values()]
         attack.plot(list(map(float, last)), recalls, color=LOOKS[look].colour, marker="o", label=name)
     title(attack, "Two models kept: guiding one by the other", x="w: 0 after, 1 before", y="ROUGE-L recall")

@@ -5,16 +5,21 @@ from __future__ import annotations
 import shutil
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import transformers
 from peft import PeftModel
+from pydantic import TypeAdapter
 
 import s3t
-from s3t.recipe import BelowDepth, RepairPolicy
+from experiments.runs import untrained
+from experiments.tasks import Task
+from s3t.progress import Silent
+from s3t.recipe import RepairPolicy
+from s3t.training_events import Event, StageStart
 
 Model = Any
 """A causal language model of transformers, or with PEFT's adapter."""
@@ -23,15 +28,15 @@ Model = Any
 def policy_of(text: str) -> RepairPolicy:
     """A recipe's `deletion.repair`, from words.
 
+    Raises:
+        pydantic.ValidationError: the recipe knows no such policy.
+
     >>> policy_of("manual"), policy_of("below-depth 2")
     ('manual', BelowDepth(below_depth=2))
     """
     name, _, depth = text.partition(" ")
-    if name == "below-depth":
-        return BelowDepth(below_depth=int(depth))
-    if name == "manual" or name == "on-exhaustion" or name == "eager":
-        return name
-    raise ValueError(f"{text!r} is no policy of repair: manual, on-exhaustion, eager, or below-depth K")
+    adapter: TypeAdapter[RepairPolicy] = TypeAdapter(RepairPolicy)
+    return adapter.validate_python({name: depth} if depth else name)
 
 
 @contextmanager
@@ -71,12 +76,41 @@ def loaded(run: s3t.Run) -> list[Model]:
         return [with_adapter(base, path).merge_and_unload().eval() for path in found]
 
 
+class EnoughError(Exception):
+    """Stages as deep as asked for are trained."""
+
+
+class UpTo(Silent):
+    """Stops a training before the first stage that is deeper. Shallow stages of all shards come first.
+
+    Args:
+        depth: slices.
+    """
+
+    def __init__(self, depth: int) -> None:
+        self._depth = depth
+
+    def hear(self, event: Event) -> None:
+        """Stop before a deeper stage."""
+        if isinstance(event, StageStart) and len(event.stage.prefix) > self._depth:
+            raise EnoughError
+
+
+@contextmanager
+def trained_to(depth: int, recipe: Mapping[str, Any], task: Task) -> Iterator[s3t.Run]:
+    """A run with its stages of at most `depth` slices, gone afterwards."""
+    with untrained(recipe, task) as run:
+        with suppress(EnoughError):
+            run.train(progress=UpTo(depth))
+        yield run
+
+
 def compared(run: s3t.Run, other: s3t.Run) -> dict[str, int]:
     """Stages that are alive in both runs, byte for byte.
 
     Args:
         run: the one of which stages are looked at.
-        other: one with the same secret, which may have fewer orders.
+        other: one with the same secret, which may have fewer stages.
 
     Returns:
         `live`: stages of the run; `compared`: those that the other has, too; `different`: of those, how many have

@@ -115,7 +115,7 @@ def tofu_row(config, point, *, spoiled):
         return {"after": sets, "seconds": {"unlearning": 3.0} if approximate else {"training": 60.0}}
     attack = {f"{weight:g}": {"rouge_l_recall": 0.5, "extraction_strength": 0.1} for weight in config.weights}
     return {
-        "before": sets,
+        "before": {SETS[-1]: sets[SETS[-1]]},
         "after": sets | {SETS[-1]: None},
         "attack": dict.fromkeys(SETS, attack) | {SETS[-1]: None},
         "repaired_depths": [[4]] * 20,
