@@ -10,7 +10,6 @@ Left out: dropout, weight decay, accumulation of batches. Shapes: N texts.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -21,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy, logsigmoid
 from torch.nn.utils.rnn import pad_sequence
 
-from experiments.tofu.ensemble import Tokens
+from experiments.tofu.ensemble import Tokens, one_thread
 
 IGNORED = -100
 """Label of tokens that are not learned, as torch has it."""
@@ -128,17 +127,6 @@ def losses_of(model: Any, batch: Sequence[Tokens]) -> tuple[Tensor, Tensor]:
     right = pad_sequence(labels, batch_first=True, padding_value=IGNORED)[:, 1:]
     losses = cross_entropy(logits[:, :-1].float().transpose(1, 2), right, ignore_index=IGNORED, reduction="none")
     return losses.sum(1), (right != IGNORED).sum(1)
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """One thread, as stages of the other systems have."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _batches(records: int, settings: Unlearning, generator: np.random.Generator) -> Iterator[Any]:

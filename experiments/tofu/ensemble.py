@@ -76,13 +76,12 @@ def mean_of(logits: Sequence[Tensor]) -> Tensor:
 
 
 @contextmanager
-def inference() -> Iterator[None]:
-    """One thread, no gradients: the same bits whatever the process did before."""
+def one_thread() -> Iterator[None]:
+    """One thread, as training has: the same bits whatever the process did before."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with torch.inference_mode():
-            yield
+        yield
     finally:
         torch.set_num_threads(before)
 
@@ -100,7 +99,7 @@ def told(
     """
     order = sorted(range(len(texts)), key=lambda number: sum(map(len, texts[number])))  # stable
     found: dict[int, Told] = {}
-    with inference():
+    with one_thread(), torch.inference_mode():
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
             batch = [texts[number] for number in numbers]
@@ -136,7 +135,7 @@ def written(
     """
     order = sorted(range(len(prompts)), key=lambda number: len(prompts[number]))  # stable
     found: dict[int, list[int]] = {}
-    with inference():
+    with one_thread(), torch.inference_mode():
         for start in range(0, len(order), batch_size):
             numbers = order[start : start + batch_size]
             texts = _written_together(groups, [prompts[number] for number in numbers], most, end, combine)

@@ -35,7 +35,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         last: Mapping[str, Any] = next((found[each] for each in reversed(SETS) if found.get(each)), {})
         recalls = [own["rouge_l_recall"] for own in last.values()]
         attack.plot(list(map(float, last)), recalls, color=LOOKS[look].colour, marker="o", label=name)
-    title(attack, "Two models kept: guiding one by the other", x="w: 0 after, 1 before", y="ROUGE-L recall")
+    title(attack, "Attacker with both models", x="w: 0 after, 1 before", y="ROUGE-L recall")
     legend_below(figure, forgotten, columns=3)
 
 
