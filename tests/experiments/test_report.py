@@ -8,6 +8,7 @@ from experiments import report, runner
 from experiments.findings import HOLDS, NOT, PART
 from experiments.runner import FOLDER, NAMES, TRAINED, experiment, run
 from experiments.settings import load
+from experiments.tofu.records import SETS
 
 
 def test_the_page_is_in_step_with_the_results():
@@ -90,8 +91,38 @@ def rows_of(name, config, score):
             if "policy" in point
             else {"accuracy": score(False)}
         ),
+        "tofu": lambda point: tofu_row(config, point, spoiled=score(False) < 0.6),
     }
     return [{**point, **made[name](point)} for point in experiment(name).points(config)]
+
+
+def tofu_row(config, point, *, spoiled):
+    """Stages are equal, and approximate unlearning is told from the reference; spoiled: they differ."""
+    ours, approximate = point["system"] == "s3t", "forget" in point
+    names = [point["forget"]] if approximate else list(SETS)
+    measures = {
+        "records": 20,
+        "perplexity": 9.0,
+        "probability": 0.4,
+        "rouge_l": 0.5,
+        "rouge_l_recall": 0.5,
+        "extraction_strength": 0.1,
+        "exact_memorisation": 0.6,
+    }
+    ratios = [(5.0 if approximate else 0.5) + number / 100 for number in range(20)]
+    sets = {name: {"forget": measures, "retain": measures, "truth_ratios": ratios} for name in names}
+    if not ours:
+        return {"after": sets, "seconds": {"unlearning": 3.0} if approximate else {"training": 60.0}}
+    attack = {f"{weight:g}": {"rouge_l_recall": 0.5, "extraction_strength": 0.1} for weight in config.weights}
+    return {
+        "before": {SETS[-1]: sets[SETS[-1]]},
+        "after": sets | {SETS[-1]: None},
+        "attack": dict.fromkeys(SETS, attack) | {SETS[-1]: None},
+        "repaired_depths": [[4]] * 20,
+        "stages_trained": [0] * 20,
+        "stages": {"live": 9, "compared": 4, "different": int(spoiled)},
+        "seconds": {"deletion": [0.1] * 20, "repair": [0.0] * 20},
+    }
 
 
 @pytest.mark.parametrize("name", sorted(TRAINED - {"deleted_slices"}))
