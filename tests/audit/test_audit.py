@@ -157,7 +157,7 @@ def test_other_bytes_on_replay_name_what_differs_in_the_environment(trained, mon
 
     monkeypatch.setattr(workshop, "stage_seed", lambda *about: 1)
     found = workshop.environment
-    monkeypatch.setattr(workshop, "environment", lambda device: found(device) | {"torch": "0.0"})
+    monkeypatch.setattr(workshop, "environment", lambda device, **more: found(device, **more) | {"torch": "0.0"})
     text = problems(trained, replay=1)
     assert "other bytes" in text
     assert "torch" in text

@@ -76,6 +76,21 @@ def test_a_repair_that_stops_on_its_way_goes_on_to_the_same_chains(shard, data):
     assert set(policy.planned(halfway, slices=slices)) == set(policy.planned(alive, slices=slices))
 
 
+@given(shards(), st.data())
+@settings(max_examples=300)
+def test_whichever_stages_end_first_a_repair_leads_to_the_same_chains(shard, data):
+    """As with several workers, each of which trains what may begin."""
+    policy, slices, alive = shard
+    planned, forest = set(policy.planned(alive, slices=slices)), alive
+    while missing := policy.missing(forest, slices=slices):
+        ready = [prefix for prefix in missing if policy.may_begin(forest, prefix, slices=slices)]
+        together = data.draw(st.lists(st.sampled_from(ready), min_size=1, unique=True), label="trained at once")
+        for prefix in data.draw(st.permutations(together), label="their end"):
+            forest = leaves((*prefixes_of(forest), prefix))
+    assert planned <= prefixes_of(forest)
+    assert prefixes_of(forest) <= prefixes_of(alive) | prefixes_of(planned)
+
+
 def test_depth_after_each_hit_is_that_of_the_forest_without_the_slice():
     chains = leaves([(0, 1, 2, 3), (4, 3, 0), (2,)])
     assert depths_after_hit(chains, 5) == [depth_of(without(chains, index)) for index in range(5)]

@@ -93,7 +93,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
         return [*own, *(value for value in more if all(value is not known for known in own))]
 
     monkeypatch.setattr(MountedModel, "thaw", by_substring)
-    with pytest.raises(IsolationError, match="merged block"):
+    with pytest.raises(IsolationError, match="merged weight"):
         run.train()
     assert max(stage.depth for stage in run.status().inventory.alive) == 10
     monkeypatch.undo()

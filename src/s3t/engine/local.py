@@ -37,11 +37,11 @@ def run_stages(
     """
     trained: list[Stage] = []
     discarded = 0
-    while time.time() < until and (stages := missing()):
+    while stages := missing():
         idle = True
         for stage in stages:
             if time.time() >= until:
-                break
+                return EngineReport(trained=tuple(trained), discarded=discarded)
             done = work(stage)
             idle = idle and done is None
             if done is False:

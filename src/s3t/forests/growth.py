@@ -32,6 +32,10 @@ class Growth:
         others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
         return (*planned, *others)
 
+    def may_begin(self, alive: Iterable[Order], prefix: Order) -> bool:
+        """True if a missing stage of a shard with these live prefixes may be trained now."""
+        return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices)
+
     def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
         """The shard and prefix of each stage that a repair trains, the most worth for its cost first.
 

@@ -86,6 +86,16 @@ class AsNeeded:
             spares[number : number + begun] = [_extended(chain, self.spare_depth, beside=beside, slices=slices)]
         return (main, *spares)
 
+    def may_begin(self, alive: Chains, prefix: Order, *, slices: int) -> bool:
+        """True if a missing stage may be trained now: its parent is alive, and no spare would overtake the main chain.
+
+        So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
+
+        >>> AsNeeded(depth=2).may_begin((), (2,), slices=3), AsNeeded(depth=2).may_begin(((0, 1),), (2,), slices=3)
+        (False, True)
+        """
+        return _may_begin(alive, self.planned(alive, slices=slices)[0], prefix)
+
     def missing(self, alive: Chains, *, slices: int) -> tuple[Order, ...]:
         """The prefixes whose stages a repair trains, parents before children, the main chain's first.
 
@@ -106,6 +116,13 @@ def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int,
     lacking = [index for index in range(slices) if index not in chain and index not in taken]
     lacking.sort(key=nearest_to_a_top, reverse=True)  # stable: of equals the least first
     return chain + tuple(lacking[: max(0, depth - len(chain))])
+
+
+def _may_begin(alive: Chains, main: Order, prefix: Order) -> bool:
+    there = prefixes_of(alive) | {()}
+    # A spare stays shorter than a main chain that still grows.
+    most = len(main) if main in there else depth_of(alive) - 1
+    return prefix[:-1] in there and (prefix == main[: len(prefix)] or len(prefix) <= most)
 
 
 def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
@@ -149,13 +166,7 @@ def by_worth(
 
     def rate(shard: int) -> tuple[float, Order]:
         alive = grown[shard]
-        there, main = prefixes_of(alive) | {()}, plans[shard][0]
-        # A spare stays shorter than a main chain that still grows: what is planned next must not depend on how far a
-        # repair has come.
-        most = len(main) if main in there else depth_of(alive) - 1
-        ready = [
-            each for each in left[shard] if each[:-1] in there and (each == main[: len(each)] or len(each) <= most)
-        ]
+        ready = [each for each in left[shard] if _may_begin(alive, plans[shard][0], each)]
         rated = [(worth(alive, each, chances[shard]) / costs.by_depth[len(each) - 1], each) for each in ready]
         return max(rated, key=lambda one: one[0])  # of equals the first, as planned
 

@@ -124,6 +124,14 @@ class Inventory:
             models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes()))
         return tuple(stage for stage in (*self._all_prototypes(), *models) if stage not in self.alive)
 
+    def may_begin(self, stage: Stage) -> bool:
+        """True if a missing stage may be trained now: its parent is alive, and a forest grows in its order."""
+        if stage.parent is not None and stage.parent not in self.alive:
+            return False
+        if self.growth is None or stage.kind != "model":
+            return True
+        return self.growth.may_begin(self._live_prefixes()[stage.shard], stage.prefix)
+
     def _all_prototypes(self) -> tuple[Stage, ...]:
         """The prototypes of every slice, where the method has some."""
         return prototypes_of(len(self.orders), self.slices) if self.prototypes else ()

@@ -56,10 +56,7 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
     remedy = "the run holds no records"
     if sum(inventory.records.values()):
         remedy = f"run `s3t {inventory.training_command} {run}`"
-    raise NoLiveShardError(
-        f"none of the {len(inventory.orders)} shards of {run} has a live prefix that holds a record, so nothing can "
-        f"answer; {remedy}"
-    )
+    raise NoLiveShardError(f"no shard of {run} has a live prefix that holds a record, so nothing can answer; {remedy}")
 
 
 def parts_within(members: Sequence[Stage], *, sisa_weight: float) -> list[float] | None:

@@ -164,11 +164,11 @@ def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[Stage]:
     serving = {number: Stage(number, each.prefix) for number, each in inventory.members().items()}
     wanted = list(serving) if shard is None else [shard]
     if not wanted or any(number not in serving for number in wanted):
-        what = f"none of the {len(inventory.orders)} shards" if shard is None else f"shard {shard}"
-        has = "has" if shard is None else "has no"
+        run = parts.layout.root
+        what = f"no shard of {run} has a" if shard is None else f"shard {shard} of {run} has no"
         raise NoLiveShardError(
-            f"{what} of {parts.layout.root} {has} {'a ' if shard is None else ''}live chain that holds a record, so "
-            f"there is nothing to export; run `s3t {inventory.training_command} {parts.layout.root}`"
+            f"{what} live chain that holds a record, so there is nothing to export; run `s3t "
+            f"{inventory.training_command} {run}`"
         )
     return [serving[number] for number in wanted]
 

@@ -127,8 +127,8 @@ class Trainer:
             raise overdue
         if stage in alive or any(state.pending for state in seen.values()):
             return None
-        if stage.parent is not None and stage.parent not in alive:
-            return None  # another is at it, or a deletion took it
+        if not inventory.may_begin(stage):
+            return None  # another is at its parent or at the main chain, or a deletion took them
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
             suppress(Overtaken),
