@@ -70,15 +70,6 @@ def test_ways_to_make_batches():
         assert row(TITLES[name], cells) in PAGE
 
 
-def test_accuracy_against_the_competent_loop():
-    found = stored("data_sets-accuracy")
-    assert found["records"] == 1_500
-    for name, each in found["data_sets"].items():
-        assert len(found["runs"][name]) == 3
-        scores = ", ".join(f"{each['scores'][way]:.3f}" for way in ("s3t", "competent"))
-        assert row(TITLES[name], [scores, points(each["points_above"])]) in PAGE
-
-
 def test_what_joined_products_would_gain():
     gains = [100 * point["gain"] for point in stored("joined")["points"]]
     assert f"save {min(gains):.1f} to {max(gains):.1f} % of a layer's products" in PAGE

@@ -87,14 +87,14 @@ class AsNeeded:
         return (main, *spares)
 
     def may_begin(self, alive: Chains, prefix: Order, *, slices: int) -> bool:
-        """True if a missing stage may be trained now: its parent is alive, and no spare would overtake the main chain.
+        """True if a missing stage may be trained now: its parent is alive, and it is its chain's turn.
 
         So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
 
         >>> AsNeeded(depth=2).may_begin((), (2,), slices=3), AsNeeded(depth=2).may_begin(((0, 1),), (2,), slices=3)
         (False, True)
         """
-        return _may_begin(alive, self.planned(alive, slices=slices)[0], prefix)
+        return _may_begin(alive, self.planned(alive, slices=slices), prefix)
 
     def missing(self, alive: Chains, *, slices: int) -> tuple[Order, ...]:
         """The prefixes whose stages a repair trains, parents before children, the main chain's first.
@@ -118,11 +118,18 @@ def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int,
     return chain + tuple(lacking[: max(0, depth - len(chain))])
 
 
-def _may_begin(alive: Chains, main: Order, prefix: Order) -> bool:
-    there = prefixes_of(alive) | {()}
-    # A spare stays shorter than a main chain that still grows.
-    most = len(main) if main in there else depth_of(alive) - 1
-    return prefix[:-1] in there and (prefix == main[: len(prefix)] or len(prefix) <= most)
+def _may_begin(alive: Chains, plan: Chains, prefix: Order) -> bool:
+    there, main = prefixes_of(alive) | {()}, plan[0]
+    if prefix[:-1] not in there:
+        return False
+    if prefix == main[: len(prefix)]:
+        return True
+    # Spares grow one after another. Beside a main chain that still grows, a single one may, and stays shorter: of
+    # several, a new one can begin with a slice that is planned for the main chain.
+    beside = depth_of(alive) - 1 if len(plan) == 2 else 0
+    most = len(main) if main in there else beside
+    growing = next((spare for spare in plan[1:] if spare not in there), ())
+    return prefix == growing[: len(prefix)] and len(prefix) <= most
 
 
 def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
@@ -166,7 +173,7 @@ def by_worth(
 
     def rate(shard: int) -> tuple[float, Order]:
         alive = grown[shard]
-        ready = [each for each in left[shard] if _may_begin(alive, plans[shard][0], each)]
+        ready = [each for each in left[shard] if _may_begin(alive, plans[shard], each)]
         rated = [(worth(alive, each, chances[shard]) / costs.by_depth[len(each) - 1], each) for each in ready]
         return max(rated, key=lambda one: one[0])  # of equals the first, as planned
 
