@@ -173,6 +173,16 @@ def test_an_evaluation_can_compare_texts_with_completions(small):
     assert "exact_match" not in small.evaluate(right, per_depth=False).metrics
 
 
+def test_what_cannot_be_written_after_is_said_before_anything_is_computed(llama, tmp_path, monkeypatch):
+    recipe = language_recipe(llama, **SMALL) | {"columns": {"id": "id", "text": "prompt"}}
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=prompt_table(12)[["id", "prompt"]]) as run:
+        monkeypatch.setattr(type(run._answerer), "evaluate", lambda *_args, **_more: pytest.fail("it was evaluated"))
+        with pytest.raises(s3t.InputError, match="nothing to write after"):
+            run.evaluate(prompt_table(2), write=2)
+        with pytest.raises(s3t.InputError, match="give a number from 0"):
+            run.evaluate(prompt_table(2), write=-1)
+
+
 def test_of_a_chat_the_last_turn_is_written_and_compared(llama, tmp_path):
     with trained_run(tmp_path / "run", language_recipe(llama, **CHATS, **SMALL), chat_table()) as run:
         assert set(run.evaluate(chat_table().head(3), write=3).metrics) >= {"perplexity", "exact_match", "rouge_l"}

@@ -17,7 +17,7 @@ from jinja2 import TemplateError
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from s3t.errors import DataError, InputError, RecipeError
+from s3t.errors import DataError, RecipeError
 from s3t.models.encode import TRIAL_TEXTS, Cut, Encoded, load_tokenizer
 from s3t.recipe import Language
 from s3t.records.chats import ASSISTANT
@@ -147,14 +147,11 @@ class LanguageEncoder:
         That text is the completion, or the last turn of the assistant.
 
         Raises:
-            InputError: records are texts without a prompt.
             DataError: as `prompts`.
         """
         names = rows.schema.names
         if "prompt" in names:
             return self.prompts(rows), rows["completion"].to_pylist()
-        if "messages" not in names:
-            raise InputError("evaluate", "the run learns texts without prompts, so there is nothing to write after")
         chats, expected = [], []
         for chat in map(json.loads, rows["messages"].to_pylist()):
             last = max(place for place, message in enumerate(chat) if message["role"] == ASSISTANT)

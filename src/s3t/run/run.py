@@ -374,11 +374,11 @@ class Run:
 
         Errors as for `predict`.
         """
-        if write > 0:
-            self._writer.check_comparison()
+        if write != 0:
+            self._writer.check_comparison(write)
         while True:
             evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
-            if write <= 0:
+            if write == 0:
                 return evaluation
             generation, metrics = self._writer.compared(data, write, progress or SILENT)
             if generation == evaluation.generation:  # else a deletion came between

@@ -110,13 +110,19 @@ class Writer:
         """Texts after tokens, as they are. Errors as `Run.generate`."""
         return ["".join(parts) for parts in self._written(prompts, None, sampling, SILENT)[2].texts]
 
-    def check_comparison(self) -> None:
-        """Check that texts can be compared with a data set's own, before anything is computed.
+    def check_comparison(self, count: int) -> None:
+        """Check that so many texts can be compared with a data set's own, before anything is computed.
 
         Raises:
-            InputError: the run is of another task, or the library of measures is not installed.
+            InputError: a negative number; the run is of another task, or learns texts without prompts; or the library
+                of measures is not installed.
         """
-        self.answerer.parts.recipe.task.check_answers("generate", where="write")
+        recipe = self.answerer.parts.recipe
+        if count < 0:
+            raise InputError("write", f"{count} texts: give a number from 0")
+        recipe.task.check_answers("generate", where="write")
+        if recipe.columns.text is not None:
+            raise InputError("evaluate", "the run learns texts without prompts, so there is nothing to write after")
         rouge_scorer()
 
     def compared(self, data: Data, count: int, progress: Progress) -> tuple[int, dict[str, float]]:
