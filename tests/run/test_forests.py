@@ -69,9 +69,11 @@ def test_a_deletion_trains_only_what_the_chains_lack(made, tmp_path):
     with clone(path, tmp_path / "run") as run:
         report = run.delete(records=[record_in(recipe, table, 1, 0)])
         assert report.stages_lost == 2
+        assert report.status.depths == (2, 1)  # the spare answers
         # The spare is the main chain now, and slice 0 begins the next spare.
         assert report.repair.stages == (Stage(1, (2, 0)), Stage(1, (1,)))
         assert chains_of(run) == [((0, 1), (2,)), ((2, 0), (1,))]
+        assert run.status().depths == (2, 2)
         deeper = run.delete(records=[record_in(recipe, table, 1, 0, last=True)])
         assert deeper.repair.stages == (Stage(1, (1, 0)),)  # of equally deep chains the one of lesser slices
         assert run.audit(replay=2).ok

@@ -81,8 +81,7 @@ class AsNeeded:
         for number in range(self.spares):
             begun = number < len(spares)
             beside = [main, *(spare for place, spare in enumerate(spares) if place != number)]
-            taken = [chain[0] for chain in beside]
-            chain = spares[number] if begun else _extended((), 1, beside=beside, slices=slices, taken=taken)
+            chain = spares[number] if begun else ()
             spares[number : number + begun] = [_extended(chain, self.spare_depth, beside=beside, slices=slices)]
         return (main, *spares)
 
@@ -107,13 +106,16 @@ class AsNeeded:
         return tuple(prefix for prefix in wanted if prefix not in there)
 
 
-def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int, taken: Sequence[int] = ()) -> Order:
-    """A chain grown to a depth: first by slices that other chains lack, then by those that lie deepest in them."""
+def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int) -> Order:
+    """A chain grown to a depth: first by slices that other chains lack, then by those that lie deepest in them.
+
+    So a new chain begins with a slice that begins no other; there is one, as chains are no more than slices.
+    """
 
     def nearest_to_a_top(index: int) -> int:
         return min((chain.index(index) for chain in beside if index in chain), default=slices)
 
-    lacking = [index for index in range(slices) if index not in chain and index not in taken]
+    lacking = [index for index in range(slices) if index not in chain]
     lacking.sort(key=nearest_to_a_top, reverse=True)  # stable: of equals the least first
     return chain + tuple(lacking[: max(0, depth - len(chain))])
 

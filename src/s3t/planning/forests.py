@@ -131,21 +131,9 @@ class _Forests:
         before = self._spent[length].sum(axis=1)
         self._extend(place, length, 0, self._policy.depth)
         for chain in range(1, 1 + self._policy.spares):
-            self._begin(place, length, chain)
             self._extend(place, length, chain, self._policy.spare_depth)
         self.place[rows], self.length[rows] = place, length
         return np.asarray(self._spent[length].sum(axis=1) - before)
-
-    def _begin(self, place: NDArray[np.int16], length: NDArray[np.int16], chain: int) -> None:
-        """Give chains without a slice a first one, which begins no other chain."""
-        empty = np.flatnonzero(length[:, chain] == 0)
-        if not len(empty):
-            return
-        deep = self._nearest(place[empty], chain)
-        deep[(place[empty] == 0).any(axis=1)] = -1
-        index = deep.argmax(axis=1)  # of equals the least
-        place[empty, chain, index] = 0
-        length[empty, chain] = 1
 
     def _extend(self, place: NDArray[np.int16], length: NDArray[np.int16], chain: int, depth: int) -> None:
         short = np.flatnonzero(length[:, chain] < depth)
