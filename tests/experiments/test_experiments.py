@@ -350,3 +350,12 @@ def flat(value, prefix=""):
     if isinstance(value, list):
         return {k: v for index, inner in enumerate(value) for k, v in flat(inner, f"{prefix}/{index}").items()}
     return {prefix: json.loads(json.dumps(value))} if isinstance(value, int | float) else {}
+
+
+def test_the_page_on_planning_has_the_hours_of_repair_as_needed():
+    page = (FOLDER.parent / "docs" / "planning.md").read_text()
+    grown = results("thousand_requests")["summary"]["grown"]
+    for ours, sisa in zip(grown["s3t"], grown["sisa"], strict=True):
+        if ours["spares"]:
+            hours = (ours["hours"], sisa["hours"], ours["least_hours"])
+            assert f"| {ours['depth']} | {' | '.join(f'{each:.2f}' for each in hours)} |" in page

@@ -1,4 +1,4 @@
-"""What a stage costs to train, by its depth: arithmetic, or measured times."""
+"""Training costs of stages, by depth: computed from sizes, or measured."""
 
 from __future__ import annotations
 

@@ -47,10 +47,11 @@ class Inventory:
 
     def __post_init__(self) -> None:
         if self.growth is not None:
-            object.__setattr__(self, "orders", tuple(map(self.growth.chains, self._live_prefixes())))
+            object.__setattr__(self, "orders", tuple(map(self.growth.chains, self._live_prefixes)))
 
+    @cached_property
     def _live_prefixes(self) -> list[list[Order]]:
-        """Of the model's live stages, for each shard."""
+        """Prefixes of each shard's live stages, without prototypes."""
         found: list[list[Order]] = [[] for _ in range(1 + max(place.shard for place in self.records))]
         for stage in self.alive:
             if stage.kind == "model":
@@ -121,7 +122,7 @@ class Inventory:
         if self.growth is None:
             models: Iterable[Stage] = stages_of(self.orders)
         else:
-            models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes()))
+            models = (Stage(shard, prefix) for shard, prefix in self.growth.missing(self._live_prefixes))
         return tuple(stage for stage in (*self._all_prototypes(), *models) if stage not in self.alive)
 
     def may_begin(self, stage: Stage) -> bool:
@@ -130,7 +131,7 @@ class Inventory:
             return False
         if self.growth is None or stage.kind != "model":
             return True
-        return self.growth.may_begin(self._live_prefixes()[stage.shard], stage.prefix)
+        return self.growth.may_begin(self._live_prefixes[stage.shard], stage.prefix)
 
     def _all_prototypes(self) -> tuple[Stage, ...]:
         """The prototypes of every slice, where the method has some."""

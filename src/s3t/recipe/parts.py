@@ -18,7 +18,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from s3t import methods
+from s3t import forests, methods
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
@@ -324,6 +324,14 @@ class AsNeeded(Part):
     hit."""
     spare_depth: int = Field(default=1, ge=1, le=10_000)
     """Slices of a spare."""
+
+    def made(self) -> forests.AsNeeded:
+        """The policy.
+
+        Raises:
+            PlanningError: numbers that do not go together.
+        """
+        return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 
 def _policy_kind(value: Any) -> str:

@@ -299,7 +299,7 @@ class Recipe(Part):
         if self.sequences != Sequences(prior=self.sequences.prior):
             problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
         try:
-            forests.AsNeeded(**asked.model_dump(exclude={"policy"})).check(slices)
+            asked.made().check(slices)
         except PlanningError as error:
             problems += [f"deletion.repair: {problem}" for problem in error.problems]
         if self.prediction.ensemble == "sequences":
@@ -314,7 +314,7 @@ class Recipe(Part):
         costs = forests.StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
         uniform = (1 / slices,) * slices
         return forests.Growth(
-            policy=forests.AsNeeded(**asked.model_dump(exclude={"policy"})),
+            policy=asked.made(),
             costs=costs,
             chances=tuple(uniform if setting.prior is None else setting.prior for setting in self.settings()),
         )
