@@ -11,7 +11,8 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
     accuracy     s3t and `benchmarks.competent` on 1,500 records in batches of 16 (banking77: of 8, 5 epochs), which are
-                 ten steps a label or more; at most 3,000 test records, STS-B by Pearson correlation; three seeds
+                 ten steps a label or more; at most 3,000 test records, STS-B by Pearson correlation; three
+                 seeds, of CoLA and STS-B eight, as their scores vary most
 
 Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
 and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
@@ -106,6 +107,7 @@ PARTS = {
         file="data_sets-accuracy.json",
         names=DATA_SETS,
         variants={COMPETENT: {}, "s3t": {}},
+        more_seeds={"cola": 8, "stsb": 8},
         records=1_500,
         tried=3_000,
         training={"batch_size": 16},
