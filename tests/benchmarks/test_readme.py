@@ -39,7 +39,7 @@ def of_ensemble():
     """The worst and the best of all data sets and both precisions."""
     found = results("ensemble").values()
     ranges = [
-        [many["times_as_fast"] for each in found for case, many in each["many_texts"].items() if depth in case]
+        [many["times_as_fast"] for each in found for case, many in each["many_inputs"].items() if depth in case]
         for depth in ("full", "half")
     ]
     ranges.append([one["one_over_merged"] for each in found for one in each["one_text"].values()])
