@@ -41,6 +41,24 @@ def test_the_first_search_for_garbage_waits_until_modules_are_imported_and_later
     assert done.stdout.splitlines() == ["0", "True []"]
 
 
+QUANTISED = """
+import sys
+from s3t.program import set_up_process
+
+set_up_process()
+import s3t.models.fused
+print("peft" in sys.modules, "bitsandbytes.functional" in sys.modules)
+from s3t.models.quantized import functional, missing_package
+print(missing_package(), functional().__name__)
+"""
+
+
+def test_bitsandbytes_is_imported_for_quantised_bases_alone():
+    pytest.importorskip("bitsandbytes")
+    done = subprocess.run([sys.executable, "-c", QUANTISED], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == ["True False", "None bitsandbytes.functional"]
+
+
 FINALISER = """
 import os, signal, time
 from s3t.program import exit_on_sigterm

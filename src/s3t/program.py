@@ -21,7 +21,7 @@ _IMPORTED_OBJECTS = 200_000
 
 def set_up_process() -> None:
     """Forbid core dumps, which would hold records; keep freed memory for the next training step, in large pages; look
-    for no garbage among what is imported.
+    for no garbage among what is imported; import bitsandbytes for quantised bases alone.
 
     Call it before torch is imported. Processes that import s3t as a library are left alone.
     """
@@ -33,7 +33,16 @@ def set_up_process() -> None:
     if mallopt is not None:
         for option, value in _MALLOPT.values():
             mallopt(option, value)
+    hide_bitsandbytes()
     put_off_collection()
+
+
+def hide_bitsandbytes() -> None:
+    """Let PEFT find no bitsandbytes, which it imports wherever it is installed: that takes as long as torch itself.
+
+    `models.quantized` shows it again.
+    """
+    sys.modules.setdefault("bitsandbytes", None)  # type: ignore[arg-type]  # what Python takes for "not there"
 
 
 def put_off_collection() -> None:

@@ -18,6 +18,7 @@ Shapes: I and O features that a module takes and gives; N their product.
 from __future__ import annotations
 
 import importlib.util
+import sys
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -34,6 +35,7 @@ _BLOCK, _NESTED_BLOCK = 64, 256
 
 def missing_package() -> str | None:
     """A sentence if bitsandbytes is not installed; else None."""
+    _show_bitsandbytes()
     if importlib.util.find_spec("bitsandbytes") is not None:
         return None
     return f"needs the package bitsandbytes; install it with: {how_to_install('quantized')}; or set it to none"
@@ -147,6 +149,13 @@ def functional() -> Any:
     Raises:
         ImportError: it is not installed.
     """
+    _show_bitsandbytes()
     import bitsandbytes.functional
 
     return bitsandbytes.functional
+
+
+def _show_bitsandbytes() -> None:
+    """The program hides it, see `program.hide_bitsandbytes`."""
+    if sys.modules.get("bitsandbytes", sys) is None:
+        del sys.modules["bitsandbytes"]
