@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAC = "mac"
 _MAC_BYTES = 16
+_NOTE = select(schema.notes).where(schema.notes.c.name == bindparam("name"))
+"""Made once: every answer asks it."""
 
 
 class Rows:
@@ -119,7 +121,7 @@ class Rows:
 
     def note(self, name: str) -> int:
         """A named number of the ledger; 0 before it was first written."""
-        rows = self.read(schema.notes, schema.notes.c.name == name)
+        rows = self.checked(schema.notes, self.connection.execute(_NOTE, {"name": name}))
         return int(rows[0].value) if rows else 0
 
     def notes(self, *names: str) -> tuple[int, ...]:

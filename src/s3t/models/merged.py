@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -69,9 +70,10 @@ def merged_on(
     try:
         for block in merged:
             for target, parameters in block.items():
+                present: dict[str, Any] = linears[target]._parameters  # get_parameter() takes longer than all else here
                 for name, parameter in parameters.items():
-                    own[f"{target}.{name}"] = linears[target].get_parameter(name)
-                    linears[target]._parameters[name] = parameter
+                    own[f"{target}.{name}"] = present[name]
+                    present[name] = parameter
         yield own
     finally:
         for full_name, parameter in own.items():
