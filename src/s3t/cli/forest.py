@@ -26,8 +26,8 @@ def print_forest(inventory: Inventory, *, title: str) -> None:
     growth = inventory.growth
     spares = 0 if growth is None else growth.policy.spares
     table = Table(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
-    for column in ("shard", "records in slices", "chain", "slices", "live", "planned"):
-        table.add_column(column, justify="right" if column in ("live", "planned") else "left")
+    for column in ("shard", "records in slices", "chain", "slices [missing]", "live", "planned"):
+        table.add_column(Text(column), justify="right" if column in ("live", "planned") else "left")
     shards = len(inventory.orders)
     for shard in range(min(shards, MOST_SHARDS)):
         holding = numbers(count for place, count in sorted(inventory.records.items()) if place.shard == shard)

@@ -85,7 +85,8 @@ class SpareExtension:
             "stages": self.stages,
             "lost_stages": self.lost,
             "hours": self.hours,
-            "depth_after_next_hit": {"before": self.before, "after": self.after},
+            "expected_depth_before": self.before,
+            "expected_depth_after": self.after,
         }
 
     @property

@@ -50,6 +50,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
         unfinished = tuple(transaction.history.unfinished())
         exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
         durations = transaction.history.durations() if missing else {}
+    durations = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
     return Status(
         inventory=inventory,
         gaps=description.gaps,
