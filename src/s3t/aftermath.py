@@ -56,8 +56,8 @@ ORDERS_ADDED = Aftermath(
     then="run the same command again, which trains what is missing",
     changed=True,
 )
-SPARES_ADDED = Aftermath(
-    now="the new number of spares is in run.json already, but not all of their stages are trained",
+REPAIR_CHANGED = Aftermath(
+    now="the new policy of repair is in run.json already, but not all of their stages are trained",
     then="run the same command again, which trains what is missing",
     changed=True,
 )

@@ -62,14 +62,24 @@ def test_hours_of_a_repair_are_told_in_hours_or_in_shorter_units(run):
 
 def test_spares_are_added_and_trained(run):
     forecast = document("extend", run, "--spares", 2, "--dry-run")
-    assert (forecast["stages"], forecast["lost_stages"], forecast["spares"], forecast["spare_depth"]) == (2, 0, 2, 1)
+    assert (forecast["stages"], forecast["lost_stages"]) == (2, 0)
+    assert forecast["repair"] == {"policy": "as-needed", "depth": 2, "spares": 2, "spare_depth": 1}
     assert document("status", run)["missing_stages"] == 0
     extended = document("extend", run, "--spares", 2, "--spare-depth", 2)
-    assert (extended["spares"], extended["spare_depth"], extended["trained"]) == (2, 2, 6)
+    assert (extended["repair"]["spares"], extended["repair"]["spare_depth"], extended["trained"]) == (2, 2, 6)
     assert [len(shard["sequences"]) for shard in document("status", run)["shards"]] == [3, 3]
     said = invoke("extend", run, "--spares", 2).stdout
-    assert "2 spares of 2 slices a shard now" in said
+    assert "a main chain of 2 slices and 2 spares of 2 slices a shard now" in said
     assert "nothing to train" in said
+
+
+def test_a_policy_is_given_as_in_a_recipe_and_can_be_changed_back(run):
+    switched = document("extend", run, "--policy", "eager")
+    assert (switched["repair"], switched["trained"]) == ("eager", 2)
+    assert [len(shard["sequences"]) for shard in document("status", run)["shards"]] == [1, 1]
+    assert "sequences (live depth)" in invoke("status", run).stdout
+    said = invoke("extend", run, "--policy", "{policy: as-needed, depth: 3, spare_depth: 2}").stdout
+    assert "a main chain of 3 slices and 1 spare of 2 slices a shard now" in said
 
 
 def test_what_an_extension_cannot_be_is_refused_with_status_2(run):
@@ -77,8 +87,10 @@ def test_what_an_extension_cannot_be_is_refused_with_status_2(run):
         (("--spares", 0), "the spares", "0 is below the present 1"),
         (("--spare-depth", 3), "the spares", "spare depth 3: give at most 2"),
         (("--budget", 4), "the budget", "give --spares or --spare-depth"),
-        (("--budget", 4, "--spares", 2), "the extension", "give one of both"),
-        ((), "the extension", "give a budget; or spares"),
+        (("--budget", 4, "--spares", 2), "the extension", "a budget and spares"),
+        ((), "the extension", "nothing asked for"),
+        (("--policy", "{policy: as-needed"), "the policy", "is not YAML"),
+        (("--policy", "often"), "the policy", "deletion.repair"),
     ):
         error = document("extend", run, *options, status=2)["error"]
         assert error["where"] == where

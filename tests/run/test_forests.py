@@ -331,8 +331,11 @@ def test_more_spares_before_between_or_after_deletions_are_exact(when, made, tmp
         ({"spares": 0}, ["spares 0 is below the present 1"]),
         ({"spares": 3, "spare_depth": 4}, ["spares 3: give at most 2", "spare depth 4: give at most 2"]),
         ({"spares": 1.5, "spare_depth": True}, ["spares 1.5 is not a whole number", "spare depth True is not"]),
-        ({"spares": 2, "budget": 3}, ["give one of both"]),
-        ({}, ["give a budget; or spares"]),
+        ({"spares": 2, "budget": 3}, ["a budget and spares or their depth asked for: give one of"]),
+        ({"spares": 2, "policy": "eager"}, ["spares or their depth and a policy asked for"]),
+        ({}, ["nothing asked for: give one of a budget, spares or their depth, a policy"]),
+        ({"policy": "often"}, ["deletion.repair"]),
+        ({"policy": {"policy": "as-needed", "depth": 9, "spares": 3}}, ["depth 9: a shard has 3 slices", "3 spares"]),
     ],
 )
 def test_spares_that_cannot_be_are_refused_all_at_once_and_change_nothing(asked, problems, made, tmp_path):
@@ -359,3 +362,77 @@ def test_a_policy_that_went_back_is_no_longer_this_runs(made, tmp_path):
             (run.path / "run.json").write_bytes(old)
             with pytest.raises(s3t.IntegrityError, match="has changed since the run was opened"):
                 other.status()
+
+
+# Another policy.
+
+
+def switched(run, steps, gone=None):
+    """A run after extensions and hits; with the records that hits take, these are deleted."""
+    for step in steps:
+        if isinstance(step, dict):
+            run.extend(**step)
+        elif gone is None:
+            hit(run, *step)
+        else:
+            run.delete(records=[gone[step]])
+            run.repair()
+
+
+SWITCHES = {
+    "to chains": [(0, 0), {"policy": REPAIR}, (1, 1), (1, 2)],
+    "to chains and back": [{"policy": REPAIR}, (0, 0), (1, 1), {"policy": "manual"}, (1, 0)],
+    "back and forth": [{"policy": REPAIR}, (1, 2), {"policy": "eager"}, (1, 1), {"policy": REPAIR}, {"spares": 2}],
+}
+
+
+@pytest.mark.parametrize("steps", SWITCHES.values(), ids=SWITCHES)
+def test_a_run_with_fixed_orders_that_is_switched_is_exact(steps, text_model, tmp_path):
+    recipe, table = tiny.recipe(text_model, partition={"shards": 2}), tiny.text_table()
+    gone = {place: record_in(recipe, table, *place) for place in steps if not isinstance(place, dict)}
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[~table.id.isin(gone.values())])
+    with trained_run(tmp_path / "run", recipe, table) as run, never_knew:
+        switched(run, steps, gone)
+        switched(never_knew, steps)
+        assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
+        assert run.status().missing == 0
+        assert run.audit(replay=2).ok
+
+
+def test_live_stages_of_fixed_orders_are_chains_and_the_orders_come_back(trained):
+    orders = trained.status().inventory.orders
+    assert trained.extend(policy=REPAIR | {"depth": 3}).stages == ()
+    assert [chains[0] for chains in trained.status().inventory.orders] == [(0, 1, 2)] * 2
+    report = trained.delete(records=["r3"])
+    assert report.repair is not None  # the policy repairs at once; the recipe's is manual
+    assert report.status.missing == len(report.repair.stages) > 0
+    kept = {stage.prefix for stage in trained.status().inventory.alive if stage.shard == report.slices[0].shard}
+    wanted = {order[:depth] for order in orders[0] for depth in (1, 2, 3)}
+    forecast = trained.extension(policy="manual")
+    back = trained.extend(policy="manual")
+    assert len(back.stages) == forecast.stages == len(wanted - kept) > 0
+    assert back.status.inventory.orders == orders
+    assert trained.audit(replay=1).ok
+    with s3t.Run.open(trained.path) as reopened:
+        assert reopened.recipe.deletion.repair == "manual"
+        assert reopened.recipe.budget == 3
+
+
+def test_chains_become_fixed_orders_of_which_more_can_be_added(made, tmp_path):
+    with clone(made[0], tmp_path / "run") as run, s3t.Run.open(tmp_path / "run") as other:
+        assert run.extend(policy={"below-depth": 2}).stages == (Stage(0, (0, 1, 2)), Stage(1, (0, 1, 2)))
+        with pytest.raises(s3t.InputError, match="fixed orders, and no spares"):
+            other.extend(spares=2)
+        assert other.extend(budget=3).status.missing == 0
+        assert {len(orders) for orders in run.status().inventory.orders} == {3}
+        assert run.audit(replay=1).ok
+
+
+def test_chains_are_refused_where_all_orders_answer(text_model, tmp_path):
+    recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences"})
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
+        with pytest.raises(
+            s3t.RecipeError, match=r"the policy.*\n?.*chains grown as needed do not answer side by side"
+        ):
+            run.extend(policy=REPAIR)
+        assert run.recipe.deletion.repair == "manual"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,7 +15,7 @@ from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.run.extension import Extension, SpareExtension
+    from s3t.run.extension import Extension, RepairExtension
 
 LEAST_DEPTH = 0.1
 """Mean depth, in slices, below which a shard is as good as dead with any orders."""
@@ -37,6 +37,14 @@ def command(
         int | None,
         typer.Option("--spare-depth", metavar="K", help="Of a run repaired as needed: slices of each spare."),
     ] = None,
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            "--policy",
+            metavar="POLICY",
+            help="Another deletion.repair, as in a recipe: eager, or '{policy: as-needed, depth: 3}'.",
+        ),
+    ] = None,
     workers: WorkersOption = "1",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show costs and gain, and change nothing.")] = False,
     anyway: Annotated[
@@ -49,11 +57,12 @@ def command(
 
     The old orders stay, and stay first. If the training is killed, s3t train goes on where it was. Orders that would
     add no survival are refused unless --anyway is given, or the recipe uses them (prediction.ensemble: sequences,
-    prediction.select: validation). A run that is repaired as needed takes --spares, --spare-depth, or both.
+    prediction.select: validation). A run that is repaired as needed takes --spares, --spare-depth, or both. --policy
+    changes between such a run and one with fixed orders; orders and live stages are kept.
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            asked = {"budget": budget, "spares": spares, "spare_depth": spare_depth}
+            asked = {"budget": budget, "spares": spares, "spare_depth": spare_depth, "policy": _parsed(policy)}
             forecast = opened.extension(**asked, progress=ProgressBar())
             told = _told(forecast)
             if dry_run:
@@ -66,21 +75,35 @@ def command(
             report = opened.extend(**asked, workers=number_of(workers), progress=ProgressBar())
 
         def render() -> None:
-            typer.echo(f"{forecast.described} a shard now")
+            typer.echo(f"{forecast.described} now")
             print_training(report, run)
 
         show({**forecast.bought(), **report.to_json()}, as_json, render)
 
 
-def _told(extension: Extension | SpareExtension) -> str:
+def _parsed(policy: str | None) -> Any:
+    """A policy from YAML; what is wrong with its fields is found when they are checked."""
+    if policy is None:
+        return None
+    import yaml
+
+    try:
+        return yaml.safe_load(policy)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise InputError(
+            "the policy", "is not YAML; quote it for the shell: '{policy: as-needed, depth: 3}'"
+        ) from error
+
+
+def _told(extension: Extension | RepairExtension) -> str:
     """Costs and gain of an extension, in one line."""
-    from s3t.run.extension import SpareExtension
+    from s3t.run.extension import RepairExtension
 
     lost = f" and {extension.lost} that are missing already" if extension.lost else ""
-    if isinstance(extension, SpareExtension):
+    if isinstance(extension, RepairExtension):
         hours = "" if extension.hours is None else f", {in_hours(extension.hours)}"
         return (
-            f"{counted(extension.stages, 'stage')} to train for {extension.described} a shard{lost}{hours}; expected "
+            f"{counted(extension.stages, 'stage')} to train for {extension.described}{lost}{hours}; expected "
             f"depth of a shard right after its next hit: {extension.before:.2f} -> {extension.after:.2f}"
         )
     gain = extension.gain

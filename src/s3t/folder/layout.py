@@ -14,7 +14,7 @@ from s3t.disk import reason_of, write_bytes_durably
 from s3t.errors import IntegrityError, RecipeError, RunFolderError
 from s3t.folder.secret import write_secret
 from s3t.partition import Secret
-from s3t.recipe import AsNeeded, Recipe, recipe_from
+from s3t.recipe import Recipe, RepairPolicy, recipe_from
 from s3t.recipe.loading import read_yaml
 from s3t.sequences import Order
 
@@ -95,8 +95,8 @@ class Description(BaseModel):
     """Labels in the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]
     """Sequences of each shard, drawn from declared inputs; as many as the present budget."""
-    repairs: tuple[AsNeeded, ...] = ()
-    """Policies of repair that came after the recipe's, the last of them in force; more spares make a new one."""
+    repairs: tuple[RepairPolicy, ...] = ()
+    """Policies of repair that came after the recipe's, the last of them in force."""
     base_digest: str
     """Digest of the base model's files."""
     validation: str | None = None

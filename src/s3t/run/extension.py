@@ -1,7 +1,8 @@
-"""Cost and gain of more orders, or of more spares, before they are trained."""
+"""Cost and gain of more orders, or of another policy of repair, before they are trained."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,8 +12,9 @@ from s3t.forests import depths_after_hit, leaves
 from s3t.inventory import Inventory
 from s3t.planning.gain import Gain, gain
 from s3t.progress import Progress
+from s3t.recipe import AsNeeded, RepairPolicy
 from s3t.run.forecasting import hours_of
-from s3t.run.orders import Spares
+from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.stages import stages_of
 from s3t.wording import counted
@@ -41,7 +43,7 @@ class Extension:
     @property
     def described(self) -> str:
         """What a shard then has."""
-        return counted(self.budget, "order")
+        return f"{counted(self.budget, 'order')} a shard"
 
     def bought(self) -> dict[str, Any]:
         """What `s3t extend --json` adds to the document of `s3t train`."""
@@ -59,13 +61,13 @@ class Extension:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SpareExtension:
-    """Forecast of `extend` where a run is repaired as needed."""
+class RepairExtension:
+    """Forecast of `extend` with more spares, or with another policy of repair."""
 
-    spares: int
-    """Chains that a shard has beside the main one."""
-    spare_depth: int
-    """Slices of each."""
+    repair: RepairPolicy
+    """The policy that the run then has."""
+    orders: int
+    """B, fixed orders of a shard; of no use under repair as needed."""
     stages: int
     """Stages to train for the new chains."""
     lost: int
@@ -75,13 +77,12 @@ class SpareExtension:
     before: float
     """Slices with which a shard serves right after its next hit, as expected; mean over the shards, all repaired."""
     after: float
-    """The same with the new chains."""
+    """The same with the new chains or orders."""
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t extend --dry-run --json`."""
         return {
-            "spares": self.spares,
-            "spare_depth": self.spare_depth,
+            **self.bought(),
             "stages": self.stages,
             "lost_stages": self.lost,
             "hours": self.hours,
@@ -91,68 +92,77 @@ class SpareExtension:
 
     @property
     def buys_nothing(self) -> bool:
-        """False: where the next hit shows no gain, a later one does."""
+        """False: where the next hit shows no gain, a later one may."""
         return False
 
     @property
     def described(self) -> str:
         """What a shard then has."""
-        return f"{counted(self.spares, 'spare')} of {counted(self.spare_depth, 'slice')}"
+        if not isinstance(self.repair, AsNeeded):
+            return f"{counted(self.orders, 'fixed order')} a shard"
+        main, spares = counted(self.repair.depth, "slice"), counted(self.repair.spares, "spare")
+        return f"a main chain of {main} and {spares} of {counted(self.repair.spare_depth, 'slice')} a shard"
 
     def bought(self) -> dict[str, Any]:
         """What `s3t extend --json` adds to the document of `s3t train`."""
-        return {"spares": self.spares, "spare_depth": self.spare_depth}
+        repair = self.repair
+        return {"repair": repair if isinstance(repair, str) else repair.model_dump(mode="json", by_alias=True)}
 
 
-def more_asked(*, budget: int | None, spares: int | None, spare_depth: int | None) -> Spares | int:
-    """What an extension asks for: spares, or a number of orders.
+def more_asked(
+    *, budget: int | None, spares: int | None, spare_depth: int | None, policy: Any | None
+) -> Spares | Policy | int:
+    """What an extension asks for: spares, a policy of repair, or a number of orders.
 
     Raises:
-        InputError: it asks for both, or for nothing.
+        InputError: it asks for several, or for nothing.
     """
-    if spares is None and spare_depth is None:
-        if budget is None:
-            raise InputError("the extension", "give a budget; or spares, or their depth, of a run repaired as needed")
-        return budget
+    asked = {
+        "a budget": budget is not None,
+        "spares or their depth": spares is not None or spare_depth is not None,
+        "a policy": policy is not None,
+    }
+    if sum(asked.values()) != 1:
+        given = " and ".join(name for name, wanted in asked.items() if wanted) or "nothing"
+        raise InputError("the extension", f"{given} asked for: give one of {', '.join(asked)}")
     if budget is not None:
-        raise InputError(
-            "the extension", "a budget adds fixed orders, and spares are of runs without: give one of both"
-        )
-    return Spares(spares=spares, depth=spare_depth)
+        return budget
+    return Spares(spares=spares, depth=spare_depth) if policy is None else Policy(repair=policy)
 
 
-def spare_extension_of(parts: Parts, asked: Spares) -> SpareExtension:
-    """Forecast cost and gain of more spares, or of longer ones.
+def repair_extension_of(parts: Parts, asked: Spares | Policy) -> RepairExtension:
+    """Forecast cost and gain of more spares, longer ones, or another policy of repair.
 
     Raises:
-        InputError: the run has fixed orders, or such spares cannot be added.
+        InputError: the run has fixed orders and no spares, such spares cannot be added, or there is no such policy.
         KeyDestroyedError: nothing can be trained any more.
     """
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()
-        description, policy = parts.orders.proposed_spares(parts.recipe, asked)
+        description = parts.orders.proposed_repair(parts.recipe, asked)
         snapshot = parts.latest.snapshot()
         now, then = parts.latest.inventory(snapshot), parts.latest.inventory_of(snapshot, description)
         with parts.ledger.reading() as transaction:
             durations = transaction.history.durations()
     missing, wanted = set(now.missing()), then.missing()
-    return SpareExtension(
-        spares=policy.spares,
-        spare_depth=policy.spare_depth,
+    uniform = (1 / then.slices,) * then.slices
+    chances = [uniform if setting.prior is None else setting.prior for setting in parts.recipe.settings()]
+    return RepairExtension(
+        repair=description.present(parts.recipe).deletion.repair,
+        orders=len(description.orders[0]),
         stages=len(set(wanted) - missing),
         lost=len(set(wanted) & missing),
         hours=hours_of(wanted, durations, slices=then.slices),
-        before=_depth_after_hit(now),
-        after=_depth_after_hit(then),
+        before=_depth_after_hit(now, chances),
+        after=_depth_after_hit(then, chances),
     )
 
 
-def _depth_after_hit(inventory: Inventory) -> float:
+def _depth_after_hit(inventory: Inventory, chances: Sequence[Sequence[float]]) -> float:
     """Slices with which a shard that was repaired serves right after its next hit, as expected; mean over shards."""
-    chances = () if inventory.growth is None else inventory.growth.chances
     kept = [
-        sum(chance * depth for chance, depth in zip(row, depths_after_hit(leaves(chains), len(row)), strict=True))
-        for row, chains in zip(chances, inventory.orders, strict=True)
+        sum(chance * depth for chance, depth in zip(row, depths_after_hit(leaves(orders), len(row)), strict=True))
+        for row, orders in zip(chances, inventory.orders, strict=True)
     ]
     return sum(kept) / len(kept)
 

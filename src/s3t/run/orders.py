@@ -1,4 +1,4 @@
-"""The orders of a run, or its policy of repair as needed: what run.json says of them now, and more of them.
+"""The orders of a run, and its policy of repair: what run.json says of them now, and others.
 
 Both are only ever added, behind those that are there, by replacing run.json whole. So a process that has the run open
 sees another file when there are more. Until it looks it is exact all the same: the ledger's stages, never the orders,
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
@@ -18,7 +18,7 @@ from s3t.folder.layout import Description, Layout, read_description, write_descr
 from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Secret
 from s3t.progress import SILENT, Progress
-from s3t.recipe import AsNeeded, Recipe
+from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
 from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
@@ -35,6 +35,14 @@ class Spares:
     """Chains beside the main one; None: as many as now."""
     depth: int | None
     """Slices of each; None: as many as now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A policy of repair in the place of the run's present one."""
+
+    repair: Any
+    """As a recipe's `deletion.repair`."""
 
 
 class Orders:
@@ -105,29 +113,29 @@ class Orders:
                         write_description(self._layout, added, self._secret)
                     return
 
-    def proposed_spares(self, recipe: Recipe, asked: Spares) -> tuple[Description, AsNeeded]:
-        """The run.json that `add_spares` would write, and its policy of repair. Changes nothing; raises as it."""
-        return _with_spares(self._read(), recipe, asked)
+    def proposed_repair(self, recipe: Recipe, asked: Spares | Policy) -> Description:
+        """The run.json that `change_repair` would write. Changes nothing; raises as it."""
+        return _with_repair(self._read(), recipe, asked)
 
-    def add_spares(self, recipe: Recipe, asked: Spares, *, lock: RunLock) -> None:
-        """Let every shard have more spares, or longer ones, durably; nothing if it has them already.
+    def change_repair(self, recipe: Recipe, asked: Spares | Policy, *, lock: RunLock) -> None:
+        """Let every shard have more spares, or another policy of repair, durably; nothing if it has them already.
 
-        A crash leaves the old file or the new one.
+        A crash leaves the old file or the new one. The orders stay in the file under any policy.
 
         Args:
             recipe: the run's.
-            asked: number and depth of spares, neither below the present one.
+            asked: number and depth of spares, neither below the present one; or a policy.
             lock: the run's.
 
         Raises:
-            InputError: with everything that is wrong about these numbers; nothing has changed.
+            InputError: with everything that is wrong about them; nothing has changed.
             StorageError: the disk refused; `described` says whether the policy is there.
         """
         with hold(lock):
             description = self._read()
-            added, _ = _with_spares(description, recipe, asked)
+            added = _with_repair(description, recipe, asked)
             if added != description:
-                with storage_errors("adding spares to the run"):
+                with storage_errors("changing the run's policy of repair"):
                     write_description(self._layout, added, self._secret)
 
     def _extended(self, orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
@@ -138,7 +146,7 @@ class Orders:
     def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
         if recipe.method.one_order:
             raise InputError("the budget", f"method {recipe.method} has one order a shard, and no more can be added")
-        if recipe.growth() is not None:
+        if description.present(recipe).growth() is not None:
             what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
             raise InputError("the budget", what)
         slices, present = len(description.orders[0][0]), len(description.orders[0])
@@ -172,7 +180,7 @@ class Orders:
         if not behind or description.model_copy(update=grown) != opened:
             raise IntegrityError(
                 f"{self._layout.description} has changed since the run was opened, and not by orders that were added "
-                "or more spares; open the run again, or restore the file from a backup"
+                "or a policy of repair; open the run again, or restore the file from a backup"
             )
         return description
 
@@ -185,9 +193,25 @@ class Orders:
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
-def _with_spares(description: Description, recipe: Recipe, asked: Spares) -> tuple[Description, AsNeeded]:
-    """A run.json with a policy of more spares behind the present one, unless that has them already; and the policy."""
+def _with_repair(description: Description, recipe: Recipe, asked: Spares | Policy) -> Description:
+    """A run.json with another policy of repair behind the present one, unless that is the same."""
     present = description.present(recipe).deletion.repair
+    wanted = _with_spares(present, recipe, asked) if isinstance(asked, Spares) else _policy(recipe, asked)
+    if wanted == present:
+        return description
+    return description.model_copy(update={"repairs": (*description.repairs, wanted)})
+
+
+def _policy(recipe: Recipe, asked: Policy) -> RepairPolicy:
+    """A policy that was asked for, checked as that of a new run's recipe is."""
+    fields = recipe.model_dump(mode="json")
+    fields["deletion"]["repair"] = asked.repair
+    fields["sequences"] = {"prior": recipe.sequences.prior}  # of chains; present orders fit any other policy
+    return recipe_from(fields, where="the policy").deletion.repair
+
+
+def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> AsNeeded:
+    """A policy with more spares than the present one, or longer ones."""
     if not isinstance(present, AsNeeded):
         raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
     most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth
@@ -197,15 +221,12 @@ def _with_spares(description: Description, recipe: Recipe, asked: Spares) -> tup
     ]
     if problems:
         raise InputError("the spares", problems)
-    added = present.model_copy(
+    return present.model_copy(
         update={
             "spares": present.spares if asked.spares is None else asked.spares,
             "spare_depth": present.spare_depth if asked.depth is None else asked.depth,
         }
     )
-    if added == present:
-        return description, present
-    return description.model_copy(update={"repairs": (*description.repairs, added)}), added
 
 
 def _out_of_range(what: str, number: int | None, least: int, most: int, limit: str) -> list[str]:

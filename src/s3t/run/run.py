@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.exporting import ExportReport
-    from s3t.run.extension import Extension, SpareExtension
+    from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.placement import WorkerCount
@@ -250,30 +250,34 @@ class Run:
         budget: int | None = None,
         spares: int | None = None,
         spare_depth: int | None = None,
+        policy: Any | None = None,
         workers: WorkerCount = 1,
         progress: Progress | None = None,
     ) -> TrainReport:
         """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
 
-        Where the run is repaired as needed, it has `spares` instead.
+        Where the run is repaired as needed, it has `spares` instead. With `policy` it gets another policy of repair.
 
         Args:
             budget: B, orders a shard.
             spares: chains of a shard beside the main one; None: as many as now, if `spare_depth` is given.
             spare_depth: slices of each; None: as many as now.
+            policy: as `deletion.repair` of a recipe, in the place of the run's. Orders are kept under any policy, and
+                live stages, too.
             workers: as for `train`.
             progress: hears of it.
 
         Raises:
             InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
-                more than fit; the run has fixed orders, or none; or `workers`. Nothing has changed.
+                more than fit; the run has fixed orders, or none; there is no such policy; or `workers`. Nothing has
+                changed.
         """
         from s3t.run.extension import more_asked
-        from s3t.run.orders import Spares
+        from s3t.run.orders import Policy, Spares
 
-        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth)
-        if isinstance(asked, Spares):
-            return self._trainer.add_spares(asked, progress or SILENT, workers=workers)
+        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        if isinstance(asked, Spares | Policy):
+            return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
         return self._trainer.extend(asked, progress or SILENT, workers=workers)
 
     @overload
@@ -286,8 +290,9 @@ class Run:
         budget: int | None = None,
         spares: int | None = None,
         spare_depth: int | None = None,
+        policy: Any | None = None,
         progress: Progress | None = None,
-    ) -> Extension | SpareExtension: ...
+    ) -> Extension | RepairExtension: ...
 
     def extension(
         self,
@@ -295,18 +300,19 @@ class Run:
         budget: int | None = None,
         spares: int | None = None,
         spare_depth: int | None = None,
+        policy: Any | None = None,
         progress: Progress | None = None,
-    ) -> Extension | SpareExtension:
+    ) -> Extension | RepairExtension:
         """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
 
         Arguments and errors as for `extend`.
         """
-        from s3t.run.extension import extension_of, more_asked, spare_extension_of
-        from s3t.run.orders import Spares
+        from s3t.run.extension import extension_of, more_asked, repair_extension_of
+        from s3t.run.orders import Policy, Spares
 
-        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth)
-        if isinstance(asked, Spares):
-            return spare_extension_of(self._parts, asked)
+        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        if isinstance(asked, Spares | Policy):
+            return repair_extension_of(self._parts, asked)
         return extension_of(self._parts, budget=asked, progress=progress or SILENT)
 
     def predict(

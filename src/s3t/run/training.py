@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
-from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, SPARES_ADDED, STAGES_KEPT, after_refusal
+from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, REPAIR_CHANGED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
@@ -22,7 +22,7 @@ from s3t.ledger import Snapshot, Trained
 from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
-from s3t.run.orders import Spares
+from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import status_now
@@ -101,25 +101,25 @@ class Trainer:
         with after_refusal(ORDERS_ADDED):
             return self.train_missing(progress, workers=workers)
 
-    def add_spares(self, asked: Spares, progress: Progress, *, workers: WorkerCount) -> TrainReport:
-        """Let every shard have more spares, or longer ones, and train what is missing."""
+    def change_repair(self, asked: Spares | Policy, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+        """Let every shard have more spares, or another policy of repair, and train what is missing."""
         check_workers(workers)
         self.parts.check_changeable()
         orders = self.parts.orders
         with after_refusal(NOTHING_CHANGED):
             self.parts.check_trainable()
-            wanted, _ = orders.proposed_spares(self.parts.recipe, asked)
+            wanted = orders.proposed_repair(self.parts.recipe, asked)
         try:
             with after_refusal(NOTHING_CHANGED):
-                orders.add_spares(self.parts.recipe, asked, lock=self.parts.lock)
+                orders.change_repair(self.parts.recipe, asked, lock=self.parts.lock)
         except StorageError:
             if (
                 orders.described().repairs == wanted.repairs
             ):  # it was the folder of the new file that was not synchronised
-                with after_refusal(SPARES_ADDED):
+                with after_refusal(REPAIR_CHANGED):
                     raise
             raise
-        with after_refusal(SPARES_ADDED):
+        with after_refusal(REPAIR_CHANGED):
             return self.train_missing(progress, workers=workers)
 
     def _train_here(self, progress: Progress, until: float) -> EngineReport:
