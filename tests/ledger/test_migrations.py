@@ -9,7 +9,7 @@ from sqlalchemy import inspect, text
 from s3t.errors import RunFolderError, StorageError
 from s3t.ledger import Ledger, PostgresAddress, migrations
 from s3t.ledger.engines import engine_at
-from s3t.ledger.migrating import HEAD, revision
+from s3t.ledger.migrating import HEAD, OLDER, revision
 from tests.ledger.world import STAGES, make_ledger, open_ledger
 from tests.mounts import mounted_read_only
 
@@ -30,7 +30,9 @@ def dump(address):
 def test_a_new_ledger_has_the_newest_revision(ledger):
     with ledger.reading() as transaction:
         assert revision(transaction.rows.connection) == HEAD
-    assert ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head() == HEAD
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert scripts.get_current_head() == HEAD
+    assert {script.revision for script in scripts.walk_revisions()} == {HEAD} | OLDER
 
 
 def of_the_first_version(ledger):

@@ -436,3 +436,16 @@ def test_chains_are_refused_where_all_orders_answer(text_model, tmp_path):
         ):
             run.extend(policy=REPAIR)
         assert run.recipe.deletion.repair == "manual"
+
+
+def test_a_disk_that_refuses_leaves_the_old_policy(made, tmp_path):
+    with clone(made[0], tmp_path / "run") as run:
+        tmp = run.path / "tmp"
+        tmp.rmdir()
+        tmp.write_text("no folder, so no temporary file can be written")
+        with pytest.raises(s3t.StorageError, match="changing the run's policy of repair failed") as caught:
+            run.extend(spares=2)
+        assert caught.value.aftermath.changed is False
+        tmp.unlink()
+        assert run.recipe.deletion.repair.spares == 1
+        assert run.extend(spares=2).status.missing == 0

@@ -26,13 +26,13 @@ def print_forest(inventory: Inventory, *, title: str) -> None:
     growth = inventory.growth
     spares = 0 if growth is None else growth.policy.spares
     table = Table(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
-    for column in ("shard", "records in slices", "chain", "slices [missing]", "live", "planned"):
-        table.add_column(Text(column), justify="right" if column in ("live", "planned") else "left")
+    for column in ("shard", "records", "chain", "slices [missing]", "live", "planned"):
+        table.add_column(Text(column), justify="right" if column in ("records", "live", "planned") else "left")
     shards = len(inventory.orders)
     for shard in range(min(shards, MOST_SHARDS)):
-        holding = numbers(count for place, count in sorted(inventory.records.items()) if place.shard == shard)
+        records = sum(inventory.records_in(shard, (index,)) for index in range(inventory.slices))
         for place, chain in enumerate(inventory.orders[shard]):
-            first = (str(shard), holding) if place == 0 else ("", "")
+            first = (str(shard), str(records)) if place == 0 else ("", "")
             live = inventory.depth(shard, chain)
             table.add_row(*map(Text, (*first, *_row(inventory, shard, place, spares), str(live), str(len(chain)))))
     Console().print(table)

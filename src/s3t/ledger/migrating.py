@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 HEAD = "0002"
 """The newest revision in migrations/versions."""
-_OLDER = {"0001"}
+OLDER = {"0001"}
 """Revisions that `upgrade_tables` brings to the newest one."""
 
 
@@ -39,7 +39,7 @@ def is_current(connection: Connection, address: Address) -> bool:
     present = revision(connection)
     if present is None:
         raise RunFolderError(str(address), "is no ledger of s3t (it has none of its tables); restore it from a backup")
-    if present != HEAD and present not in _OLDER:
+    if present != HEAD and present not in OLDER:
         raise RunFolderError(
             str(address),
             f"the ledger has revision {present}, which a newer s3t wrote; this version reads revision {HEAD}: "
