@@ -19,6 +19,7 @@ def commit(
     *,
     seen: Mapping[Place, SliceState] | None = None,
     parents: Mapping[Stage, str] | None = None,
+    seconds: float = 1.0,
 ) -> bool:
     """Take a stage into use, as a trainer does that has put its artifact; False if the ledger refuses it."""
     trained = Trained(
@@ -28,6 +29,7 @@ def commit(
         session=TRAINER,
         seen=transaction.snapshot().seen(stage) if seen is None else seen,
         parents=parents or {},
+        seconds=seconds,
     )
     transaction.sessions.claim(stage, TRAINER)
     return transaction.announce(trained) and transaction.commit(trained)

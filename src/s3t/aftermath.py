@@ -56,6 +56,11 @@ ORDERS_ADDED = Aftermath(
     then="run the same command again, which trains what is missing",
     changed=True,
 )
+REPAIR_CHANGED = Aftermath(
+    now="the new policy of repair is in run.json already, but not all of their stages are trained",
+    then="run the same command again, which trains what is missing",
+    changed=True,
+)
 RECONCILING = Aftermath(
     now="the records that were deleted later are out of use again, though not erased from everywhere",
     then="run `s3t reconcile` again, which goes on",

@@ -86,7 +86,7 @@ def put(run):
 
 def a_trained(transaction, session):
     seen = transaction.snapshot().seen(STAGE)
-    return Trained(stage=STAGE, key=KEY, manifest="d" * 64, session=session, seen=seen, parents={})
+    return Trained(stage=STAGE, key=KEY, manifest="d" * 64, session=session, seen=seen, parents={}, seconds=1.0)
 
 
 def killed_after_acceptance(run, *names):

@@ -204,6 +204,23 @@ def test_forgotten_stages_are_out_of_use(ledger):
     assert to_erase(ledger).artifacts == {(FIRST.shard, STAGES[FIRST])}
 
 
+def durations(ledger):
+    with ledger.reading() as transaction:
+        return transaction.history.durations()
+
+
+def test_a_stages_time_is_kept_as_long_as_the_stage(ledger):
+    """It follows from the records under the stage."""
+    with ledger.writing() as transaction:
+        assert commit(transaction, CHILD, "new", seconds=2.5)
+    assert durations(ledger) == dict.fromkeys(STAGES, 1.0) | {CHILD: 2.5}
+    accept(ledger, taking(1))
+    assert durations(ledger).keys() == ledger.snapshot().stages.keys() < STAGES.keys() | {CHILD}
+    with ledger.writing() as transaction:
+        transaction.forget_stages(ledger.snapshot().stages)
+    assert durations(ledger) == {}
+
+
 def committed(ledger, stage, seen, *, parents=None):
     with ledger.writing() as transaction:
         return commit(transaction, stage, "new", seen=seen, parents=parents)

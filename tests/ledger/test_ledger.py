@@ -327,7 +327,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
         "manifest",
     }
     numbers = {"generation", "records", "shard", "slice", "copies", "names", "deleted", "process", "value"}
-    times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at"}
+    times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at", "seconds"}
     times |= {"announced_at", "made_at", "withdrawn_at"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:

@@ -1,4 +1,4 @@
-"""A ledger of a newer version, and a database of something else, are refused and left alone."""
+"""An older ledger is brought up to date; a newer one, and a database of something else, are refused and left alone."""
 
 from pathlib import Path
 
@@ -6,10 +6,12 @@ import pytest
 from alembic.script import ScriptDirectory
 from sqlalchemy import inspect, text
 
-from s3t.errors import RunFolderError
+from s3t.errors import RunFolderError, StorageError
 from s3t.ledger import Ledger, PostgresAddress, migrations
 from s3t.ledger.engines import engine_at
-from s3t.ledger.migrating import HEAD, revision
+from s3t.ledger.migrating import HEAD, OLDER, revision
+from tests.ledger.world import STAGES, make_ledger, open_ledger
+from tests.mounts import mounted_read_only
 
 
 def dump(address):
@@ -28,7 +30,62 @@ def dump(address):
 def test_a_new_ledger_has_the_newest_revision(ledger):
     with ledger.reading() as transaction:
         assert revision(transaction.rows.connection) == HEAD
-    assert ScriptDirectory(str(Path(migrations.__file__).parent)).get_current_head() == HEAD
+    scripts = ScriptDirectory(str(Path(migrations.__file__).parent))
+    assert scripts.get_current_head() == HEAD
+    assert {script.revision for script in scripts.walk_revisions()} == {HEAD} | OLDER
+
+
+def of_the_first_version(ledger):
+    """Make it what the first version wrote."""
+    with ledger.writing() as transaction:
+        transaction.rows.connection.execute(text("DROP TABLE durations"))
+        transaction.rows.connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+
+
+def keys_of(address):
+    """Columns, primary and foreign keys of every table."""
+    engine = engine_at(address)
+    with engine.connect() as connection:
+        seen = inspect(connection)
+        found = {
+            table: (
+                [(column["name"], str(column["type"]), column["nullable"]) for column in seen.get_columns(table)],
+                seen.get_pk_constraint(table)["constrained_columns"],
+                [
+                    {key: each[key] for key in ("constrained_columns", "options")}
+                    for each in seen.get_foreign_keys(table)
+                ],
+            )
+            for table in seen.get_table_names()
+        }
+    engine.dispose()
+    return found
+
+
+def test_an_older_ledger_gets_the_tables_of_a_new_one_and_keeps_its_rows(ledger, address):
+    new, rows = keys_of(address), dump(address)
+    of_the_first_version(ledger)
+    for _ in range(2):
+        opened = open_ledger(address)
+        assert opened.snapshot().stages == STAGES
+        with opened.reading() as transaction:
+            assert revision(transaction.rows.connection) == HEAD
+            assert transaction.history.durations() == {}
+        opened.close()
+    assert keys_of(address) == new
+    assert {**dump(address), "durations": rows["durations"]} == rows
+
+
+def test_an_older_ledger_that_cannot_be_written_is_refused_with_the_remedy(tmp_path):
+    (tmp_path / "held").mkdir()
+    ledger = make_ledger(tmp_path / "held" / "ledger.sqlite")
+    of_the_first_version(ledger)
+    ledger.close()
+    with (
+        mounted_read_only(tmp_path / "held", tmp_path / "mounted") as mounted,
+        pytest.raises(StorageError, match=r"older version.*read-only.*[Oo]pen the run once"),
+    ):
+        Ledger.open(mounted / "ledger.sqlite")
 
 
 def test_a_newer_ledger_is_refused_and_left_alone(ledger, address):

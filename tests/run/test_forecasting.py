@@ -13,9 +13,9 @@ from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.planning.forecast import forecast
 from s3t.recipe import recipe_from
-from s3t.run.forecasting import forecast_of
+from s3t.run.forecasting import forecast_of, hours_of
 from s3t.sequences import Setting, cyclic
-from s3t.stages import stages_of
+from s3t.stages import Stage, stages_of
 
 ORDERS = (cyclic(Setting(slices=3, budget=3)),) * 2
 
@@ -136,3 +136,14 @@ def test_an_untrained_run_has_nothing_ahead(text_model, tmp_path):
 
     run = s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(text_model), data=tiny.text_table())
     assert run.forecast().living_shards == 0
+
+
+def test_hours_are_those_of_each_kind_of_stage_and_none_where_a_kind_has_no_times():
+    durations = {Stage(0, (0,)): 3600.0, Stage(0, (0, 1)): 7200.0, Stage(0, (0,), "prototypes"): 36.0}
+    missing = [Stage(1, (2,)), Stage(1, (2, 0)), Stage(1, (0,), "prototypes"), Stage(1, (1,), "prototypes")]
+    assert hours_of(missing, durations, slices=3) == pytest.approx(3.02)
+    assert hours_of([], {}, slices=3) == 0.0
+    models = {stage: seconds for stage, seconds in durations.items() if stage.kind == "model"}
+    assert hours_of(missing, models, slices=3) is None
+    assert hours_of(missing[:2], models, slices=3) == pytest.approx(3.0)
+    assert hours_of(missing[:1], {}, slices=3) is None

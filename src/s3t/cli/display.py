@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from s3t.wording import counted, numbers
+from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
     from s3t.planning.forecast import Forecast
@@ -17,20 +17,42 @@ if TYPE_CHECKING:
 
 
 def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
-    """Print every shard: records of its slices, its sequences with their live depth, and the serving one.
+    """Print every shard: records of its slices, its sequences or chains with their live depth, and the serving one.
 
     A `planned` status is a forecast, not the present one.
     """
-    from rich.console import Console
     from rich.filesize import decimal
-    from rich.table import Table
+
+    from s3t.cli.forest import print_forest
 
     document = status.to_json()
-    title = "would be: " if planned else ""
-    table = Table(title=f"{title}generation {status.generation}, {counted(status.records, 'record')}")
+    title = f"{'would be: ' if planned else ''}generation {status.generation}, {counted(status.records, 'record')}"
+    if status.inventory.growth is None:
+        _print_sequences(document["shards"], title)
+    else:
+        print_forest(status.inventory, title=title)
+    typer.echo(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
+    if status.missing:
+        are = "is" if status.missing == 1 else "are"
+        command = f"s3t {status.inventory.training_command} {run}"
+        hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"
+        typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
+    _print_forecast(status.forecast)
+    for warning in (*status.warnings, *status.advice):
+        typer.echo(f"warning: {warning}")
+    for gap in status.gaps:
+        typer.echo(f"gap in exactness: {gap}")
+
+
+def _print_sequences(shards: list[dict[str, Any]], title: str) -> None:
+    """Print the shards of a status's document, with all their sequences."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=title)
     for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
         table.add_column(column)
-    for shard in document["shards"]:
+    for shard in shards:
         serving = shard["serving"]
         table.add_row(
             str(shard["shard"]),
@@ -40,16 +62,6 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
             "0" if serving is None else str(serving["depth"]),
         )
     Console().print(table)
-    typer.echo(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
-    if status.missing:
-        are = "is" if status.missing == 1 else "are"
-        command = f"s3t {status.inventory.training_command} {run}"
-        typer.echo(f"{counted(status.missing, 'stage')} {are} missing; train with: {command}")
-    _print_forecast(status.forecast)
-    for warning in (*status.warnings, *status.advice):
-        typer.echo(f"warning: {warning}")
-    for gap in status.gaps:
-        typer.echo(f"gap in exactness: {gap}")
 
 
 def print_training(report: TrainReport, run: Path) -> None:
@@ -62,6 +74,12 @@ def print_training(report: TrainReport, run: Path) -> None:
     if report.discarded:
         typer.echo(f"{counted(report.discarded, 'stage')} discarded: a record was deleted during their training")
     print_status(report.status, run)
+
+
+def in_hours(hours: float) -> str:
+    """Time that a repair takes, in words; shorter ones in minutes and seconds."""
+    time = f"{hours:.1f} hours" if hours >= 0.1 else duration(3600 * hours)
+    return f"about {time}, by this run's own times"
 
 
 def _print_forecast(forecast: Forecast | None) -> None:

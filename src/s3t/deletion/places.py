@@ -112,7 +112,7 @@ PLACES = (
     _in_run(
         "ledger",
         "ledger.sqlite*",
-        holds="the keyed hash of its id and subject, and its slice's keyed digest",
+        holds="the keyed hash of its id and subject, its slice's keyed digest, and how long stages on it trained",
         erased="its rows go, also from log and free pages; a deleted record's token stays",
     ),
     StoragePlace(

@@ -1,4 +1,4 @@
-"""The recipe's policy of repairs after deletions. Pure."""
+"""The policy of repairs after deletions. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def repair_due(policy: RepairPolicy, inventory: Inventory) -> bool:
     """True if a policy asks for a repair now.
 
     Args:
-        policy: the recipe's `deletion.repair`.
+        policy: `deletion.repair` of the recipe, or of a later extension.
         inventory: the live stages after a deletion.
     """
     if policy == "manual" or not inventory.missing():

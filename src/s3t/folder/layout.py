@@ -14,7 +14,7 @@ from s3t.disk import reason_of, write_bytes_durably
 from s3t.errors import IntegrityError, RecipeError, RunFolderError
 from s3t.folder.secret import write_secret
 from s3t.partition import Secret
-from s3t.recipe import Recipe, recipe_from
+from s3t.recipe import Recipe, RepairPolicy, recipe_from
 from s3t.recipe.loading import read_yaml
 from s3t.sequences import Order
 
@@ -30,7 +30,7 @@ class Layout:
 
     @property
     def description(self) -> Path:
-        """Decisions of init, and the orders that came later."""
+        """Decisions of init, and the orders and policies of repair that came later."""
         return self.root / "run.json"
 
     @property
@@ -80,7 +80,7 @@ class Layout:
 
 
 class Description(BaseModel):
-    """Decisions made at init. Only orders may be added later."""
+    """Decisions made at init. Only orders and policies of repair may be added later, each behind those before."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -95,6 +95,8 @@ class Description(BaseModel):
     """Labels in the head's order; empty for a regression."""
     orders: tuple[tuple[Order, ...], ...]
     """Sequences of each shard, drawn from declared inputs; as many as the present budget."""
+    repairs: tuple[RepairPolicy, ...] = ()
+    """Policies of repair that came after the recipe's, the last of them in force."""
     base_digest: str
     """Digest of the base model's files."""
     validation: str | None = None
@@ -109,6 +111,14 @@ class Description(BaseModel):
     """Sentences about where exactness does not hold."""
     warnings: tuple[str, ...]
     """Warnings of init about the recipe."""
+
+    def present(self, recipe: Recipe) -> Recipe:
+        """The recipe of init, with the budget and the policy of repair that the run has now."""
+        sequences = recipe.sequences.model_copy(update={"budget": len(self.orders[0])})
+        changed: dict[str, Any] = {"sequences": sequences}
+        if self.repairs:
+            changed["deletion"] = recipe.deletion.model_copy(update={"repair": self.repairs[-1]})
+        return recipe.model_copy(update=changed)
 
 
 def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:

@@ -1,10 +1,15 @@
-"""Training costs of stages, by depth: computed from sizes, or measured."""
+"""Training costs of stages, by depth: computed from declared numbers, or measured.
+
+A stage's time follows from how long its records are. So measured costs are for what is shown. Which stages are trained,
+and in which order, follows from `StageCosts.declared` alone, or what a repair leaves would tell of deleted records.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from s3t.errors import PlanningError
 from s3t.sequences import Order
@@ -58,6 +63,27 @@ class StageCosts:
                 for depth in range(1, slices + 1)
             )
         )
+
+    @classmethod
+    def declared(cls, slices: int) -> StageCosts:
+        """Costs of a run's stages from its number of slices alone, in no particular unit."""
+        return cls.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
+
+    def measured(self, seconds: Mapping[int, Sequence[float]]) -> StageCosts | None:
+        """Costs in seconds; None if none is measured. Never for a choice of stages (see the module).
+
+        >>> StageCosts((1.0, 4.0, 9.0)).measured({1: [2.0, 2.2, 9.0], 2: [8.0]}).by_depth
+        (2.2, 8.0, 18.36)
+
+        Args:
+            seconds: measured times by depth. A depth costs their median; one without times costs its present cost times
+                the ratio of the medians' sum to their depths' present costs.
+        """
+        known = {depth: median(times) for depth, times in seconds.items() if times}
+        if not known:
+            return None
+        ratio = math.fsum(known.values()) / math.fsum(self.by_depth[depth - 1] for depth in known)
+        return StageCosts(tuple(known.get(depth, ratio * cost) for depth, cost in enumerate(self.by_depth, start=1)))
 
     def of(self, prefixes: Iterable[Order]) -> float:
         """Cost of training the stages of some prefixes.

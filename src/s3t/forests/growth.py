@@ -17,7 +17,7 @@ class Growth:
 
     policy: AsNeeded
     costs: StageCosts
-    """By depth, of L depths."""
+    """By depth, of L depths; declared ones. Measured times would make the choice follow the records' lengths."""
     chances: tuple[tuple[float, ...], ...]
     """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
 

@@ -33,6 +33,8 @@ class Trained:
     """Every slice of its prefix, as it was before training began."""
     parents: Mapping[Stage, str]
     """The stages before it, and their keys."""
+    seconds: float
+    """Duration of its training."""
 
 
 def announce(rows: Rows, sessions: Sessions, snapshot: Snapshot, trained: Trained) -> bool:
@@ -53,6 +55,7 @@ def commit(rows: Rows, sessions: Sessions, snapshot: Snapshot, trained: Trained)
         return False
     row = {"shard": stage.shard, "prefix": prefix_text(stage), "key": key, "manifest": trained.manifest}
     rows.upsert(schema.stages, [row])
+    rows.upsert(schema.durations, [{"shard": row["shard"], "prefix": row["prefix"], "seconds": trained.seconds}])
     rows.raise_note(REMOVALS if stage in snapshot.stages else COMMITS)
     sessions.release(stage, trained.session)
     rows.note_change()

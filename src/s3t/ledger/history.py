@@ -1,4 +1,4 @@
-"""The part of the ledger that only remembers: log, requests, marks of deletions, copies outside the run."""
+"""The part of the ledger that only remembers: log, requests, marks of deletions, durations, copies outside the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from s3t.ledger import schema
 from s3t.ledger.exports import Exports
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, LogEntry, RequestRow
-from s3t.ledger.statements import KEY_DESTROYED, now
+from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
+from s3t.stages import Stage
 
 
 class History:
@@ -90,6 +91,11 @@ class History:
     def note_key_destroyed(self) -> None:
         """Note that the run's secret is destroyed."""
         self._rows.write_note(KEY_DESTROYED, to=int(now(self._rows.connection)))
+
+    def durations(self) -> dict[Stage, float]:
+        """Seconds that the training of each live stage took; without those of versions that did not note them."""
+        rows = self._rows.read(schema.durations)
+        return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
 
     def copies(self) -> list[Copy]:
         """Files outside the run that hold records, as far as `init` knew."""

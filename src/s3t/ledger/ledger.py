@@ -22,8 +22,8 @@ from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
 from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
-from s3t.ledger.migrating import check_revision, create_tables
-from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
+from s3t.ledger.migrating import create_tables, is_current, upgrade_tables
+from s3t.ledger.read_only import UnsteadyError, is_read_only, older_version_error, read_only_error, steady
 from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, LiveStages, RecordRow, SliceState, Snapshot
@@ -110,17 +110,22 @@ class Ledger:
 
     @classmethod
     def open(cls, address: Address) -> Ledger:
-        """The ledger at an address.
+        """The ledger at an address; one of an older version gets the tables of this one.
 
         Raises:
             IntegrityError: the ledger's file is missing.
             RunFolderError: a newer version wrote it.
-            StorageError: the disk or the database refused.
+            StorageError: the disk or the database refused, or an older ledger is on a read-only mount.
         """
         ledger = cls._at(address)
         try:
             with ledger._transaction(writing=False) as connection:
-                check_revision(connection, address)
+                current = is_current(connection, address)
+            if not current:
+                if ledger.read_only:
+                    raise older_version_error(address)
+                with ledger._transaction(writing=True) as connection:
+                    upgrade_tables(connection)
             if isinstance(address, Path) and not ledger.read_only:
                 with storage_errors("opening the ledger"):
                     sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could

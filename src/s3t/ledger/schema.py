@@ -123,6 +123,19 @@ stages = Table(
 )
 """Committed, untainted stages."""
 
+durations = Table(
+    "durations",
+    metadata,
+    Column("shard", Integer, primary_key=True),
+    Column("prefix", String, primary_key=True),
+    Column("seconds", Float, nullable=False),
+    # A stage's time follows from its records, so the database removes it with the stage, whatever removes that.
+    ForeignKeyConstraint(
+        ["shard", "prefix"], ["stages.shard", "stages.prefix"], onupdate="CASCADE", ondelete="CASCADE"
+    ),
+)
+"""Seconds of training of committed stages, for forecasts. Nothing is decided by them, so they have no check."""
+
 sessions = Table(
     "sessions",
     metadata,

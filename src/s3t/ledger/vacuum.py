@@ -19,6 +19,7 @@ _VACUUMED = (
     schema.records,
     schema.slices,
     schema.stages,
+    schema.durations,
     schema.erasing_records,
     schema.condemned,
     schema.claims,

@@ -30,6 +30,7 @@ from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 MAX_SEED = 2**63 - 1
 DEFAULT_THRESHOLD = 0.5
+MOST_SPARES = 100
 Value = TypeVar("Value")
 
 
@@ -319,7 +320,7 @@ class AsNeeded(Part):
     """Its name."""
     depth: int = Field(ge=1, le=10_000)
     """Slices that serve: those of the main chain."""
-    spares: int = Field(default=1, ge=0, le=100)
+    spares: int = Field(default=1, ge=0, le=MOST_SPARES)
     """Other chains, each with a first slice of its own. 0: a shard is dead until repaired once its first slice is
     hit."""
     spare_depth: int = Field(default=1, ge=1, le=10_000)

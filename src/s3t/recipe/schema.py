@@ -307,15 +307,14 @@ class Recipe(Part):
         return problems
 
     def growth(self) -> forests.Growth | None:
-        """Repair as needed, if the recipe says so. Costs of stages are arithmetic, in passes through layers."""
+        """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked, slices = self.deletion.repair, self.partition.slices
         if not isinstance(asked, parts.AsNeeded):
             return None
-        costs = forests.StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
         uniform = (1 / slices,) * slices
         return forests.Growth(
             policy=asked.made(),
-            costs=costs,
+            costs=forests.StageCosts.declared(slices),
             chances=tuple(uniform if setting.prior is None else setting.prior for setting in self.settings()),
         )
 

@@ -102,7 +102,7 @@ def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> 
 def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[TrainReport | None, S3TError | None]:
     """Repair if the policy asks for it; its report, and its error if it failed."""
     try:
-        if repair_due(parts.recipe.deletion.repair, inventory):
+        if repair_due(parts.present_recipe.deletion.repair, inventory):
             from s3t.run.training import Trainer  # here: most deletions repair nothing
 
             return Trainer(parts).train_missing(progress, workers=1), None

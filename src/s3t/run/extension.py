@@ -1,15 +1,23 @@
-"""Cost and gain of more orders, before they are trained."""
+"""Cost and gain of more orders, or of another policy of repair, before they are trained."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.errors import InputError
+from s3t.forests import depths_after_hit, leaves
+from s3t.inventory import Inventory
 from s3t.planning.gain import Gain, gain
 from s3t.progress import Progress
+from s3t.recipe import AsNeeded, RepairPolicy
+from s3t.run.forecasting import hours_of
+from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.stages import stages_of
+from s3t.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +40,15 @@ class Extension:
         """True if the new orders would change nothing."""
         return self.stages > 0 and self.gain.is_none and not self.orders_vote
 
+    @property
+    def described(self) -> str:
+        """What a shard then has."""
+        return f"{counted(self.budget, 'order')} a shard"
+
+    def bought(self) -> dict[str, Any]:
+        """What `s3t extend --json` adds to the document of `s3t train`."""
+        return {"budget": self.budget, "gain": self.gain.to_json()}
+
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t extend --dry-run --json`."""
         return {
@@ -41,6 +58,113 @@ class Extension:
             "gain": self.gain.to_json(),
             "buys_nothing": self.buys_nothing,
         }
+
+
+@dataclass(frozen=True, kw_only=True)
+class RepairExtension:
+    """Forecast of `extend` with more spares, or with another policy of repair."""
+
+    repair: RepairPolicy
+    """The policy that the run then has."""
+    orders: int
+    """B, fixed orders of a shard; of no use under repair as needed."""
+    stages: int
+    """Stages to train for the new chains."""
+    lost: int
+    """Stages that are missing already, and that `repair` would train, too."""
+    hours: float | None
+    """Hours in which one process trains all of these, by the times of the run's live stages; None without any."""
+    before: float
+    """Slices with which a shard serves right after its next hit, as expected; mean over the shards, all repaired."""
+    after: float
+    """The same with the new chains or orders."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t extend --dry-run --json`."""
+        return {
+            **self.bought(),
+            "stages": self.stages,
+            "lost_stages": self.lost,
+            "hours": self.hours,
+            "expected_depth_before": self.before,
+            "expected_depth_after": self.after,
+        }
+
+    @property
+    def buys_nothing(self) -> bool:
+        """False: where the next hit shows no gain, a later one may."""
+        return False
+
+    @property
+    def described(self) -> str:
+        """What a shard then has."""
+        if not isinstance(self.repair, AsNeeded):
+            return f"{counted(self.orders, 'fixed order')} a shard"
+        main, spares = counted(self.repair.depth, "slice"), counted(self.repair.spares, "spare")
+        return f"a main chain of {main} and {spares} of {counted(self.repair.spare_depth, 'slice')} a shard"
+
+    def bought(self) -> dict[str, Any]:
+        """What `s3t extend --json` adds to the document of `s3t train`."""
+        repair = self.repair
+        return {"repair": repair if isinstance(repair, str) else repair.model_dump(mode="json", by_alias=True)}
+
+
+def more_asked(
+    *, budget: int | None, spares: int | None, spare_depth: int | None, policy: Any | None
+) -> Spares | Policy | int:
+    """What an extension asks for: spares, a policy of repair, or a number of orders.
+
+    Raises:
+        InputError: it asks for several, or for nothing.
+    """
+    asked = {
+        "a budget": budget is not None,
+        "spares or their depth": spares is not None or spare_depth is not None,
+        "a policy": policy is not None,
+    }
+    if sum(asked.values()) != 1:
+        given = " and ".join(name for name, wanted in asked.items() if wanted) or "nothing"
+        raise InputError("the extension", f"{given} asked for: give one of {', '.join(asked)}")
+    if budget is not None:
+        return budget
+    return Spares(spares=spares, depth=spare_depth) if policy is None else Policy(repair=policy)
+
+
+def repair_extension_of(parts: Parts, asked: Spares | Policy) -> RepairExtension:
+    """Forecast cost and gain of more spares, longer ones, or another policy of repair.
+
+    Raises:
+        InputError: the run has fixed orders and no spares, such spares cannot be added, or there is no such policy.
+        KeyDestroyedError: nothing can be trained any more.
+    """
+    with after_refusal(NOTHING_CHANGED):
+        parts.check_trainable()
+        description = parts.orders.proposed_repair(parts.recipe, asked)
+        snapshot = parts.latest.snapshot()
+        now, then = parts.latest.inventory(snapshot), parts.latest.inventory_of(snapshot, description)
+        with parts.ledger.reading() as transaction:
+            durations = transaction.history.durations()
+    missing, wanted = set(now.missing()), then.missing()
+    uniform = (1 / then.slices,) * then.slices
+    chances = [uniform if setting.prior is None else setting.prior for setting in parts.recipe.settings()]
+    return RepairExtension(
+        repair=description.present(parts.recipe).deletion.repair,
+        orders=len(description.orders[0]),
+        stages=len(set(wanted) - missing),
+        lost=len(set(wanted) & missing),
+        hours=hours_of(wanted, durations, slices=then.slices),
+        before=_depth_after_hit(now, chances),
+        after=_depth_after_hit(then, chances),
+    )
+
+
+def _depth_after_hit(inventory: Inventory, chances: Sequence[Sequence[float]]) -> float:
+    """Slices with which a shard that was repaired serves right after its next hit, as expected; mean over shards."""
+    kept = [
+        sum(chance * depth for chance, depth in zip(row, depths_after_hit(leaves(orders), len(row)), strict=True))
+        for row, orders in zip(chances, inventory.orders, strict=True)
+    ]
+    return sum(kept) / len(kept)
 
 
 def extension_of(parts: Parts, *, budget: int, progress: Progress) -> Extension:

@@ -1,15 +1,20 @@
-"""Forecast of the deletions that a run still survives, from its present state."""
+"""Forecasts from a run's present state: deletions that it still survives, and the time of a repair."""
 
 from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
+from s3t.forests import StageCosts
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast, forecast
 from s3t.recipe import Recipe
 from s3t.sequences import Order
+from s3t.stages import Stage, by_kind
 
 _NEVER = 1e-15
 """Share of the likeliest slice's probability below which a slice is taken as never hit."""
@@ -28,6 +33,29 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     weights[weights < _NEVER * weights.max()] = 0.0
     live = [[_answering(inventory, shard, order) for order in inventory.orders[shard]] for shard in range(shards)]
     return forecast(live if weights.any() else [], weights, records)
+
+
+def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, slices: int) -> float | None:
+    """Hours in which one process trains some stages, by the times of the run's live ones; None if none is measured.
+
+    Args:
+        stages: missing ones.
+        durations: seconds that the training of each live stage took.
+        slices: L.
+    """
+    (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
+    costs = StageCosts.declared(slices).measured(
+        {
+            depth: [durations[stage] for stage in timed if len(stage.prefix) == depth and durations[stage] > 0]
+            for depth in range(1, slices + 1)
+        }
+    )
+    if (models and costs is None) or (prototypes and not classes):
+        return None
+    seconds = 0.0 if costs is None else costs.of(stage.prefix for stage in models)
+    if prototypes:
+        seconds += len(prototypes) * median(durations[stage] for stage in classes)
+    return seconds / 3600
 
 
 def _weights(records: NDArray[np.int64], recipe: Recipe) -> NDArray[np.float64]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 
 from s3t.errors import RestoredError
+from s3t.folder.layout import Description
 from s3t.forests import Growth
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, Snapshot
 from s3t.recipe import Recipe
-from s3t.run.orders import Orders, Shards
+from s3t.run.orders import Orders
 from s3t.stages import Stage
 from s3t.store import Artifacts, lost_stages
 
@@ -31,12 +31,9 @@ class Latest:
     """True if the run's secret was destroyed."""
     _newest: int = field(default=0, init=False)
     _scores: dict[str, float] = field(default_factory=dict, init=False)  # a manifest never changes under its key
-    _inventory: tuple[Snapshot, Shards, Inventory] | None = field(default=None, init=False)  # the last one made
+    _inventory: tuple[Snapshot, Description, Inventory] | None = field(default=None, init=False)  # the last one made
+    _growth: tuple[Description, Growth | None] | None = field(default=None, init=False)  # of the description read last
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
-
-    @cached_property
-    def _growth(self) -> Growth | None:
-        return self.recipe.growth()
 
     def snapshot(self) -> Snapshot:
         """The ledger now. It never goes back, unless an operator puts an old one in its place.
@@ -60,16 +57,27 @@ class Latest:
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages: committed and untainted; after the secret was destroyed, also in the store."""
-        orders, made = self.orders.now(), self._inventory
-        if made is not None and made[0] is snapshot and made[1] is orders:
+        described, made = self.orders.described(), self._inventory
+        if made is not None and made[0] is snapshot and made[1] is described:
             return made[2]
-        inventory = self._made(snapshot, orders)
-        self._inventory = None if self.only_serves else (snapshot, orders, inventory)
+        inventory = self.inventory_of(snapshot, described)
+        self._inventory = None if self.only_serves else (snapshot, described, inventory)
         return inventory
 
-    def _made(self, snapshot: Snapshot, orders: Shards) -> Inventory:
-        growth = self._growth
-        inventory = snapshot.inventory(orders, prototypes=self.recipe.method.has_prototypes, growth=growth)
+    def _growth_of(self, described: Description) -> Growth | None:
+        """Repair as needed, as a run.json says; None if the run has fixed orders.
+
+        From declared numbers alone: with the costs that the ledger measures, the choice would follow from records.
+        """
+        known = self._growth
+        if known is None or known[0] is not described:
+            known = self._growth = described, described.present(self.recipe).growth()
+        return known[1]
+
+    def inventory_of(self, snapshot: Snapshot, described: Description) -> Inventory:
+        """The inventory under a run.json, the present one or a proposal."""
+        growth, prototypes = self._growth_of(described), self.recipe.method.has_prototypes
+        inventory = snapshot.inventory(described.orders, prototypes=prototypes, growth=growth)
         if self.only_serves:  # a lost stage cannot be trained again; a backup may bring it back
             lost = lost_stages(self.store, inventory.alive)
             alive = {stage: key for stage, key in inventory.alive.items() if stage not in lost}

@@ -1,16 +1,16 @@
-"""The orders of a run: what run.json says of them now, and more of them.
+"""The orders of a run, and its policy of repair: what run.json says of them now, and others.
 
-Orders are only ever added, behind those that are there, by replacing run.json whole. So a process that has the run open
+Both are only ever added, behind those that are there, by replacing run.json whole. So a process that has the run open
 sees another file when there are more. Until it looks it is exact all the same: the ledger's stages, never the orders,
-decide what a deletion erases, an audit checks and a trainer commits. Orders say what to train, and among which prefixes
-to serve.
+decide what a deletion erases, an audit checks and a trainer commits. Orders and policies say what to train, and among
+which prefixes to serve.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
-from typing import TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
 
 from s3t.disk import storage_errors
 from s3t.errors import InputError, IntegrityError
@@ -18,12 +18,31 @@ from s3t.folder.layout import Description, Layout, read_description, write_descr
 from s3t.ledger.locks import RunLock, hold
 from s3t.partition import Secret
 from s3t.progress import SILENT, Progress
-from s3t.recipe import Recipe
+from s3t.recipe import AsNeeded, Recipe, RepairPolicy, recipe_from
+from s3t.recipe.parts import MOST_SPARES
 from s3t.recipe.schema import MOST_NUMBERS
 from s3t.sequences import Order, orders_of_shards
 
 Shards: TypeAlias = tuple[tuple[Order, ...], ...]
 """The orders of each shard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spares:
+    """Spares that every shard of a run that is repaired as needed shall have."""
+
+    spares: int | None
+    """Chains beside the main one; None: as many as now."""
+    depth: int | None
+    """Slices of each; None: as many as now."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """A policy of repair in the place of the run's present one."""
+
+    repair: Any
+    """As a recipe's `deletion.repair`."""
 
 
 class Orders:
@@ -33,19 +52,23 @@ class Orders:
         self._layout = layout
         self._opened = opened
         self._secret = secret
-        self._known: tuple[object, Shards] = (None, opened.orders)
+        self._known: tuple[object, Description] = (None, opened)
         self._proposed: tuple[Shards, int, Shards] | None = None  # orders, a budget, and those orders extended to it
 
     def now(self) -> Shards:
-        """Every shard's orders as they are on the disk; the file is read only if it is another one than before.
+        """Every shard's orders as they are on the disk; raises as `described`."""
+        return self.described().orders
+
+    def described(self) -> Description:
+        """The run.json that is on the disk; it is read only if it is another file than before.
 
         Raises:
-            IntegrityError: the file is damaged, or more of it has changed than orders that were added.
+            IntegrityError: the file is damaged, or more of it has changed than what may be added.
             RunFolderError: there is no such file any more.
         """
         file = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
         if file is None or file != self._known[0]:
-            self._known = file, self._read().orders
+            self._known = file, self._read()
         return self._known[1]
 
     def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = SILENT) -> Shards:
@@ -90,6 +113,31 @@ class Orders:
                         write_description(self._layout, added, self._secret)
                     return
 
+    def proposed_repair(self, recipe: Recipe, asked: Spares | Policy) -> Description:
+        """The run.json that `change_repair` would write. Changes nothing; raises as it."""
+        return _with_repair(self._read(), recipe, asked)
+
+    def change_repair(self, recipe: Recipe, asked: Spares | Policy, *, lock: RunLock) -> None:
+        """Let every shard have more spares, or another policy of repair, durably; nothing if it has them already.
+
+        A crash leaves the old file or the new one. The orders stay in the file under any policy.
+
+        Args:
+            recipe: the run's.
+            asked: number and depth of spares, neither below the present one; or a policy.
+            lock: the run's.
+
+        Raises:
+            InputError: with everything that is wrong about them; nothing has changed.
+            StorageError: the disk refused; `described` says whether the policy is there.
+        """
+        with hold(lock):
+            description = self._read()
+            added = _with_repair(description, recipe, asked)
+            if added != description:
+                with storage_errors("changing the run's policy of repair"):
+                    write_description(self._layout, added, self._secret)
+
     def _extended(self, orders: Shards, recipe: Recipe, *, budget: int, progress: Progress) -> Shards:
         if self._proposed is None or self._proposed[:2] != (orders, budget):
             self._proposed = orders, budget, extended(orders, recipe, budget=budget, progress=progress)
@@ -98,8 +146,8 @@ class Orders:
     def _check(self, budget: int, description: Description, recipe: Recipe) -> None:
         if recipe.method.one_order:
             raise InputError("the budget", f"method {recipe.method} has one order a shard, and no more can be added")
-        if recipe.growth() is not None:
-            what = "the run grows its chains as needed, and has none; other chains need a new run (deletion.repair)"
+        if description.present(recipe).growth() is not None:
+            what = "the run grows its chains as needed, and has no fixed orders: give --spares or --spare-depth"
             raise InputError("the budget", what)
         slices, present = len(description.orders[0][0]), len(description.orders[0])
         if not isinstance(budget, int) or isinstance(budget, bool):
@@ -123,12 +171,16 @@ class Orders:
         description = read_description(self._layout)
         opened = self._opened
         behind = len(description.orders) == len(opened.orders) and all(
-            new[: len(old)] == old for old, new in zip(opened.orders, description.orders, strict=True)
+            new[: len(old)] == old
+            for old, new in zip(
+                (*opened.orders, opened.repairs), (*description.orders, description.repairs), strict=True
+            )
         )
-        if not behind or description.model_copy(update={"orders": opened.orders, "check": opened.check}) != opened:
+        grown = {"orders": opened.orders, "repairs": opened.repairs, "check": opened.check}
+        if not behind or description.model_copy(update=grown) != opened:
             raise IntegrityError(
-                f"{self._layout.description} has changed since the run was opened, and not by orders that were added; "
-                "open the run again, or restore the file from a backup"
+                f"{self._layout.description} has changed since the run was opened, and not by orders that were added "
+                "or a policy of repair; open the run again, or restore the file from a backup"
             )
         return description
 
@@ -139,6 +191,52 @@ class Orders:
         except OSError:
             return None
         return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
+def _with_repair(description: Description, recipe: Recipe, asked: Spares | Policy) -> Description:
+    """A run.json with another policy of repair behind the present one, unless that is the same."""
+    present = description.present(recipe).deletion.repair
+    wanted = _with_spares(present, recipe, asked) if isinstance(asked, Spares) else _policy(recipe, asked)
+    if wanted == present:
+        return description
+    return description.model_copy(update={"repairs": (*description.repairs, wanted)})
+
+
+def _policy(recipe: Recipe, asked: Policy) -> RepairPolicy:
+    """A policy that was asked for, checked as that of a new run's recipe is."""
+    fields = recipe.model_dump(mode="json")
+    fields["deletion"]["repair"] = asked.repair
+    fields["sequences"] = {"prior": recipe.sequences.prior}  # of chains; present orders fit any other policy
+    return recipe_from(fields, where="the policy").deletion.repair
+
+
+def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> AsNeeded:
+    """A policy with more spares than the present one, or longer ones."""
+    if not isinstance(present, AsNeeded):
+        raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
+    most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth
+    problems = [
+        *_out_of_range("spares", asked.spares, present.spares, most[0], "each begins with a slice of its own"),
+        *_out_of_range("spare depth", asked.depth, present.spare_depth, most[1], "the main chain has no more"),
+    ]
+    if problems:
+        raise InputError("the spares", problems)
+    return present.model_copy(
+        update={
+            "spares": present.spares if asked.spares is None else asked.spares,
+            "spare_depth": present.spare_depth if asked.depth is None else asked.depth,
+        }
+    )
+
+
+def _out_of_range(what: str, number: int | None, least: int, most: int, limit: str) -> list[str]:
+    if number is None:
+        return []
+    if not isinstance(number, int) or isinstance(number, bool):
+        return [f"{what} {number!r} is not a whole number"]
+    if number < least:
+        return [f"{what} {number} is below the present {least}, and chains are only added: give a bigger number"]
+    return [f"{what} {number}: give at most {most}, for {limit}"] if number > most else []
 
 
 def _all_orders(slices: int) -> float:

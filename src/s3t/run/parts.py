@@ -205,9 +205,8 @@ class Parts:
 
     @property
     def present_recipe(self) -> Recipe:
-        """The recipe, with the budget that the run has now."""
-        sequences = self.recipe.sequences.model_copy(update={"budget": len(self.orders.now()[0])})
-        return self.recipe.model_copy(update={"sequences": sequences})
+        """The recipe, with the budget and the policy of repair that the run has now."""
+        return self.orders.described().present(self.recipe)
 
     @property
     def public(self) -> Public | None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from s3t.disk import open_to
 from s3t.folder.secret import weak_secret_warning
 from s3t.inventory import Inventory
+from s3t.run.forecasting import hours_of
 from s3t.run.parts import Parts
 from s3t.run.results import Status
 from s3t.wording import counted
@@ -38,7 +39,7 @@ def status_now(parts: Parts) -> Status:
 
 def status_of(parts: Parts, inventory: Inventory) -> Status:
     """The status that an inventory makes."""
-    description = parts.description
+    description, missing = parts.description, inventory.missing()
     present = (
         weak_secret_warning(parts.secret),
         *_open_folders(parts),
@@ -48,6 +49,8 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
         exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
+        durations = transaction.history.durations() if missing else {}
+    durations = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
     return Status(
         inventory=inventory,
         gaps=description.gaps,
@@ -56,7 +59,8 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
             *(warning for warning in present if warning is not None),
             *parts.withdrawer.warnings(to_withdraw),
         ),
-        missing=len(inventory.missing()),
+        missing=len(missing),
+        missing_hours=hours_of(missing, durations, slices=inventory.slices),
         unfinished=unfinished,
         exports=exports,
         to_withdraw=to_withdraw,

@@ -36,6 +36,8 @@ class Status:
     warnings: tuple[str, ...]
     missing: int
     """Stages that `train` or `repair` would train."""
+    missing_hours: float | None
+    """Hours in which one process trains them, by the times of the run's live stages; None without such times."""
     unfinished: tuple[LogEntry, ...]
     """Deletions that are accepted, and not erased yet; the log's."""
     exports: tuple[Export, ...]
@@ -109,6 +111,7 @@ class Status:
             "records": self.records,
             "stored_bytes": self.stored_bytes,
             "missing_stages": self.missing,
+            "missing_hours": self.missing_hours,
             "shards": [self._shard(shard, classifiers.get(shard)) for shard in range(len(self.inventory.orders))],
             "gaps": list(self.gaps),
             "warnings": [*self.warnings, *self.advice],
@@ -151,7 +154,8 @@ class TrainReport:
     stages: tuple[Stage, ...]
     """Every stage trained: shard, prefix and kind."""
     summaries: tuple[StageEnd, ...] = field(repr=False)
-    """Losses, steps and seconds of each. They are functions of private records, and no file of the run holds them."""
+    """Losses, steps and seconds of each. They are functions of private records: the run keeps seconds alone, in the
+    ledger, and no longer than the stage lives."""
     discarded: int
     """Stages thrown away because a record was deleted meanwhile."""
     seconds: float

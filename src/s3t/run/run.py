@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
 
 from s3t.aftermath import NOTHING_CHANGED, RUN_MADE, after_refusal
 from s3t.progress import SILENT, Progress
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.exporting import ExportReport
-    from s3t.run.extension import Extension
+    from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.placement import WorkerCount
@@ -193,7 +193,7 @@ class Run:
 
     @property
     def recipe(self) -> Recipe:
-        """The recipe, without its salt, with the budget that the run has now."""
+        """The recipe, without its salt, with the budget and the policy of repair that the run has now."""
         return self._parts.present_recipe
 
     @property
@@ -244,22 +244,76 @@ class Run:
         """
         return self._trainer.train_missing(progress or SILENT, workers=workers, hours=hours)
 
-    def extend(self, *, budget: int, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
+    def extend(
+        self,
+        *,
+        budget: int | None = None,
+        spares: int | None = None,
+        spare_depth: int | None = None,
+        policy: Any | None = None,
+        workers: WorkerCount = 1,
+        progress: Progress | None = None,
+    ) -> TrainReport:
         """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
 
-        Raises:
-            InputError: the budget is below the present one, or exceeds L!, or `workers`; nothing has changed.
-        """
-        return self._trainer.extend(budget, progress or SILENT, workers=workers)
+        Where the run is repaired as needed, it has `spares` instead. With `policy` it gets another policy of repair.
 
-    def extension(self, *, budget: int, progress: Progress | None = None) -> Extension:
+        Args:
+            budget: B, orders a shard.
+            spares: chains of a shard beside the main one; None: as many as now, if `spare_depth` is given.
+            spare_depth: slices of each; None: as many as now.
+            policy: as `deletion.repair` of a recipe, in the place of the run's. Orders are kept under any policy, and
+                live stages, too.
+            workers: as for `train`.
+            progress: hears of it.
+
+        Raises:
+            InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
+                more than fit; the run has fixed orders, or none; there is no such policy; or `workers`. Nothing has
+                changed.
+        """
+        from s3t.run.extension import more_asked
+        from s3t.run.orders import Policy, Spares
+
+        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        if isinstance(asked, Spares | Policy):
+            return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
+        return self._trainer.extend(asked, progress or SILENT, workers=workers)
+
+    @overload
+    def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
+
+    @overload
+    def extension(
+        self,
+        *,
+        budget: int | None = None,
+        spares: int | None = None,
+        spare_depth: int | None = None,
+        policy: Any | None = None,
+        progress: Progress | None = None,
+    ) -> Extension | RepairExtension: ...
+
+    def extension(
+        self,
+        *,
+        budget: int | None = None,
+        spares: int | None = None,
+        spare_depth: int | None = None,
+        policy: Any | None = None,
+        progress: Progress | None = None,
+    ) -> Extension | RepairExtension:
         """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
 
         Arguments and errors as for `extend`.
         """
-        from s3t.run.extension import extension_of
+        from s3t.run.extension import extension_of, more_asked, repair_extension_of
+        from s3t.run.orders import Policy, Spares
 
-        return extension_of(self._parts, budget=budget, progress=progress or SILENT)
+        asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
+        if isinstance(asked, Spares | Policy):
+            return repair_extension_of(self._parts, asked)
+        return extension_of(self._parts, budget=asked, progress=progress or SILENT)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None

@@ -30,6 +30,11 @@ class StageReport:
         progress.note(str(stage))
         tell(progress, StageStart(stage=stage, records=records, epochs=epochs))
 
+    @property
+    def seconds(self) -> float:
+        """Seconds since the stage's training began."""
+        return time.monotonic() - self._began
+
     def advance(self, count: int) -> None:
         """Count a step's records.
 
@@ -63,7 +68,7 @@ class StageReport:
             stage=self._stage,
             losses=tuple(self._losses),
             steps=manifest.steps,
-            seconds=time.monotonic() - self._began,
+            seconds=self.seconds,
             validation=manifest.validation,
         )
         tell(self._progress, end)

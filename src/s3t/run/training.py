@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 
-from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, STAGES_KEPT, after_refusal
+from s3t.aftermath import NOTHING_CHANGED, ORDERS_ADDED, REPAIR_CHANGED, STAGES_KEPT, after_refusal
 from s3t.disk import storage_errors
 from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
@@ -22,6 +22,7 @@ from s3t.ledger import Snapshot, Trained
 from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
+from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
 from s3t.run.reporting import status_now
@@ -100,6 +101,27 @@ class Trainer:
         with after_refusal(ORDERS_ADDED):
             return self.train_missing(progress, workers=workers)
 
+    def change_repair(self, asked: Spares | Policy, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+        """Let every shard have more spares, or another policy of repair, and train what is missing."""
+        check_workers(workers)
+        self.parts.check_changeable()
+        orders = self.parts.orders
+        with after_refusal(NOTHING_CHANGED):
+            self.parts.check_trainable()
+            wanted = orders.proposed_repair(self.parts.recipe, asked)
+        try:
+            with after_refusal(NOTHING_CHANGED):
+                orders.change_repair(self.parts.recipe, asked, lock=self.parts.lock)
+        except StorageError:
+            if (
+                orders.described().repairs == wanted.repairs
+            ):  # it was the folder of the new file that was not synchronised
+                with after_refusal(REPAIR_CHANGED):
+                    raise
+            raise
+        with after_refusal(REPAIR_CHANGED):
+            return self.train_missing(progress, workers=workers)
+
     def _train_here(self, progress: Progress, until: float) -> EngineReport:
         return run_stages(
             lambda: self._inventory().missing(), lambda stage: self._train_stage(stage, progress), until=until
@@ -156,6 +178,7 @@ class Trainer:
             session=self.parts.presence.session,
             seen=snapshot.seen(stage),
             parents={link: snapshot.stages[link] for link in stage.chain[:-1]},
+            seconds=report.seconds,
         )
         stored = self._store(trained, content, manifest)
         if stored:
