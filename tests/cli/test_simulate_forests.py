@@ -74,7 +74,7 @@ def test_people_read_what_a_deletion_costs_and_how_many_leave_a_shard_dead():
         (("--trials", 0), "0 trials: give at least 1"),
         (("--trials", 10**8), "more than 200,000,000; lower --trials"),
         (("--stage-seconds", "1,2"), "--stage-seconds: has 2 numbers for 4 slices"),
-        (("--stage-seconds", "1,2,3,0"), "give finite numbers above 0, one a depth"),
+        (("--stage-seconds", "1,2,3,0"), "0 seconds: give 1e-06 to 1,000,000,000"),
         (("--stage-seconds", "1,2,3,x"), "number 4 is 'x', not a number"),
     ],
 )

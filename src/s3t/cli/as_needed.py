@@ -12,6 +12,8 @@ from s3t.errors import DataError
 if TYPE_CHECKING:
     from s3t.forests import StageCosts
 
+LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
+"""Of a stage."""
 MOST_CELLS = 200_000_000
 """Largest count of numbers that simulated forests hold: of systems, shards, chains and slices."""
 
@@ -41,10 +43,13 @@ def stage_seconds(text: str | None, *, slices: int, problems: list[str]) -> Stag
     if text is None:
         return None
     with noted(problems):
-        costs = StageCosts(tuple(numbers_in(text, where="--stage-seconds")))
-        if costs.slices != slices:
-            raise DataError("--stage-seconds", f"has {costs.slices} numbers for {slices} slices; give one a depth")
-        return costs
+        numbers = numbers_in(text, where="--stage-seconds")
+        wrong = [f"{each:g} seconds" for each in numbers if not LEAST_SECONDS <= each <= MOST_SECONDS]
+        if wrong:
+            raise DataError("--stage-seconds", f"{wrong[0]}: give {LEAST_SECONDS:g} to {MOST_SECONDS:,.0f}")
+        if len(numbers) != slices:
+            raise DataError("--stage-seconds", f"has {len(numbers)} numbers for {slices} slices; give one a depth")
+        return StageCosts(tuple(numbers))
     return None
 
 

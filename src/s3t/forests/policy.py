@@ -7,6 +7,7 @@ others, or not in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,19 @@ class AsNeeded:
             )
         if problems:
             raise PlanningError("the policy of repair", problems)
+
+    @classmethod
+    def keeping(cls, *, mean_depth: float, after_deletion: int) -> AsNeeded:
+        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all.
+
+        >>> AsNeeded.keeping(mean_depth=2.5, after_deletion=1)
+        AsNeeded(depth=3, spares=1, spare_depth=1)
+        """
+        return cls(
+            depth=max(math.ceil(mean_depth), after_deletion),
+            spares=min(after_deletion, 1),
+            spare_depth=max(after_deletion, 1),
+        )
 
     def least_after_hit(self, slices: int) -> int:
         """Slices that serve in a repaired shard of L slices right after a hit of any one of them, at least.

@@ -12,7 +12,7 @@ from s3t.errors import PlanningError
 from s3t.forests import AsNeeded
 from s3t.planning.deletions import Deletions
 from s3t.planning.repairs import Policy, expected_after, simulate_repairs
-from s3t.planning.service import Level, Service, System, bound, cheapest, least_policy, served
+from s3t.planning.service import Level, Service, System, bound, cheapest, served
 from s3t.progress import SILENT, Steps
 from s3t.sequences import Order, Setting, select
 
@@ -75,7 +75,7 @@ class Comparison:
         """For each depth, the cheapest chains that keep what the level asks for after a deletion."""
         found = []
         for depth in range(max(1, self.level.after_deletion), self.system.slices + 1):
-            policy = least_policy(depth, self.level.after_deletion)
+            policy = AsNeeded.keeping(mean_depth=depth, after_deletion=self.level.after_deletion)
             ours, sisa = (served(policy, each).repairs for each in (self.system, self.system.sisa()))
             found.append(Depth(depth=depth, as_needed=ours, sisa=sisa, bound=bound(depth, self.system)))
         return tuple(found)

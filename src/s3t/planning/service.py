@@ -1,8 +1,8 @@
 """Levels of service, and the cheapest repair as needed that meets one. No simulation: costs are exact for uniform hits.
 
 A level is what a shard has to serve, and what that may cost. More spares, longer ones and a deeper main chain each cost
-more, and more spares than one guarantee no more after a deletion. So the cheapest policy has the least depth of the
-main chain that serves enough, at most one spare, and the least depth of that.
+more, and to keep k slices after any one deletion takes a spare of k, and no second one where k is at most L / 2. So the
+cheapest policy has the least depth of the main chain that serves enough, at most one spare, and the least depth of it.
 """
 
 from __future__ import annotations
@@ -182,18 +182,13 @@ def cheapest(level: Level, system: System) -> AsNeeded:
     """
     problems = level.problems(system)
     if not problems:
-        policy = least_policy(math.ceil(level.mean_depth), level.after_deletion)
+        policy = AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
         problems = [
             problem for problem in (_hours(level, policy, system), _trainings(level, policy, system)) if problem
         ]
         if not problems:
             return policy
     raise PlanningError("the level of service", problems)
-
-
-def least_policy(depth: int, after_deletion: int) -> AsNeeded:
-    """The cheapest chains of a depth that keep as much after any one deletion, if there are slices enough."""
-    return AsNeeded(depth=max(depth, after_deletion), spares=min(after_deletion, 1), spare_depth=max(after_deletion, 1))
 
 
 def _hours(level: Level, policy: AsNeeded, system: System) -> str | None:
@@ -217,7 +212,9 @@ def _trainings(level: Level, policy: AsNeeded, system: System) -> str | None:
 def _lesser(level: Level, policy: AsNeeded) -> list[AsNeeded]:
     """Policies that serve less: first all that keep as much after a deletion, the deepest first, then others."""
     depths, kept = range(math.ceil(level.mean_depth), 0, -1), range(level.after_deletion, -1, -1)
-    found = dict.fromkeys(least_policy(depth, after) for after in kept for depth in depths)
+    found = dict.fromkeys(
+        AsNeeded.keeping(mean_depth=depth, after_deletion=after) for after in kept for depth in depths
+    )
     return [each for each in found if each != policy]
 
 

@@ -37,6 +37,7 @@ from s3t.recipe.parts import (
     Text,
     Training,
 )
+from s3t.recipe.repair import AsNeeded
 from s3t.recipe.template import is_template
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
@@ -293,13 +294,14 @@ class Recipe(Part):
 
     def _growth_problems(self) -> list[str]:
         asked, slices = self.deletion.repair, self.partition.slices
-        if not isinstance(asked, parts.AsNeeded):
+        if not isinstance(asked, AsNeeded):
             return []
         problems = []
         if self.sequences != Sequences(prior=self.sequences.prior):
             problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
         try:
             asked.made().check(slices)
+            problems += [f"deletion.repair.{problem}" for problem in asked.level_problems(slices)]
         except PlanningError as error:
             problems += [f"deletion.repair: {problem}" for problem in error.problems]
         if self.prediction.ensemble == "sequences":
@@ -309,7 +311,7 @@ class Recipe(Part):
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages are arithmetic, in passes through layers."""
         asked, slices = self.deletion.repair, self.partition.slices
-        if not isinstance(asked, parts.AsNeeded):
+        if not isinstance(asked, AsNeeded):
             return None
         costs = forests.StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
         uniform = (1 / slices,) * slices
