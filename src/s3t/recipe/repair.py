@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import ConfigDict, Discriminator, Field, Tag, ValidationError, model_validator
 
 from s3t import forests
+from s3t.errors import PlanningError
 from s3t.recipe.part import Part
 
 _CHAINS = {"depth", "spares", "spare_depth"}
@@ -59,19 +60,24 @@ class AsNeeded(Part):
         chains = forests.AsNeeded.keeping(mean_depth=level.mean_depth, after_deletion=level.after_deletion)
         return {**content, **vars(chains)}
 
-    def level_problems(self, slices: int) -> list[str]:
-        """Demands of the level that the chains do not meet in shards of L slices."""
+    def problems(self, slices: int) -> list[str]:
+        """What does not go together, nor with shards of L slices, each with its field."""
+        try:
+            chains = self.made()
+            chains.check(slices)
+        except PlanningError as error:
+            return [f"deletion.repair: {problem}" for problem in error.problems]
         if self.level is None:
             return []
-        problems, kept = [], self.made().least_after_hit(slices)
-        if self.depth < self.level.mean_depth:
-            problems.append(f"level.mean_depth {self.level.mean_depth:g}: depth is {self.depth}; take one of them out")
-        if kept < self.level.after_deletion:
+        problems, level, kept = [], self.level, chains.least_after_hit(slices)
+        if self.depth < level.mean_depth:
+            problems.append(f"mean_depth {level.mean_depth:g}: depth is {self.depth}; take one of them out")
+        if kept < level.after_deletion:
             problems.append(
-                f"level.after_deletion {self.level.after_deletion}: chains of {slices} slices with spares of "
-                f"{self.spare_depth} keep {kept}; ask for at most {slices // 2}, and leave out depth and spares"
+                f"after_deletion {level.after_deletion}: chains of {slices} slices with spares of {self.spare_depth} "
+                f"keep {kept}; ask for at most {slices // 2}, and leave out depth and spares"
             )
-        return problems
+        return [f"deletion.repair.level.{problem}" for problem in problems]
 
     def made(self) -> forests.AsNeeded:
         """The policy.

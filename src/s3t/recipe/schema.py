@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from s3t import forests
-from s3t.errors import PlanningError, SettingError
+from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.columns import Columns
@@ -299,11 +299,7 @@ class Recipe(Part):
         problems = []
         if self.sequences != Sequences(prior=self.sequences.prior):
             problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
-        try:
-            asked.made().check(slices)
-            problems += [f"deletion.repair.{problem}" for problem in asked.level_problems(slices)]
-        except PlanningError as error:
-            problems += [f"deletion.repair: {problem}" for problem in error.problems]
+        problems += asked.problems(slices)
         if self.prediction.ensemble == "sequences":
             problems.append("prediction.ensemble: chains grown as needed do not answer side by side; use shards")
         return problems
