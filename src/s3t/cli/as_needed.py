@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -59,8 +59,3 @@ def forest_problems(trials: int, shards: int, slices: int, spares: int) -> list[
     if cells <= MOST_CELLS:
         return []
     return [f"{trials:,} systems of that size are {cells:,} places of slices, more than {MOST_CELLS:,}; lower --trials"]
-
-
-def mean_and_std(values: Any) -> dict[str, float]:
-    """Of one number a system."""
-    return {"mean": float(values.mean()), "std": float(values.std())}

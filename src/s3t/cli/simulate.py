@@ -201,11 +201,12 @@ def _show_growth(
 
 def _print_growth(found: GrownSimulation, title: str, over: int, unit: str) -> None:
     names = {
-        f"cost of repairs, {unit}": found.cost,
-        "depth after each repair": found.mean_depth,
-        "depth of the hit shard before it": found.hit_depth,
+        "cost": f"cost of repairs, {unit}",
+        "mean_depth": "depth after each repair",
+        "hit_depth": "depth of the hit shard before it",
     }
-    rows = [{f"over {over:,} deletions": text, **as_needed.mean_and_std(values)} for text, values in names.items()]
+    document = found.to_json()
+    rows = [{f"over {over:,} deletions": text, **document[name]} for name, text in names.items()]
     print_table(title, rows)
     typer.echo(f"the first training costs {found.training:.4g} {unit}; a deletion {found.cost.mean() / over:.4g}")
     typer.echo(f"deletions that leave a shard dead until its repair: {found.dead_share:.2%}")
