@@ -225,8 +225,9 @@ def _print(found: Comparison, lines: list[str], planned: Planned, plot: Path | N
     if fixed is None:
         typer.echo("no fixed orders that were compared serve this level")
     typer.echo(
-        "Costs are in full trainings, all records through all blocks. Slices serve after repairs, in the mean; and\n"
-        "after any one deletion at least. The bound is that of any policy of this mean depth, dead shards allowed."
+        "Costs are in full trainings, all records through all blocks; training is the first one. Slices serve after\n"
+        "repairs, in the mean; the least right after any one deletion. The bound is that of any policy of this mean\n"
+        "depth, dead shards allowed."
     )
     if plot is not None:
         typer.echo(f"drawn: {plot}")
@@ -235,18 +236,18 @@ def _print(found: Comparison, lines: list[str], planned: Planned, plot: Path | N
 def _row(name: str, service: Service, system: System) -> dict[str, Any]:
     hours = system.hours_a_day(service.repairs)
     return (
-        {"system": name, "first training": f"{service.training:.2f}", "repairs": f"{service.repairs:.4g}"}
+        {"system": name, "training": f"{service.training:.2f}", "repairs": f"{service.repairs:.4g}"}
         | ({} if hours is None else {"hours a day": f"{hours:.3g}"})
-        | {"slices": f"{service.mean_depth:.2f}", "after a deletion": str(service.after_deletion)}
+        | {"slices": f"{service.mean_depth:.2f}", "least": str(service.after_deletion)}
     )
 
 
 def _bound_row(found: Comparison) -> dict[str, Any]:
     hours = found.system.hours_a_day(found.bound)
     return (
-        {"system": "bound", "first training": "", "repairs": f"{found.bound:.4g}"}
+        {"system": "bound", "training": "", "repairs": f"{found.bound:.4g}"}
         | ({} if hours is None else {"hours a day": f"{hours:.3g}"})
-        | {"slices": f"{found.service.mean_depth:.2f}", "after a deletion": ""}
+        | {"slices": f"{found.service.mean_depth:.2f}", "least": ""}
     )
 
 
