@@ -49,6 +49,7 @@ bench: $(VENV)/test.stamp
 	$(BIN)/python -m benchmarks.deletion
 	$(BIN)/python -m benchmarks.ledger
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.sequences
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.forests
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.training
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.data_sets
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.deep

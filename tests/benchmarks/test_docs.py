@@ -216,6 +216,19 @@ def test_the_ensemble_against_merged_models_and_what_merged_weights_change():
     assert f"{seconds['plain'] / seconds['s3t']:.2f} times as fast as five passes in the inputs' order" in PAGE
 
 
+def test_simulated_forests_and_the_choice_of_what_to_grow():
+    found = stored("forests")
+    ours, chosen = found["simulation"], found["choice"]
+    assert f"{ours['s3t_seconds']:.0f} s; {ours['times_as_fast']:.1f} times as fast" in PAGE
+    milliseconds = (chosen["median_milliseconds"], chosen["longest_milliseconds"])
+    assert f"{milliseconds[0]:.0f}; {milliseconds[1]:.0f} ms" in PAGE
+    assert f"(load {found['load_before']:.0f})" in PAGE
+    assert ours["s3t_seconds"] < 60
+    assert milliseconds[1] < 50
+    exact, simulated = ours["cost"]["exact"], ours["cost"]["s3t"]
+    assert abs(simulated["mean"] - exact) < 4 * simulated["standard_error"]
+
+
 PROCESSORS = {"AMD EPYC": "AMD EPYC", "Intel(R) Xeon(R) Processor": "Intel Xeon"}
 
 

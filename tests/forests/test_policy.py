@@ -135,3 +135,34 @@ def test_a_policy_that_a_shard_has_no_room_for():
 def test_costs_are_numbers_above_zero(numbers):
     with pytest.raises(PlanningError, match="costs of stages"):
         StageCosts(numbers)
+
+
+def reachable(policy, slices):
+    """Every state that a shard can be in after a repair."""
+    states, ahead = set(), [policy.planned((), slices=slices)]
+    while ahead:
+        if (state := ahead.pop()) not in states:
+            states.add(state)
+            ahead += [policy.planned(without(state, index), slices=slices) for index in range(slices)]
+    return states
+
+
+@pytest.mark.parametrize("slices", [2, 3, 4, 5])
+def test_depth_after_any_one_hit_in_every_state_that_there_is(slices):
+    for spares in range(min(slices, 4)):
+        for spare_depth in range(1, slices + 1):
+            for depth in range(spare_depth, slices + 1):
+                policy = AsNeeded(depth=depth, spares=spares, spare_depth=spare_depth)
+                least = min(min(depths_after_hit(state, slices)) for state in reachable(policy, slices))
+                told = policy.least_after_hit(slices)
+                assert told <= least <= min(spare_depth, slices // 2) * min(spares, 1)
+                if spares <= 1 or spare_depth * (1 + spares) <= slices:
+                    assert told == least
+
+
+@given(shards())
+def test_a_repaired_shard_has_a_main_chain_and_spares_of_just_their_depths(shard):
+    policy, slices, alive = shard
+    planned = policy.planned(alive, slices=slices)
+    assert [len(chain) for chain in planned] == [policy.depth] + [policy.spare_depth] * policy.spares
+    assert len(prefixes_of(planned)) == policy.depth + policy.spares * policy.spare_depth

@@ -37,6 +37,8 @@ CALLS = (
     ("destroy-key", "RUN"), ("extend", "RUN", "--budget", "0"), ("erase", "RUN"), ("reconcile", "RUN"),
     ("sequences", "--slices", "3", "--budget", "2", "--seed", "1", "--horizon", "1,2", "--values", "1,2,3"),
     ("simulate", "--shards", "2", "--slices", "3", "--budget", "2", "--trials", "10", "--prior", "0.5,0.3,0.2"),
+    ("simulate", "--shards", "2", "--slices", "3", "--repair", "as-needed", "--depth", "2", "--trials", "5", "--over", "9"),
+    ("plan", "--deletions-per-month", "2", "--shards", "2", "--slices", "3", "--mean-depth", "2", "--months", "1"),
     ("plan", "--deletions-per-month", "2", "--budget", "3", "--months", "1", "--max-shards", "2", "--max-slices", "3"),
     ("init", "NEW", "--data", "DATA", "--recipe", "RECIPE"),
 )  # fmt: skip

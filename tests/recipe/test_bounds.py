@@ -50,7 +50,8 @@ FIELDS = dict(number_fields(Recipe))
 MOST = {name: most for name, field in FIELDS.items() if (most := most_of(field)) is not None}
 ELSEWHERE = {"sequences.budget", "sequences.values", "sequences.prior", "adapter.dropout", "prediction.threshold"}
 """Bounded by the number of slices and of orders, or below 1."""
-OF_FORESTS = {f"deletion.repair.{name}" for name in ("depth", "spares", "spare_depth")}
+CHAINS = ("depth", "spares", "spare_depth")
+OF_FORESTS = {f"deletion.repair.{name}" for name in (*CHAINS, "level.mean_depth", "level.after_deletion")}
 """They need their policy, and are bounded by the number of slices."""
 TYPED = {"deletion.repair.below_depth": "deletion.repair.below-depth"}
 
@@ -125,6 +126,8 @@ def test_a_recipe_beyond_the_bounds_makes_no_run_and_its_model_is_not_tried(tmp_
 
 PLAN = ("plan", "--budget", 12, "--max-shards", 2, "--max-slices", 2, "--deletions-per-month", 5)
 SIMULATE = ("simulate", "--shards", 2, "--slices", 4, "--budget", 2, "--trials", 10)
+SERVICE = ("plan", "--shards", 2, "--slices", 4, "--mean-depth", 2, "--deletions-per-month", 5)
+FORESTS = ("simulate", "--shards", 2, "--slices", 4, "--repair", "as-needed", "--depth", 2, "--trials", 10)
 SEQUENCES = ("sequences", "--slices", 4, "--budget", 2)
 COMMANDS = [
     (*PLAN, "--deletions-per-month", "inf"),
@@ -142,6 +145,22 @@ COMMANDS = [
     (*SIMULATE, "--deletions", 10**14),
     (*SIMULATE, "--repair-below", 1, "--over", 10**12),
     (*SIMULATE, "--seed", 10**30),
+    (*SERVICE, "--mean-depth", "inf"),
+    (*SERVICE, "--depth-after-deletion", 10**30),
+    (*SERVICE, "--hours-a-day", "nan"),
+    (*SERVICE, "--budget", "inf"),
+    (*SERVICE, "--shards", 10**12),
+    (*SERVICE, "--layers", 10**4, "--slices", 10**4),
+    (*SERVICE, "--deletions-per-month", "1e308"),
+    (*SERVICE, "--stage-seconds", "1,2,3,1e300"),
+    (*FORESTS, "--depth", 10**18),
+    (*FORESTS, "--spares", 10**18),
+    (*FORESTS, "--spare-depth", -1),
+    (*FORESTS, "--trials", 10**12),
+    (*FORESTS, "--shards", 10**12),
+    (*FORESTS, "--slices", 10**9),
+    (*FORESTS, "--over", 10**12),
+    (*FORESTS, "--stage-seconds", "inf"),
     (*SEQUENCES, "--slices", 10**9),
     (*SEQUENCES, "--slices", 20, "--budget", 10**18),
     (*SEQUENCES, "--horizon", "inf"),

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from s3t.cli import as_needed, service
 from s3t.cli.declarations import noted
 from s3t.cli.display import print_table, working
 from s3t.cli.options import JsonOption, seed_problems
 from s3t.cli.outcome import failures_reported, show
+from s3t.cli.proposal import left_out, recipe_lines
 from s3t.errors import InputError
 
 if TYPE_CHECKING:
     from s3t.planning.plan import Candidate, Demand, Plan
     from s3t.recipe import Recipe
 
+GRID: dict[str, Any] = {"share": 0.1, "max_shards": 20, "max_slices": 12, "max_sequences": 12}
+"""Options of fixed orders alone, as they are if absent."""
 MOST_SIZE = 1_000_000_000
 """Megabytes of a stage, or hours of a training."""
 
@@ -67,7 +71,7 @@ HoursOption = Annotated[
     ),
 ]
 BillOption = Annotated[
-    float,
+    float | None,
     typer.Option(
         "--budget",
         metavar="X",
@@ -84,8 +88,8 @@ ShareOption = Annotated[
         "and up to 1. A shard with less is repaired.",
     ),
 ]
-ShardsOption = Annotated[int, typer.Option("--max-shards", metavar="M", help="Shards at most, up to 100.")]
-SlicesOption = Annotated[
+MaxShardsOption = Annotated[int, typer.Option("--max-shards", metavar="M", help="Shards at most, up to 100.")]
+MaxSlicesOption = Annotated[
     int, typer.Option("--max-slices", metavar="L", help="Slices at most, up to 32: no more than layers.")
 ]
 SequencesOption = Annotated[
@@ -104,58 +108,106 @@ SeedOption = Annotated[int, typer.Option("--seed", metavar="N", help="Seed of th
 
 
 def command(
-    budget: BillOption,
+    budget: BillOption = None,
     deletions_per_month: ArrivalOption = None,
     persons_per_month: PersonsOption = None,
     months: LookOption = 12,
-    share: ShareOption = 0.1,
+    mean_depth: service.DepthOption = None,
+    never_dead: service.NeverDeadOption = False,
+    depth_after_deletion: service.AfterOption = None,
+    hours_a_day: service.HoursADayOption = None,
+    shards: service.ShardsOption = None,
+    slices: service.SlicesOption = None,
+    stage_seconds: as_needed.StageSecondsOption = None,
+    plot: service.PlotOption = None,
+    share: ShareOption = GRID["share"],
     recipe: RecipeOption = None,
     layers: LayersOption = None,
     layers_per_slice: LayersPerSliceOption = None,
-    max_shards: ShardsOption = 20,
-    max_slices: SlicesOption = 12,
-    max_sequences: SequencesOption = 12,
+    max_shards: MaxShardsOption = GRID["max_shards"],
+    max_slices: MaxSlicesOption = GRID["max_slices"],
+    max_sequences: SequencesOption = GRID["max_sequences"],
     training_hours: HoursOption = None,
     stage_megabytes: SizeOption = None,
     seed: SeedOption = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Propose shards, slices and sequences for the deletions that you expect and the training that you can pay.
+    """Propose fixed orders for a budget of training, or repair as needed for a level of service.
 
-    Of the systems within the budget it proposes the one that falls below the acceptable depth least often:
+    Of the systems within the budget it proposes the one that falls below the acceptable depth least often; of the
+    repairs as needed that meet a level of service, the cheapest:
 
-    s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
+        s3t plan --deletions-per-month 20 --months 12 --share 0.1 --budget 60 --layers 6
+
+        s3t plan --deletions-per-month 20 --shards 5 --slices 6 --mean-depth 4 --never-dead
     """
     with failures_reported(as_json):
-        from s3t.planning.plan import ASSUMED_LAYERS, Demand, plan
-        from s3t.planning.rounding import rounded
-
+        level: Any = {"mean_depth": mean_depth, "never_dead": never_dead, "after_deletion": depth_after_deletion}
+        system: Any = {"shards": shards, "slices": slices, "stage_seconds": stage_seconds}
+        limits: Any = {"hours_a_day": hours_a_day, "trainings": budget, "training_hours": training_hours}
+        asked = service.Asked(**level, **system, **limits, plot=plot)
+        grid = {"share": share, "max_shards": max_shards, "max_slices": max_slices, "max_sequences": max_sequences}
         problems = _problems_of_numbers(deletions_per_month, persons_per_month, stage_megabytes, training_hours, seed)
+        problems += _mixed(asked, grid, stage_megabytes)
         base_model, layers, layers_per_slice = _model(recipe, layers, layers_per_slice)
-        with noted(problems):
-            demand = Demand(
-                deletions_per_month=next((n for n in (deletions_per_month, persons_per_month) if n is not None), 1),
-                months=months,
-                share=share,
-                budget=budget,
-                max_shards=max_shards,
-                max_slices=max_slices,
-                max_sequences=max_sequences,
-                layers=ASSUMED_LAYERS if layers is None else layers,
-                layers_per_slice=layers_per_slice,
-            )
-        if problems:
-            raise InputError("the command", problems)
-        with working("simulating systems"):
-            result = plan(demand, seed=seed)
-        lines = _recipe_lines(result, base_model)
+        model: Any = {"recipe": base_model, "layers": layers, "layers_per_slice": layers_per_slice}
+        planned = service.Planned(
+            deletions_per_month=next((n for n in (deletions_per_month, persons_per_month) if n is not None), 1),
+            persons=persons_per_month is not None,
+            months=months,
+            seed=seed,
+            **model,
+        )
+        if asked.is_level:
+            service.plan_service(asked, planned, problems, as_json)
+        else:
+            _plan_orders(planned, grid, budget, training_hours, stage_megabytes, problems, as_json)
 
-        def render() -> None:
-            _print_demand(result, persons=persons_per_month is not None, assumed=layers is None, recipe=base_model)
-            _print_proposal(result, lines, training_hours)
-            _print_table(result, stage_megabytes)
 
-        show(rounded(result.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
+def _mixed(asked: service.Asked, grid: Mapping[str, float], stage_megabytes: float | None) -> list[str]:
+    """Options that do not go together: some are of a level of service, others of fixed orders."""
+    if not asked.is_level:
+        level = "--mean-depth, --never-dead, --depth-after-deletion or --hours-a-day"
+        problems = [f"{name} is of a level of service; give {level}, too" for name in asked.given]
+        return problems if asked.trainings is not None else [*problems, f"give --budget, or a level: {level}"]
+    stray = [f"--{name.replace('_', '-')}" for name, value in grid.items() if value != GRID[name]]
+    stray += [] if stage_megabytes is None else ["--stage-megabytes"]
+    return [f"{name} is of fixed orders, not of a level of service; leave it out" for name in stray]
+
+
+def _plan_orders(
+    planned: service.Planned,
+    grid: Mapping[str, Any],
+    budget: float | None,
+    training_hours: float | None,
+    stage_megabytes: float | None,
+    problems: list[str],
+    as_json: bool,
+) -> None:
+    from s3t.planning.plan import Demand, plan
+    from s3t.planning.rounding import rounded
+
+    with noted(problems):
+        demand = Demand(
+            deletions_per_month=planned.deletions_per_month,
+            months=planned.months,
+            budget=1 if budget is None else budget,
+            layers=planned.layers_or_assumed,
+            layers_per_slice=planned.layers_per_slice,
+            **grid,
+        )
+    if problems:
+        raise InputError("the command", problems)
+    with working("simulating systems"):
+        result = plan(demand, seed=planned.seed)
+    lines = _lines(result, planned.recipe)
+
+    def render() -> None:
+        _print_demand(result, persons=planned.persons, assumed=planned.layers is None, recipe=planned.recipe)
+        _print_proposal(result, lines, training_hours)
+        _print_table(result, stage_megabytes)
+
+    show(rounded(result.to_json() | {"recipe": lines, "stage_megabytes": stage_megabytes}), as_json, render)
 
 
 def _problems_of_numbers(
@@ -194,42 +246,17 @@ def _model(path: Path | None, layers: int | None, layers_per_slice: int | None) 
     return recipe, layers, layers_per_slice
 
 
-def _recipe_lines(result: Plan, recipe: Recipe | None) -> list[str]:
-    """Recipe lines of the proposal, one a field; each replaces the recipe's field of the same name.
-
-    Settings of the given recipe's `adapter` and `deletion` that the plan does not decide are kept.
-    """
+def _lines(result: Plan, recipe: Recipe | None) -> list[str]:
     best = result.proposal
     if best is None:
         return []
-    adapter, deletion = ({}, {}) if recipe is None else (_declared(recipe.adapter), _declared(recipe.deletion))
-    fields: dict[str, dict[str, Any]] = {
-        "partition": {"shards": best.shards, "slices": best.slices},
-        "sequences": {"budget": best.budget, "selector": best.selector},
-        "adapter": adapter | {"layers_per_slice": result.demand.layers_of(best.slices)},
-        "deletion": deletion | {"repair": {"below-depth": best.depth}},
-    }
-    import yaml
-
-    return [
-        f"{name}: {yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()}"
-        for name, value in fields.items()
-    ]
-
-
-def _declared(part: Any) -> dict[str, Any]:
-    content: dict[str, Any] = part.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    return content
-
-
-def _left_out(recipe: Recipe) -> list[str]:
-    """Given fields that the recipe lines leave out: a plan assumes that all slices are alike."""
-    fields = {
-        "partition.group": recipe.partition.group is not None,
-        "partition.salt": recipe.partition.salt is not None,
-        "sequences.prior": recipe.sequences.prior is not None,
-    }
-    return [name for name, is_given in fields.items() if is_given]
+    return recipe_lines(
+        recipe,
+        partition={"shards": best.shards, "slices": best.slices},
+        sequences={"budget": best.budget, "selector": best.selector},
+        layers_per_slice=result.demand.layers_of(best.slices),
+        repair={"below-depth": best.depth},
+    )
 
 
 def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe | None) -> None:
@@ -242,7 +269,7 @@ def _print_demand(result: Plan, *, persons: bool, assumed: bool, recipe: Recipe 
     known = "assumed, for neither --layers nor --recipe is given" if assumed else "the model"
     each = "as many as there is room for" if demand.layers_per_slice is None else str(demand.layers_per_slice)
     typer.echo(f"{known}: {demand.layers} layers; layers a slice: {each}; slices at most: {demand.most_slices}")
-    if recipe is not None and (names := _left_out(recipe)):
+    if recipe is not None and (names := left_out(recipe)):
         typer.echo(f"not planned for, and not in the lines below: the recipe's {', '.join(names)}")
 
 

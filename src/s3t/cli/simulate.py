@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from s3t.cli import declarations
+from s3t.cli import as_needed, declarations
+from s3t.cli.declarations import noted
 from s3t.cli.display import choosing, print_table, working
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.progress import telling
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
 
 if TYPE_CHECKING:
+    from s3t.forests import AsNeeded, StageCosts
     from s3t.planning.endurance import Endurance
+    from s3t.planning.forests import GrownSimulation
     from s3t.planning.repairs import Policy
     from s3t.sequences import Setting
 
@@ -39,12 +44,30 @@ OverOption = Annotated[
     int | None,
     typer.Option("--over", metavar="R", help=f"With repairs: deletions in the system to look at; {OVER} if absent."),
 ]
+BudgetOption = Annotated[
+    int | None,
+    typer.Option(
+        "--budget", metavar="B", help="Orders a shard, from 1 to L!. Required without --repair.", show_default=False
+    ),
+]
+RepairOption = Annotated[
+    str | None,
+    typer.Option(
+        "--repair",
+        metavar="as-needed",
+        help="Shards have no orders, but a main chain and spares, and lack none of these after each repair.",
+    ),
+]
+DepthOption = Annotated[
+    int | None,
+    typer.Option("--depth", metavar="D", help="With --repair as-needed, required: slices of the main chain."),
+]
 
 
 def command(
     shards: ShardsOption,
     slices: declarations.SlicesOption,
-    budget: declarations.BudgetOption,
+    budget: BudgetOption = None,
     trials: TrialsOption = 10_000,
     prior: declarations.PriorOption = None,
     prior_file: declarations.PriorFileOption = None,
@@ -53,6 +76,11 @@ def command(
     vary_by_shard: VaryOption = False,
     repair_below: BelowOption = None,
     repair_every: EveryOption = None,
+    repair: RepairOption = None,
+    depth: DepthOption = None,
+    spares: as_needed.SparesOption = None,
+    spare_depth: as_needed.SpareDepthOption = None,
+    stage_seconds: as_needed.StageSecondsOption = None,
     over: OverOption = None,
     seed: declarations.SeedOption = 0,
     plot: declarations.PlotOption = None,
@@ -60,41 +88,128 @@ def command(
 ) -> None:
     """Simulate whole systems of M shards: how many deletions they survive, and what repairs would cost.
 
-    For example, the paper's setting of 5 shards, 32 slices and 8 orders, with a picture:
+    The paper's setting of 5 shards, 32 slices and 8 orders; dead shards repaired; repaired as needed, with no orders:
 
         s3t simulate --shards 5 --slices 32 --budget 8 --plot depth.png
 
-    The same, each shard repaired when it is dead, over 1000 deletions:
-
         s3t simulate --shards 5 --slices 32 --budget 8 --repair-below 1
 
+        s3t simulate --shards 5 --slices 32 --repair as-needed --depth 24
+
     The deletion rate is the number of deletions until every shard is dead; first failure, until the first one is.
-    Orders are chosen as s3t sequences shows them. Shards are equally likely to be hit.
+    Orders are those of s3t sequences. Shards are equally likely to be hit.
     """
     with failures_reported(as_json):
-        from s3t.planning.rounding import rounded
-
+        repairs = {"--repair-below": repair_below, "--repair-every": repair_every}
+        fixed = {"--budget": budget, **repairs, "--vary-by-shard": vary_by_shard or None, "--plot": plot}
+        chains = {"depth": depth, "spares": spares, "spare_depth": spare_depth}
+        problems = [
+            *_mixed(repair, chains | {"stage_seconds": stage_seconds}, fixed, selector),
+            *_number_problems(trials, over, repair is not None, repair_below, repair_every, slices),
+            *_size_problems(trials, shards, slices, budget, vary_by_shard, repair_below, repair_every),
+        ]
+        policy = _chains(repair, chains, trials, shards, slices, problems)
+        costs = as_needed.stage_seconds(stage_seconds, slices=slices, problems=problems)
+        rest: Any = {"prior": prior, "prior_file": prior_file, "deletions": deletions, "seed": seed, "plot": plot}
         settings = declarations.settings_of(
-            shards=shards,
-            slices=slices,
-            budget=budget,
-            prior=prior,
-            prior_file=prior_file,
-            selector=selector,
-            deletions=deletions,
-            seed=seed,
-            plot=plot,
-            problems=_problems(trials, shards, slices, budget, vary_by_shard, repair_below, repair_every, over),
+            shards=shards, slices=slices, budget=budget or 1, selector=selector, problems=problems, **rest
         )
-        simulated = _endure(
-            selector, settings, vary_by_shard, trials, _policy(repair_below, repair_every), over or OVER
-        )
-        title = _title(selector, settings)
-        document = rounded(simulated.to_json())
-        if plot is not None:
-            with working(f"drawing {plot}"):
-                _draw(simulated, title, plot)
-        show(document, as_json, lambda: _print(simulated, title, trials, over or OVER, plot))
+        if policy is None:
+            below = _policy(repair_below, repair_every)
+            _show_orders(selector, settings, vary_by_shard, trials, below, over or OVER, plot, as_json)
+        else:
+            _show_growth(policy, costs, settings, trials, over or OVER, as_json)
+
+
+def _show_orders(
+    selector: str,
+    settings: tuple[Setting, ...],
+    vary: bool,
+    trials: int,
+    policy: Policy | None,
+    over: int,
+    plot: Path | None,
+    as_json: bool,
+) -> None:
+    from s3t.planning.rounding import rounded
+
+    simulated = _endure(selector, settings, vary, trials, policy, over)
+    title = _title(selector, settings)
+    document = rounded(simulated.to_json())
+    if plot is not None:
+        with working(f"drawing {plot}"):
+            _draw(simulated, title, plot)
+    show(document, as_json, lambda: _print(simulated, title, trials, over, plot))
+
+
+def _mixed(repair: str | None, chains: Mapping[str, Any], fixed: Mapping[str, Any], selector: str) -> list[str]:
+    """Options that do not go together: some are of chains, others of orders."""
+    if repair not in (None, "as-needed"):
+        return [f"--repair {repair}: give as-needed, or leave it out"]
+    given = [f"--{name.replace('_', '-')}" for name, value in chains.items() if value is not None]
+    if repair is None:
+        problems = [f"{name} is of --repair as-needed; give that, too" for name in given]
+        return problems if fixed["--budget"] is not None else [*problems, "give --budget, or --repair as-needed"]
+    stray = [name for name, value in fixed.items() if value is not None]
+    stray += [] if selector == declarations.SELECTOR else ["--selector"]
+    problems = [f"{name} is of fixed orders; leave out it, or --repair" for name in stray]
+    return problems if "--depth" in given else [*problems, "--repair as-needed: give --depth, slices of a main chain"]
+
+
+def _chains(
+    repair: str | None, chains: Mapping[str, int | None], trials: int, shards: int, slices: int, problems: list[str]
+) -> AsNeeded | None:
+    """The policy of repair as needed; None if it was not asked for, or is wrong."""
+    if repair is None or chains["depth"] is None:
+        return None
+    from s3t.forests import AsNeeded
+
+    with noted(problems):
+        policy = AsNeeded(**{name: value for name, value in chains.items() if value is not None})
+        policy.check(slices)
+        problems += as_needed.forest_problems(trials, shards, slices, policy.spares)
+        return policy
+    return None
+
+
+def _show_growth(
+    policy: AsNeeded,
+    measured: StageCosts | None,
+    settings: tuple[Setting, ...],
+    trials: int,
+    over: int,
+    as_json: bool,
+) -> None:
+    from s3t.forests import StageCosts
+    from s3t.planning.deletions import Deletions
+    from s3t.planning.forests import simulate_growth
+    from s3t.planning.rounding import rounded
+
+    shards, slices = len(settings), settings[0].slices
+    # As for fixed orders: in slices that are trained, of which a full training has all.
+    costs = measured or StageCosts(tuple(depth / (shards * slices) for depth in range(1, slices + 1)))
+    deletions = Deletions.from_prior([setting.probabilities for setting in settings], shards=shards)
+    bar = ProgressBar()
+    with telling(bar, f"simulating {counted(trials, 'system')}", over):
+        found = simulate_growth(policy, costs, deletions, over=over, trials=trials, seed=settings[0].seed, steps=bar)
+    unit = "seconds" if measured else "full trainings"
+    spares = f"{counted(policy.spares, 'spare')} of {policy.spare_depth}" if policy.spares else "no spare"
+    title = f"{counted(shards, 'shard')} of {counted(slices, 'slice')}, main chain of {policy.depth}, {spares}"
+    document = {"unit": unit, **found.to_json()}
+    show(rounded(document), as_json, lambda: _print_growth(found, f"{title}: {counted(trials, 'system')}", over, unit))
+
+
+def _print_growth(found: GrownSimulation, title: str, over: int, unit: str) -> None:
+    names = {
+        "cost": f"cost of repairs, {unit}",
+        "mean_depth": "depth after each repair",
+        "hit_depth": "depth of the hit shard before it",
+    }
+    document = found.to_json()
+    rows = [{f"over {over:,} deletions": text, **document[name]} for name, text in names.items()]
+    print_table(title, rows)
+    typer.echo(f"the first training costs {found.training:.4g} {unit}; a deletion {found.cost.mean() / over:.4g}")
+    typer.echo(f"deletions that leave a shard dead until its repair: {found.dead_share:.2%}")
 
 
 def _policy(below: int | None, every: int | None) -> Policy | None:
@@ -104,37 +219,37 @@ def _policy(below: int | None, every: int | None) -> Policy | None:
     return None if below is None and every is None else Policy(below=below or 0, every=every)
 
 
-def _problems(
-    trials: int,
-    shards: int,
-    slices: int,
-    budget: int,
-    vary: bool,
-    below: int | None,
-    every: int | None,
-    over: int | None,
+def _number_problems(
+    trials: int, over: int | None, grown: bool, below: int | None, every: int | None, slices: int
 ) -> list[str]:
-    from s3t.planning.endurance import bytes_needed
-
-    repaired = below is not None or every is not None
     problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
-    if over is not None and not repaired:
-        problems.append("--over is of systems that are repaired; give --repair-below or --repair-every, too")
+    if over is not None and not grown and below is None and every is None:
+        problems.append("--over is of systems that are repaired; give --repair-below, --repair-every or --repair, too")
     if over is not None and not 1 <= over <= MOST_OVER:
         problems.append(f"--over {over}: give 1 to {MOST_OVER:,} deletions")
     if below is not None and not 0 <= below <= max(slices, 0):
         problems.append(f"--repair-below {below}: a shard has 0 to {slices} live slices")
     if every is not None and every < 1:
         problems.append(f"--repair-every {every}: give at least 1 deletion")
-    if min(trials, shards, slices, budget) >= 1:
-        size = {"shards": shards, "slices": slices, "budget": budget}
-        needed = bytes_needed(**size, trials=trials, repaired=repaired) + 8 * shards * budget * slices * vary
-        if needed > MOST_BYTES:
-            problems.append(
-                f"{trials:,} systems of that size take about {needed / 1e9:,.1f} GB of memory, more than "
-                f"{MOST_BYTES / 1e9:.0f}; lower --trials, or the sizes"
-            )
     return problems
+
+
+def _size_problems(
+    trials: int, shards: int, slices: int, budget: int | None, vary: bool, below: int | None, every: int | None
+) -> list[str]:
+    from s3t.planning.endurance import bytes_needed
+
+    if budget is None or min(trials, shards, slices, budget) < 1:
+        return []
+    repaired = below is not None or every is not None
+    needed = bytes_needed(shards=shards, slices=slices, budget=budget, trials=trials, repaired=repaired)
+    needed += 8 * shards * budget * slices * vary
+    if needed <= MOST_BYTES:
+        return []
+    return [
+        f"{trials:,} systems of that size take about {needed / 1e9:,.1f} GB of memory, more than "
+        f"{MOST_BYTES / 1e9:.0f}; lower --trials, or the sizes"
+    ]
 
 
 def _endure(

@@ -7,6 +7,7 @@ others, or not in them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,33 @@ class AsNeeded:
             )
         if problems:
             raise PlanningError("the policy of repair", problems)
+
+    @classmethod
+    def keeping(cls, *, mean_depth: float, after_deletion: int) -> AsNeeded:
+        """The cheapest chains that serve so many slices, and right after any one hit so many, at most half of all.
+
+        >>> AsNeeded.keeping(mean_depth=2.5, after_deletion=1)
+        AsNeeded(depth=3, spares=1, spare_depth=1)
+        """
+        return cls(
+            depth=max(math.ceil(mean_depth), after_deletion),
+            spares=min(after_deletion, 1),
+            spare_depth=max(after_deletion, 1),
+        )
+
+    def least_after_hit(self, slices: int) -> int:
+        """Slices that serve in a repaired shard of L slices right after a hit of any one of them, at least.
+
+        Exact for one spare, and where `spare_depth` is at most L / (1 + spares); else a lower bound.
+
+        Proof: say that a slice is among the first t of every chain. The last chain that got it had already all slices
+        that lie deeper in the others: all but at most t of each. So L - spares t < t, and t is above L / (1 + spares).
+        And a hit of the main chain's first slice leaves `spare_depth` at most.
+
+        >>> [AsNeeded(depth=4, spares=spares, spare_depth=3).least_after_hit(4) for spares in (0, 1, 2)]
+        [0, 2, 1]
+        """
+        return min(self.spare_depth, slices // (1 + self.spares)) if self.spares else 0
 
     def planned(self, alive: Chains, *, slices: int) -> Chains:
         """The chains that a shard has after a repair, the main one first; what else is alive stays alive.

@@ -6,8 +6,9 @@ rules are those of `forests.AsNeeded`, which tests compare state by state.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +41,33 @@ class GrownSimulation:
     hit_depth: Floats
     dead_share: float
     least_hit_depth: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `s3t simulate --repair as-needed --json`, without the unit of costs."""
+        each = {"cost": self.cost, "mean_depth": self.mean_depth, "hit_depth": self.hit_depth}
+        return {
+            "training_cost": self.training,
+            **{name: {"mean": float(values.mean()), "std": float(values.std())} for name, values in each.items()},
+            "dead_share": self.dead_share,
+            "least_hit_depth": self.least_hit_depth,
+        }
+
+
+def cost_of_a_hit(policy: AsNeeded, costs: StageCosts) -> float:
+    """Expected cost of the repair after a hit of a shard, hits being uniform. Exact, after however many hits.
+
+    After a repair the main chain has its depth and every spare its own, for the longest of what a hit leaves becomes
+    the main chain. Chains share no stage. A stage of depth k is lost with a chance of k / L, and then trained again.
+
+    >>> cost_of_a_hit(AsNeeded(depth=2), StageCosts((1.0, 2.0, 3.0)))  # (1 + 2 2 + 1) / 3
+    2.0
+
+    Raises:
+        PlanningError: a policy that does not fit the slices.
+    """
+    policy.check(costs.slices)
+    lost = [depth * cost for depth, cost in enumerate(costs.by_depth, start=1)]
+    return (math.fsum(lost[: policy.depth]) + policy.spares * math.fsum(lost[: policy.spare_depth])) / costs.slices
 
 
 def simulate_growth(

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from s3t.errors import PlanningError
 from s3t.planning.bound import paper_bound
 from s3t.planning.deletions import Deletions
-from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs, stage_count
+from s3t.planning.repairs import Policy, RepairedSimulation, expected_after, simulate_repairs, stage_count
 from s3t.sequences import Order, Setting, select
 
 SHARDS = (1, 2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25, 32, 40, 50, 64, 80, 100)
@@ -264,10 +264,12 @@ def _candidate(
         selector=selector,
         depth=accepted,
         training=life.training_cost,
-        repairs=shards * _expected(life.repairs_after, demand.deletions, shards),
+        repairs=shards * expected_after(life.repairs_after, demand.deletions, shards),
         # A shard's full training is 1/m of all; and there are m of them.
-        repair_cost=_expected(life.cost_after, demand.deletions, shards),
-        mean_depth=float(np.mean([_expected(depth_after, int(moment), shards, grows=False) for moment in moments])),
+        repair_cost=expected_after(life.cost_after, demand.deletions, shards),
+        mean_depth=float(
+            np.mean([expected_after(depth_after, int(moment), shards, grows=False) for moment in moments])
+        ),
         stages=shards * stage_count(orders),
         deletion_rate=paper_bound(shards, slices, tops),
         first_failure=_first_failure(shards, slices, tops),
@@ -285,25 +287,3 @@ def _first_failure(shards: int, slices: int, tops: int) -> float:
     powers = np.arange(tops)
     value, _ = quad(lambda x: (1 - x**tops) ** (shards - 1) * (x**powers).sum(), 0, 1)
     return float(shards * slices * value)
-
-
-def _expected(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:
-    """Expected value of a shard's quantity after `deletions` deletions in the system, which hit shards at random.
-
-    Args:
-        after: R + 1, the quantity after r deletions in the shard.
-        deletions: deletions in the system.
-        shards: number of shards, hit with equal probability.
-        grows: True if it grows beyond R, too, as over the second half of R; False if it stays.
-    """
-    from scipy.stats import binom
-
-    last = len(after) - 1
-    slope = (after[last] - after[last // 2]) / (last - last // 2) if grows and last > 1 else 0.0
-    low, high = (int(value) for value in binom.interval(1 - 1e-12, deletions, 1 / shards))
-    if low > last:  # all beyond: a straight line, whose mean is its value at the mean
-        return float(after[last] + slope * (deletions / shards - last))
-    counts = np.arange(low, high + 1)
-    chances = binom.pmf(counts, deletions, 1 / shards)
-    values = after[np.minimum(counts, last)] + slope * np.maximum(counts - last, 0)
-    return float(chances @ values / chances.sum())

@@ -124,6 +124,28 @@ def simulate_repairs(
     )
 
 
+def expected_after(after: Floats, deletions: int, shards: int, *, grows: bool = True) -> float:
+    """Expected value of a shard's quantity after `deletions` deletions in the system, which hit m shards at random.
+
+    Args:
+        after: R + 1, the quantity after r deletions in the shard.
+        deletions: deletions in the system.
+        shards: number of shards, hit with equal probability.
+        grows: True if it grows beyond R, too, as over the second half of R; False if it stays.
+    """
+    from scipy.stats import binom
+
+    last = len(after) - 1
+    slope = (after[last] - after[last // 2]) / (last - last // 2) if grows and last > 1 else 0.0
+    low, high = (int(value) for value in binom.interval(1 - 1e-12, deletions, 1 / shards))
+    if low > last:  # all beyond: a straight line, whose mean is its value at the mean
+        return float(after[last] + slope * (deletions / shards - last))
+    counts = np.arange(low, high + 1)
+    chances = binom.pmf(counts, deletions, 1 / shards)
+    values = after[np.minimum(counts, last)] + slope * np.maximum(counts - last, 0)
+    return float(chances @ values / chances.sum())
+
+
 class _System:
     """The state of N systems."""
 

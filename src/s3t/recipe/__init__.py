@@ -4,14 +4,12 @@ from s3t.recipe.group import Group
 from s3t.recipe.loading import load_recipe, recipe_from
 from s3t.recipe.parts import (
     Adapter,
-    AsNeeded,
-    BelowDepth,
     Image,
     Language,
     Prediction,
-    RepairPolicy,
     Training,
 )
+from s3t.recipe.repair import AsNeeded, BelowDepth, RepairPolicy
 from s3t.recipe.schema import Recipe
 
 __all__ = [

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ValidationError
 from s3t.disk import is_folder, open_regular, reading_problem
 from s3t.errors import RecipeError
 from s3t.recipe import parts
+from s3t.recipe.repair import TAGGED
 from s3t.recipe.schema import Recipe
 from s3t.wording import closest
 
@@ -197,7 +198,7 @@ def _field(detail: Any) -> tuple[int | str, ...]:
     # Unions (labels, target_modules, threads) add the type that was tried to the location; tagged ones, the tag.
     tried = ("list[", "literal[", "constrained-", "int", "str", "bool")
     named = itertools.takewhile(lambda part: isinstance(part, str) and not part.startswith(tried), detail["loc"])
-    return tuple(part for part in named if not part.startswith(parts.TAGGED))
+    return tuple(part for part in named if not part.startswith(TAGGED))
 
 
 def _left_out(detail: Any) -> tuple[int | str, ...]:

@@ -2,35 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, Literal, Self, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
     ByteSize,
-    ConfigDict,
-    Discriminator,
     Field,
     SecretStr,
-    Tag,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticKnownError
 
-from s3t import forests, methods
+from s3t import methods
 from s3t.methods import METHODS, Options, Trainable, method_named
 from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
 from s3t.recipe.hook import hook_problem
 from s3t.recipe.numbers import NumbersAlone
 from s3t.recipe.part import Part
+from s3t.recipe.repair import RepairPolicy
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
 
 MAX_SEED = 2**63 - 1
 DEFAULT_THRESHOLD = 0.5
-MOST_SPARES = 100
 Value = TypeVar("Value")
 
 
@@ -302,55 +298,6 @@ class Prediction(Part):
     merged_memory: ByteSize = Field(default=ByteSize(2**29), ge=0, le=2**50)
     """Fold adapters into copies of the base's weights if the copies of all shards at full depth fit into so many bytes,
     and into `adapter_memory` beside the rest. Faster, other last bits. 0: never."""
-
-
-class BelowDepth(Part):
-    """Repair when a shard serves with fewer slices."""
-
-    model_config = ConfigDict(populate_by_name=True)
-
-    below_depth: int = Field(alias="below-depth", ge=1, le=10_000)
-    """Slices; a shard that does not answer serves with 0."""
-
-
-class AsNeeded(Part):
-    """Repair what a main chain and a few spares lack; the run's orders follow from this in the place of `sequences`."""
-
-    policy: Literal["as-needed"]
-    """Its name."""
-    depth: int = Field(ge=1, le=10_000)
-    """Slices that serve: those of the main chain."""
-    spares: int = Field(default=1, ge=0, le=MOST_SPARES)
-    """Other chains, each with a first slice of its own. 0: a shard is dead until repaired once its first slice is
-    hit."""
-    spare_depth: int = Field(default=1, ge=1, le=10_000)
-    """Slices of a spare."""
-
-    def made(self) -> forests.AsNeeded:
-        """The policy.
-
-        Raises:
-            PlanningError: numbers that do not go together.
-        """
-        return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
-
-
-def _policy_kind(value: Any) -> str:
-    named = isinstance(value, Mapping) and not {"below-depth", "below_depth"}.isdisjoint(value)
-    if named or isinstance(value, BelowDepth):
-        return f"{TAGGED}below-depth"
-    return f"{TAGGED}as-needed" if isinstance(value, AsNeeded | Mapping) else f"{TAGGED}name"
-
-
-TAGGED = "kind: "
-"""Beginning of the tag of an alternative, which is no part of a field's name."""
-
-RepairPolicy: TypeAlias = Annotated[
-    Annotated[Literal["manual", "on-exhaustion", "eager"], Tag(f"{TAGGED}name")]
-    | Annotated[BelowDepth, Tag(f"{TAGGED}below-depth")]
-    | Annotated[AsNeeded, Tag(f"{TAGGED}as-needed")],
-    Discriminator(_policy_kind),
-]
 
 
 class Deletion(Part):

@@ -20,7 +20,7 @@ from pydantic import (
 from pydantic_core import core_schema
 
 from s3t import forests
-from s3t.errors import PlanningError, SettingError
+from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.columns import Columns
@@ -37,6 +37,7 @@ from s3t.recipe.parts import (
     Text,
     Training,
 )
+from s3t.recipe.repair import AsNeeded
 from s3t.recipe.template import is_template
 from s3t.sequences import Setting, prior_rows, selector_problem
 from s3t.sequences.full import MAX_FULL_SLICES
@@ -293,15 +294,12 @@ class Recipe(Part):
 
     def _growth_problems(self) -> list[str]:
         asked, slices = self.deletion.repair, self.partition.slices
-        if not isinstance(asked, parts.AsNeeded):
+        if not isinstance(asked, AsNeeded):
             return []
         problems = []
         if self.sequences != Sequences(prior=self.sequences.prior):
             problems.append("sequences: deletion.repair says which chains there are; take all but the prior out")
-        try:
-            asked.made().check(slices)
-        except PlanningError as error:
-            problems += [f"deletion.repair: {problem}" for problem in error.problems]
+        problems += asked.problems(slices)
         if self.prediction.ensemble == "sequences":
             problems.append("prediction.ensemble: chains grown as needed do not answer side by side; use shards")
         return problems
@@ -309,7 +307,7 @@ class Recipe(Part):
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked, slices = self.deletion.repair, self.partition.slices
-        if not isinstance(asked, parts.AsNeeded):
+        if not isinstance(asked, AsNeeded):
             return None
         uniform = (1 / slices,) * slices
         return forests.Growth(
