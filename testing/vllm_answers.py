@@ -2,8 +2,8 @@
 
     PYTHON_WITH_VLLM testing/vllm_answers.py ASKED.json WRITTEN.json
 
-ASKED has `base_model` (a folder), `adapters` (folders), `prompts` (lists of token ids), `max_lora_rank`,
-`max_model_len` and `max_tokens`. WRITTEN gets the likeliest tokens after each prompt, by the adapter's folder; under the
+ASKED has `base_model` (a folder), `adapters` (folders), `prompts` (lists of token ids), and `max_lora_rank`,
+`max_model_len` and `max_tokens`. WRITTEN gets the likeliest tokens after each prompt, by adapter; under the
 empty text those of the base model alone.
 """
 
