@@ -6,10 +6,10 @@ A Llama of 12.5 million parameters (8 layers of width 320, a vocabulary of 8,192
 FOLDER. One thread; CPU seconds.
 
 training    320 records of Alpaca, one shard, four slices of two layers, one order, LoRA r=16 on all linear modules,
-            2 epochs, batch 16, at most 256 tokens, bfloat16. The opponents do the same slice-wise procedure with
-            `transformers.Trainer` and PEFT, frozen blocks on: batches drawn at random (`plain`), or of records of
-            similar length (`grouped`). Tokens are those of the records, without padding. Variants take turns, each in a
-            process of its own, with two seeds; loading and encoding count.
+            2 epochs, batch 16, at most 256 tokens, bfloat16. The opponents (`language_opponents.py`) do the same
+            slice-wise procedure with `transformers.Trainer` and PEFT, frozen blocks on. Tokens are those of the
+            records, without padding. Variants take turns, each in a process of its own, with two seeds; loading and
+            encoding count.
 writing     48 tokens after one prompt, the likeliest each time, by shards at full depth, whose blocks have their first
             values: one member by `Run.generate`, by PEFT's modules and transformers' `generate`, and five members by
             `Run.generate`; in turns within one process, medians of five, in both precisions.
@@ -36,16 +36,15 @@ import pandas as pd
 import pyarrow.parquet as parquet
 import torch
 import transformers
-from peft import LoraConfig, get_peft_model
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast, Trainer, TrainingArguments
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 import s3t
+from benchmarks.language_opponents import OPPONENTS, seconds_of
 from benchmarks.machine import describe
 from s3t.models.assembly import assemble
-from s3t.models.layers import block_modules
 from s3t.models.tensors import deserialize
 from s3t.recipe import recipe_from
 from s3t.stages import Stage
@@ -54,7 +53,7 @@ from s3t.training_events import StageEnd, StageStart
 from testing.plain import copy_with
 
 RESULTS = Path(__file__).parent / "results" / "language.json"
-VARIANTS = ("plain", "grouped", "s3t")
+VARIANTS = (*OPPONENTS, "s3t")
 SLICES, SEEDS, RECORDS, NEW_TOKENS, TURNS = 4, 2, 320, 48, 5
 SIZES = {"hidden_size": 320, "intermediate_size": 864, "num_hidden_layers": 8, "num_attention_heads": 5}
 QUICK = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 8, "num_attention_heads": 2}
@@ -174,7 +173,7 @@ def training(folder: Path, model: Path, *, quick: bool) -> dict[str, Any]:
 def variant(name: str, folder: Path) -> dict[str, Any]:
     """Seconds and tokens of each stage, in a process of its own."""
     transformers.logging.set_verbosity_error()
-    return by_s3t(folder) if name == "s3t" else by_trainer(folder, grouped=name == "grouped")
+    return by_s3t(folder) if name == "s3t" else by_trainer(name, folder)
 
 
 class _Stages:
@@ -204,49 +203,11 @@ def by_s3t(folder: Path) -> dict[str, Any]:
     return {"seconds": heard.seconds, "tokens": tokens_of(slices)}
 
 
-def by_trainer(folder: Path, *, grouped: bool) -> dict[str, Any]:
-    """The same stages by Trainer, with each block as an adapter of PEFT."""
+def by_trainer(name: str, folder: Path) -> dict[str, Any]:
+    """The same stages by an opponent."""
     with s3t.Run.open(folder) as run:
         slices, recipe = encoded_slices(run), run.recipe
-    base, _ = assemble(Path(recipe.base_model), recipe, labels=1)  # for the names of the modules alone
-    adapter = recipe.block_adapter(base.base.layers.count)
-    targets = [block_modules(base.base.model, base.base.layers, adapter, block + 1) for block in range(SLICES)]
-    since = time.process_time()
-    model: Any = LlamaForCausalLM.from_pretrained(recipe.base_model, dtype=torch.float32)
-    seconds, told = [], recipe.training
-    for stage in range(SLICES):
-        name = f"block{stage}"
-        config = LoraConfig(r=adapter.rank, lora_alpha=int(adapter.alpha), target_modules=list(targets[stage]))
-        if stage == 0:
-            model = get_peft_model(model, config, adapter_name=name)
-        else:
-            model.add_adapter(name, config)
-        model.base_model.set_adapter([f"block{number}" for number in range(stage + 1)])
-        for parameter_name, parameter in model.named_parameters():
-            parameter.requires_grad_(f".{name}." in parameter_name)
-        examples = [example for part in slices[: stage + 1] for example in part]
-        arguments = TrainingArguments(
-            output_dir=str(folder / "trainer"),
-            per_device_train_batch_size=told.batch_size,
-            num_train_epochs=told.epochs,
-            learning_rate=told.learning_rate,
-            lr_scheduler_type="linear",
-            warmup_steps=told.warmup,
-            max_grad_norm=1.0,
-            bf16=True,
-            use_cpu=True,
-            optim="adamw_torch_fused",
-            train_sampling_strategy="group_by_length" if grouped else "random",
-            seed=told.seed,
-            save_strategy="no",
-            logging_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-        )
-        Trainer(model=model, args=arguments, train_dataset=examples, data_collator=padded).train()
-        seconds.append(time.process_time() - since)
-        since = time.process_time()
-    return {"seconds": seconds, "tokens": tokens_of(slices)}
+    return {"seconds": seconds_of(OPPONENTS[name], slices, recipe, folder), "tokens": tokens_of(slices)}
 
 
 def encoded_slices(run: s3t.Run) -> list[list[dict[str, list[int]]]]:
@@ -272,18 +233,6 @@ def tokens_of(slices: list[list[dict[str, list[int]]]]) -> list[int]:
     """Tokens that each stage passes in all epochs."""
     each = [sum(len(example["input_ids"]) for example in part) for part in slices]
     return [TRAINING["epochs"] * sum(each[: stage + 1]) for stage in range(SLICES)]  # type: ignore[operator]
-
-
-def padded(examples: list[dict[str, list[int]]]) -> dict[str, torch.Tensor]:
-    """A batch, padded to its longest record."""
-    longest = max(len(example["input_ids"]) for example in examples)
-
-    def filled(name: str, value: int) -> torch.Tensor:
-        return torch.tensor([example[name] + [value] * (longest - len(example[name])) for example in examples])
-
-    lengths = torch.tensor([len(example["input_ids"]) for example in examples])
-    mask = (torch.arange(longest) < lengths[:, None]).long()
-    return {"input_ids": filled("input_ids", 0), "labels": filled("labels", -100), "attention_mask": mask}
 
 
 def writing(folder: Path, model: Path, *, quick: bool) -> dict[str, Any]:

@@ -63,8 +63,12 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Configuration class of each decoder, and what it needs besides the sizes."""
 
 
-def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, chat: bool = True) -> Path:
-    """A language model with random weights, and a tokenizer of words."""
+def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, chat: bool = True, **sizes: int) -> Path:
+    """A language model with random weights, and a tokenizer of words.
+
+    Args:
+        sizes: fields of the configuration that replace the kind's.
+    """
     tokenizer = Tokenizer(WordLevel({word: number for number, word in enumerate(VOCABULARY)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     wrapped = PreTrainedTokenizerFast(
@@ -77,7 +81,7 @@ def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, c
     transformers.utils.logging.disable_progress_bar()
     wrapped.save_pretrained(folder)
     name, more = DECODERS[kind]
-    config = getattr(transformers, name)(**{**_SIZES, "num_hidden_layers": layers, **more})
+    config = getattr(transformers, name)(**{**_SIZES, "num_hidden_layers": layers, **more, **sizes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         AutoModelForCausalLM.from_config(config).save_pretrained(folder)

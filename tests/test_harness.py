@@ -1,6 +1,8 @@
 """The lm-evaluation-harness on a live run: the scores are those of its own model of Hugging Face."""
 
 import json
+import subprocess
+import sys
 
 import lm_eval
 import pytest
@@ -137,6 +139,14 @@ def test_a_continuation_keeps_what_the_model_takes_of_its_context_and_is_refused
     assert cut == lm._loglikelihood_tokens([("", before[-2:], tokens)])[0][0]
     with pytest.raises(s3t.InputError, match=f"has {lm.max_length + 1} tokens, and the model takes {lm.max_length}"):
         lm._loglikelihood_tokens([("", before, [2] * (lm.max_length + 1))])
+
+
+@pytest.mark.integration
+def test_the_harness_keeps_its_own_models_beside_ours():
+    """In a process that has imported none of them before."""
+    program = "import s3t.harness; from lm_eval.api.registry import get_model; print(get_model('dummy').__name__)"
+    ended = subprocess.run([sys.executable, "-W", "ignore", "-c", program], capture_output=True, text=True)
+    assert ended.stdout.strip() == "DummyLM", ended.stderr
 
 
 def test_another_task_is_refused(text_model, tmp_path):

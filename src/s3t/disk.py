@@ -270,7 +270,7 @@ def publish_folder(part: Path, final: Path) -> None:
     Raises:
         OSError: the disk refused, or the name is taken; the folder is where it was.
     """
-    for path in part.iterdir():
+    for path in part.rglob("*"):
         _sync(path)
     _sync(part)
     part.rename(final)

@@ -1,7 +1,7 @@
 """What vLLM and SGLang read of an adapter, by rules that were read in their sources, on adapters that are really made.
 
-The engines themselves need a GPU and do not run here. `vllm_loads` says again, in the order of vLLM 0.33's code, what
-it does with a folder; the package's own rules (`export/engines.py`) must agree with it.
+The engines themselves do not run here; `tests/slow/test_vllm.py` runs vLLM. `vllm_loads` says again, in the order of
+vLLM 0.33's code, what it does with a folder; the package's own rules (`export/engines.py`) must agree with it.
 """
 
 import json

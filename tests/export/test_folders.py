@@ -25,6 +25,7 @@ CONTENT = {"adapter_config.json": b"{}", "adapter_model.safetensors": b"tensors"
 def made(folder, **changes):
     folder.mkdir(parents=True)
     for name, content in (CONTENT | changes).items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(content)
     return files_in(folder)
 
@@ -70,6 +71,42 @@ def test_files_of_other_names_stay_and_with_them_the_folder(tmp_path):
     assert remove_unchanged(tmp_path / "folder", files) == []
     assert [path.name for path in (tmp_path / "folder").iterdir()] == ["notes.txt"]
     assert left_behind(tmp_path, "folder", files) == [tmp_path / "folder"]
+
+
+TEMPLATE = "additional_chat_templates/tools.jinja"
+
+
+def test_files_of_a_folder_within_are_of_the_content_and_go_with_it(tmp_path):
+    files = made(tmp_path / "part", **{TEMPLATE: b"{{ messages }}"})
+    assert TEMPLATE in {file.name for file in files}
+    assert folder_name(0, files) != folder_name(0, made(tmp_path / "other", **{TEMPLATE: b"{{ tools }}"}))
+    final = tmp_path / "final"
+    publish(tmp_path / "part", final, files)
+    (final / TEMPLATE).with_name("mine.txt").write_text("mine")
+    assert remove_unchanged(final, files) == []
+    assert [path.name for path in final.rglob("*") if path.is_file()] == ["mine.txt"]
+    (final / TEMPLATE).with_name("mine.txt").unlink()
+    assert remove_unchanged(final, files) == []
+    assert not final.exists()
+
+
+def test_every_file_and_folder_is_on_the_disk_before_the_export_has_its_place(tmp_path, monkeypatch):
+    files = made(tmp_path / "part", **{TEMPLATE: b"{{ messages }}"})
+    synchronised = []
+    monkeypatch.setattr("s3t.disk._sync", synchronised.append)
+    publish(tmp_path / "part", tmp_path / "final", files)
+    part = tmp_path / "part"
+    wanted = {part, (part / TEMPLATE).parent, *(part / file.name for file in files)}
+    assert (set(synchronised[:-1]), synchronised[-1]) == (wanted, tmp_path)
+
+
+def test_a_link_in_the_place_of_a_folder_within_is_not_followed(tmp_path):
+    files = made(tmp_path / "folder", **{TEMPLATE: b"{{ messages }}"})
+    within = (tmp_path / "folder" / TEMPLATE).parent
+    within.rename(tmp_path / "base")
+    within.symlink_to(tmp_path / "base")
+    assert remove_unchanged(tmp_path / "folder", files) == [tmp_path / "folder" / TEMPLATE]
+    assert (tmp_path / "base" / "tools.jinja").exists()
 
 
 def test_a_link_in_the_place_of_a_folder_is_not_followed(tmp_path):

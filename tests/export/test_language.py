@@ -99,3 +99,16 @@ def test_the_tokenizer_of_a_merged_export_writes_a_chat_as_the_run_does(tmp_path
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert text == encoder.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == prompt
+
+
+def test_all_chat_templates_of_the_base_are_in_a_merged_export_and_leave_with_it(tmp_path):
+    model = make_language_model(tmp_path / "model")
+    (model / "additional_chat_templates").mkdir()
+    (model / "additional_chat_templates" / "tools.jinja").write_text("{{ messages[0]['content'] }} w3")
+    with trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()) as run:
+        (export,) = run.export(tmp_path / "out", merge=True).exports
+        tokenizer = transformers.AutoTokenizer.from_pretrained(export.path)
+        chat = [{"role": "user", "content": "w1 w2"}]
+        assert tokenizer.apply_chat_template(chat, chat_template="tools", tokenize=False) == "w1 w2 w3"
+        run.delete(records=["r3"])
+    assert not export.path.exists()

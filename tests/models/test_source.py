@@ -42,3 +42,14 @@ def test_the_digest_covers_weights_and_tokenizer_but_not_the_read_me(text_model,
     tokenizer = folder / "tokenizer.json"
     tokenizer.write_text(tokenizer.read_text() + " ")
     assert model_digest(folder) != digest
+
+
+def test_the_digest_covers_the_tokenizer_s_other_chat_templates(text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    (folder / "additional_chat_templates").mkdir()
+    digests = [model_digest(folder)]
+    for name, text in (("tools", "one"), ("tools", "two"), ("rag", "two")):
+        (folder / "additional_chat_templates" / f"{name}.jinja").write_text(text)
+        digests.append(model_digest(folder))
+    (folder / "additional_chat_templates" / "rag.jinja").rename(folder / "rag.jinja")
+    assert len({*digests, model_digest(folder)}) == 5

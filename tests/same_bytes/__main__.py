@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python -m tests.same_bytes OLD_CHECKOUT NEW_CHECKOUT
 
 Each checkout runs in a process of its own, with its own `src` on the path; models, tables and recipes are files that
-this program makes once. Keys and manifests may differ; tensors and answers may not. Ends with 1 on a difference. A
-recipe that only the old checkout refuses is new, and passes.
+this program makes once. Recipes with quantised weights are among them where bitsandbytes is installed. Keys and
+manifests may differ; tensors and answers may not. Ends with 1 on a difference. A recipe that only the old checkout
+refuses is new, and passes.
 """
 
 from __future__ import annotations
@@ -15,18 +16,19 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from tests.same_bytes.recipes import write_jobs
+from tests.same_bytes.recipes import RECIPES, write_jobs
 
 WORKER = Path(__file__).with_name("worker.py")
 
 
-def compare(old: Path, new: Path) -> bool:
-    """Whether both checkouts give the same bits; prints a row a recipe."""
+def compare(old: Path, new: Path, names: Collection[str] = tuple(RECIPES)) -> bool:
+    """Whether both checkouts give the same bits for some recipes; prints a row a recipe."""
     with tempfile.TemporaryDirectory() as folder:
-        jobs = write_jobs(Path(folder))
+        jobs = write_jobs(Path(folder), names)
         found = [
             _run(checkout, Path(folder), Path(folder) / f"{name}.json")
             for name, checkout in (("old", old), ("new", new))
@@ -62,8 +64,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Compare what two checkouts train and answer, bit by bit.")
     parser.add_argument("old", type=Path)
     parser.add_argument("new", type=Path)
+    parser.add_argument("--recipe", choices=RECIPES, action="append", help="this one alone; may be repeated")
     chosen = parser.parse_args()
-    return 0 if compare(chosen.old, chosen.new) else 1
+    return 0 if compare(chosen.old, chosen.new, chosen.recipe or tuple(RECIPES)) else 1
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet
 import yaml
 
+from s3t.models.quantized import missing_package
 from testing import tiny
 from testing.language import language_recipe, make_language_model, prompt_table
 
 SISA = {"method": "sisa", "sequences": {"budget": 1}}
 PAIR = {"columns": {"text_pair": "other"}}
+ONE_SHARD = {"partition": {"shards": 1}, "sequences": {"budget": 2}}
 REGRESSION = {"task": "text-regression", "labels": None, "columns": {"label": "number"}}
 
 TAGS = {"task": "token-classification", "labels": tiny.TAGS, "columns": {"text": "words", "label": "tags"}}
@@ -41,6 +43,11 @@ RECIPES: dict[str, dict[str, Any]] = {
     "prompts and completions": {"kind": "language"},
     "prompts and completions, whole, in bfloat16": {"kind": "language", "language": {"loss": "all"}}
     | {"training": {"precision": "bfloat16", "micro_batch": 2}},
+    **{
+        f"prompts and completions, {bits}": {"kind": "language", "training": {"quantization": bits}, **ONE_SHARD}
+        for bits in ("8bit", "4bit")
+        if missing_package() is None
+    },
     "image": {"kind": "image"},
     "image, several labels": {"kind": "image", "task": "image-multi-label-classification"}
     | {"columns": {"label": "several"}},
@@ -73,7 +80,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 """By name, what differs from `tiny.recipe`."""
 
 
-def write_jobs(folder: Path) -> Mapping[str, Path]:
+def write_jobs(folder: Path, names: Collection[str]) -> Mapping[str, Path]:
     """Models, tables and recipes as files, which both checkouts read. Returns the folder of each job by its name."""
     models = {
         "text": tiny.make_text_model(folder / "text-model"),
@@ -81,10 +88,10 @@ def write_jobs(folder: Path) -> Mapping[str, Path]:
         "language": make_language_model(folder / "language-model"),
     }
     jobs = {}
-    for number, (name, changes) in enumerate(RECIPES.items()):
+    for number, name in enumerate(names):
         job = jobs[name] = folder / f"job-{number:02d}"
         job.mkdir()
-        differing = dict(changes)
+        differing = dict(RECIPES[name])
         kind = differing.pop("kind", "text")
         if kind == "language":
             recipe = language_recipe(models[kind], **differing)

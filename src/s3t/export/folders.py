@@ -31,6 +31,7 @@ class File(NamedTuple):
     """A file of an export."""
 
     name: str
+    """Its path below the export's folder, with `/`."""
     size: int
     """In bytes."""
     sha256: str
@@ -39,7 +40,8 @@ class File(NamedTuple):
         """True if a file has this content."""
         try:
             found = path.lstat()
-            return stat.S_ISREG(found.st_mode) and found.st_size == self.size and digest_of(path) == self.sha256
+            regular = stat.S_ISREG(found.st_mode) and not path.parent.is_symlink()
+            return regular and found.st_size == self.size and digest_of(path) == self.sha256
         except OSError:
             return False
 
@@ -87,8 +89,8 @@ def digest_of(path: Path) -> str:
 
 def files_in(folder: Path) -> tuple[File, ...]:
     """Every file of an export, by name."""
-    paths = sorted(path for path in folder.iterdir() if path.is_file())
-    return tuple(File(path.name, path.stat().st_size, digest_of(path)) for path in paths)
+    paths = sorted(path for path in folder.rglob("*") if path.is_file())
+    return tuple(File(path.relative_to(folder).as_posix(), path.stat().st_size, digest_of(path)) for path in paths)
 
 
 def folder_name(shard: int, files: Iterable[File]) -> str:
@@ -155,7 +157,7 @@ def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
     left = [folder / file.name for file in files if os.path.lexists(folder / file.name)]
     gone = [folder / file.name for file in files if file.is_at(folder / file.name)]
     remove_durably(gone)
-    if not any(folder.iterdir()):
+    if all(path.is_dir() and not path.is_symlink() for path in folder.rglob("*")):
         remove_folder_durably(folder)
     return [path for path in left if path not in gone]
 

@@ -17,7 +17,7 @@ from s3t.errors import StorageError
 from s3t.models.base import quiet
 from s3t.models.encode import Encoder
 from s3t.models.model import BlockTensors, Model
-from s3t.models.source import FILE_PATTERNS
+from s3t.models.source import files_that_matter
 
 _NOT_COPIED = (".safetensors", ".safetensors.index.json")
 """Ends of names: of the base's weights."""
@@ -53,9 +53,11 @@ def write_merged(
         whole.save_pretrained(to, state_dict=_as_transformers_has_them(whole, bare))
     if len(labels) == whole.config.num_labels:
         _name_outputs(to / "config.json", labels)
-    for path in sorted(path for pattern in FILE_PATTERNS for path in base.glob(pattern)):
-        if path.is_file() and not path.name.endswith(_NOT_COPIED) and not (to / path.name).exists():
-            shutil.copyfile(path, to / path.name)
+    for path in files_that_matter(base):
+        place = to / path.relative_to(base)
+        if not path.name.endswith(_NOT_COPIED) and not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, place)
     processor = getattr(encoder, "processor", None)
     if processor is not None and not (to / "preprocessor_config.json").exists():
         processor.save_pretrained(to)  # of the recipe's mean and std: the base has none

@@ -16,8 +16,13 @@ from s3t.extras import extra_with, how_to_install
 PACKAGE_PREFIX = "package:"
 
 # Weights (safetensors alone, never pickle), configurations, tokenizer files. Read-me files and other formats of the
-# same weights change nothing and are left out.
-FILE_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja")
+# same weights change nothing and are left out. The folder holds a tokenizer's chat templates besides its default one.
+FILE_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "additional_chat_templates/*.jinja")
+
+
+def files_that_matter(folder: Path) -> list[Path]:
+    """Files of a base model that its digest covers, by path."""
+    return sorted({path for pattern in FILE_PATTERNS for path in folder.glob(pattern) if path.is_file()})
 
 
 def model_folder(base_model: str, *, revision: str | None = None) -> Path:
@@ -75,11 +80,10 @@ def _damage(weights: Path) -> str | None:
 
 def model_digest(folder: Path) -> str:
     """SHA-256 over the names and contents of the files that matter, hexadecimal."""
-    found = sorted({path for pattern in FILE_PATTERNS for path in folder.glob(pattern) if path.is_file()})
     contents = []
-    for path in found:
+    for path in files_that_matter(folder):
         with path.open("rb") as file:
-            contents.append([path.name, hashlib.file_digest(file, "sha256").hexdigest()])
+            contents.append([path.relative_to(folder).as_posix(), hashlib.file_digest(file, "sha256").hexdigest()])
     return hashlib.sha256(json.dumps(contents).encode()).hexdigest()
 
 
