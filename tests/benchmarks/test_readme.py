@@ -42,7 +42,7 @@ def of_ensemble():
         [many["times_as_fast"] for each in found for case, many in each["many_inputs"].items() if depth in case]
         for depth in ("full", "half")
     ]
-    ranges.append([one["one_over_merged"] for each in found for one in each["one_text"].values()])
+    ranges.append([one["one_over_merged"] for each in found for one in each.get("one_text", {}).values()])
     return [f"{number:.2f}" for values in ranges for number in (min(values), max(values))]
 
 
