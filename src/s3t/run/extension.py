@@ -106,7 +106,11 @@ class RepairExtension:
     def bought(self) -> dict[str, Any]:
         """What `s3t extend --json` adds to the document of `s3t train`."""
         repair = self.repair
-        return {"repair": repair if isinstance(repair, str) else repair.model_dump(mode="json", by_alias=True)}
+        return {
+            "repair": repair
+            if isinstance(repair, str)
+            else repair.model_dump(mode="json", by_alias=True, exclude_none=True)
+        }
 
 
 def more_asked(

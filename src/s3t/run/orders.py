@@ -225,6 +225,7 @@ def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> AsNeed
         update={
             "spares": present.spares if asked.spares is None else asked.spares,
             "spare_depth": present.spare_depth if asked.depth is None else asked.depth,
+            "level": None,  # these chains were asked for, not a level
         }
     )
 
