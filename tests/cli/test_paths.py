@@ -33,7 +33,7 @@ CALLS = {
     "ids": ("DATA", "--recipe", "RECIPE"),
     "sequences": ("--slices", "3", "--budget", "2", "--plot", "plot.png"),
     "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--prior-file", "PRIOR", "--plot", "plot.png"),
-    "plan": ("--deletions-per-month", "5", "--budget", "9", "--recipe", "RECIPE"),
+    "plan": ("--deletions-per-month", "5", "--mean-depth", "1", "--recipe", "RECIPE", "--plot", "plot.png"),
     "clone": ("RUN", "NEW"),
     "export": ("RUN", "--output", "NEW"),
     "tune": (
