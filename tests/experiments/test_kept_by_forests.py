@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import s3t
 from experiments.kept_by_forests.experiment import FIXED, FOREST, Config, at, frontier, points, stage_seconds, summary
 from experiments.replay import Ensemble
 from experiments.requests import changes_of_chains, changes_of_orders, repeated_requests_of
 from experiments.runner import FOLDER
-from experiments.runs import expected_of, recipe_of, remembering_in
+from experiments.runs import expected_of, recipe_of, untrained
 from experiments.served import every_order, every_order_of_sisa
 from experiments.settings import load
 from experiments.tasks import task
 from s3t.forests import AsNeeded, StageCosts, leaves
 from s3t.planning.forests import cost_of_a_hit
+from s3t.prediction.members import Member
 from s3t.sequences import Setting, cyclic, survival
 
 SHARDS, SLICES = 2, 3
@@ -147,42 +147,65 @@ def test_hours_are_stages_by_their_seconds_and_points_are_counted_at_the_forest_
     assert one_order["mean"] == pytest.approx(80 - 100 * (0.2 + 0.6 * 0.75))
 
 
-class Small:
+TRAINING = {"epochs": 2, "batch_size": 16, "learning_rate": 2e-3, "seed": 0}
+
+
+class Two:
     shards, slices = 2, 2
 
     def recipe(self, found, **options):
-        training = {"epochs": 2, "batch_size": 16, "learning_rate": 2e-3, "seed": 0}
-        return recipe_of(found, training, shards=2, slices=2, **options)
+        return recipe_of(found, TRAINING, shards=2, slices=2, **options)
 
 
 @pytest.mark.integration
 @pytest.mark.parametrize(("method", "every"), [(None, every_order), ("sisa", every_order_of_sisa)])
-def test_forests_that_are_replayed_answer_as_the_run_from_which_records_are_deleted(
-    method, every, tmp_path, monkeypatch
-):
-    """Each shard is hit once and not repaired, so no stage that serves was trained without the record."""
+def test_all_prefixes_answer_as_those_of_a_run_that_has_some(method, every, tmp_path, monkeypatch):
     monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
     found = task("banking77", made_up=True)
-    answers = every(Small(), found, salt="another")
+    answers = every(Two(), found, salt="another")
     prefixes = {(0,), (1,), (0, 1), (1, 0)}
     assert set(answers.logits) == {(shard, prefix) for shard in (0, 1) for prefix in prefixes}
+    assert answers.orders == (((0, 1), (1, 0)),) * 2
     assert {depth: len(times) for depth, times in answers.seconds.items()} == {1: 4, 2: 4}
     assert all(second > 0 for times in answers.seconds.values() for second in times)
-    judge = Ensemble(answers.logits, expected_of(found))
-    policy = AsNeeded(depth=2)
-    recipe = Small().recipe(found, method=method, salt="another")
-    recipe.pop("sequences", None)
-    recipe |= {"deletion": {"repair": {"policy": "as-needed", **vars(policy)}}}
-    with (
-        remembering_in(tmp_path),
-        s3t.Run.create(tmp_path / "run", recipe=recipe, data=found.train, public_data=True) as run,
-    ):
+    recipe = grown(Two().recipe(found, method=method, salt="another"), AsNeeded(depth=2))
+    with untrained(recipe, found) as run:
         run.train()
-        located = run.locate(records=list(found.train.id))
-        serving = [(0, 1), (0, 1)]
-        assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(tuple(serving))
-        for shard, index in [(0, 0), (1, 1)]:
-            (change,) = changes_of_chains(policy, [(shard, index)], slices=2, shards=2)
-            serving[shard] = change.hit[shard]
-            run.delete(records=[next(record.name for record in located if record.places == ((shard, index),))])
-            assert run.evaluate(found.test, per_depth=False).accuracy == judge.accuracy(tuple(serving))
+        assert len(run.status().inventory.alive) == 6
+        for shard, prefix in [(0, (0, 1)), (1, (0, 1)), (0, (1,)), (1, (1,))]:
+            own = run.predict(found.test, prefixes=[Member(shard, prefix, "", "model")]).logits
+            assert np.array_equal(own[0], answers.logits[shard, prefix])
+        whole = Ensemble(answers.logits, expected_of(found)).accuracy(((0, 1), (0, 1)))
+        assert run.evaluate(found.test, per_depth=False).accuracy == whole
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("policy", [AsNeeded(depth=2), AsNeeded(depth=1)])
+def test_requests_that_are_replayed_find_and_train_what_a_run_does(policy):
+    found = task("banking77", made_up=True)
+    recipe = grown(recipe_of(found, TRAINING | {"epochs": 1}, shards=SHARDS, slices=SLICES), policy)
+    requests = [(0, 0), (1, 1), (0, 2), (0, 0), (1, 0), (1, 0)]
+    with untrained(recipe, found) as run:
+        run.train()
+        records = {}
+        for record in run.locate(records=list(found.train.id)):
+            records.setdefault(tuple(record.places[0]), []).append(record.name)
+        changes = changes_of_chains(policy, requests, slices=SLICES, shards=SHARDS)
+        for place, change in zip(requests, changes, strict=True):
+            report = run.delete(records=[records[place].pop()])
+            assert serving_of(report.status.inventory) == change.hit
+            stages = () if report.repair is None else report.repair.stages  # none if no chain has the slice
+            depths = Counter(len(stage.prefix) for stage in stages)
+            assert change.trained == tuple(depths[depth] for depth in range(1, SLICES + 1))
+            assert serving_of(run.status().inventory) == change.repaired
+
+
+def grown(recipe, policy):
+    """The recipe with repair as needed."""
+    left = {name: own for name, own in recipe.items() if name != "sequences"}
+    return left | {"deletion": {"repair": {"policy": "as-needed", **vars(policy)}}}
+
+
+def serving_of(inventory):
+    serving = [inventory.serving(shard) for shard in range(SHARDS)]
+    return tuple(() if each is None else each.order[: each.depth] for each in serving)
