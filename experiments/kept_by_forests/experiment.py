@@ -46,6 +46,15 @@ class Config(SystemSettings):
     """Random orders of requests."""
 
 
+class Round(NamedTuple):
+    """An order of requests, and the slices' numbers in it, so that nothing hangs on one numbering."""
+
+    slices: tuple[Order, ...]
+    """By shard and number, the slice."""
+    requests: list[tuple[int, int]]
+    """Shard and number of the slice of each."""
+
+
 class System(NamedTuple):
     """A system under a policy, over one order of requests after another."""
 
@@ -53,8 +62,8 @@ class System(NamedTuple):
     """FOREST or a rival."""
     policy: str
     """Of repair, with the orders or chains."""
-    rounds: Iterable[Iterator[Change]]
-    """What comes of the requests, by order of requests."""
+    changes: list[Iterator[Change]]
+    """What comes of each round."""
 
 
 def points(config: Config) -> list[Row]:
@@ -70,24 +79,33 @@ def measure(config: Config, point: Row) -> Row:
     trained = every_order if point["method"] == "s3t" else every_order_of_sisa
     answers = trained(own, found, salt=f"experiments {seed}")
     generator = np.random.default_rng([config.seed, seed])  # the same requests for every system
-    requests = [repeated_requests_of(answers.sizes, config.requests, generator) for _ in range(config.rounds)]
+    rounds = [_round(answers.sizes, config.requests, generator) for _ in range(config.rounds)]
     ensemble = Ensemble(answers.logits, expected_of(found))
-    systems = _systems(config, point["method"], requests)
     return {
         "accuracy_of_a_shard": _by_depth(answers, expected_of(found), config.slices),
-        "systems": [{"system": each.name, "policy": each.policy, **_replayed(each, ensemble)} for each in systems],
+        "systems": [
+            {"system": each.name, "policy": each.policy, **_replayed(each, rounds, ensemble)}
+            for each in _systems(config, point["method"], rounds)
+        ],
         "seconds": [statistics.median(answers.seconds[depth]) for depth in range(1, config.slices + 1)],
     }
 
 
-def _systems(config: Config, method: str, requests: Sequence[Sequence[tuple[int, int]]]) -> Iterator[System]:
+def _round(sizes: NDArray[np.int64], count: int, generator: np.random.Generator) -> Round:
+    shards, slices = sizes.shape
+    numbered = tuple(tuple(generator.permutation(slices).tolist()) for _ in range(shards))
+    requests = repeated_requests_of(sizes, count, generator)
+    return Round(numbered, [(shard, numbered[shard].index(index)) for shard, index in requests])
+
+
+def _systems(config: Config, method: str, rounds: Sequence[Round]) -> Iterator[System]:
     slices, shards = config.slices, config.shards
     for chains in config.chains:
-        changes = [changes_of_chains(chains.policy, each, slices=slices, shards=shards) for each in requests]
+        changes = [changes_of_chains(chains.policy, each.requests, slices=slices, shards=shards) for each in rounds]
         yield System(FOREST if method == "s3t" else SISA_FOREST, str(chains), changes)
     for name, orders in _fixed(config, method).items():
         for policy in config.policies:
-            changes = [changes_of_orders(orders, each, shards=shards, policy=policy) for each in requests]
+            changes = [changes_of_orders(orders, each.requests, shards=shards, policy=policy) for each in rounds]
             yield System(FIXED if method == "s3t" else SISA, f"{name}{policy}", changes)
 
 
@@ -101,13 +119,13 @@ def _fixed(config: Config, method: str) -> dict[str, Sequence[Order]]:
     }
 
 
-def _replayed(system: System, ensemble: Ensemble) -> Row:
+def _replayed(system: System, rounds: Sequence[Round], ensemble: Ensemble) -> Row:
     hit, repaired, dead, trained = [], [], 0, []
-    for changes in system.rounds:
+    for changes, own in zip(system.changes, rounds, strict=True):
         stages: NDArray[np.int64] = np.array(0)
         for change in changes:
-            hit.append(ensemble.accuracy(change.hit))
-            repaired.append(ensemble.accuracy(change.repaired))
+            hit.append(ensemble.accuracy(_of_slices(change.hit, own)))
+            repaired.append(ensemble.accuracy(_of_slices(change.repaired, own)))
             dead += not change.hit[change.where]
             stages = stages + np.array(change.trained)
         trained.append(stages)
@@ -117,6 +135,11 @@ def _replayed(system: System, ensemble: Ensemble) -> Row:
         "dead_share": dead / len(hit),
         "stages": np.mean(trained, axis=0).tolist(),
     }
+
+
+def _of_slices(serving: tuple[Order, ...], own: Round) -> tuple[Order, ...]:
+    """Prefixes of numbers as prefixes of slices."""
+    return tuple(tuple(slices[number] for number in prefix) for slices, prefix in zip(own.slices, serving, strict=True))
 
 
 def _by_depth(answers: Answers, expected: NDArray[np.int64], slices: int) -> list[float]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 from experiments.drawing import LOOKS, curve, legend_below, panels, title
 from experiments.kept_by_forests.experiment import FIXED, FOREST, MOMENTS, SISA, SISA_FOREST, frontier
@@ -32,5 +33,6 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
                 color=LOOKS[style].colour,
             )
         axes.set_xscale("log")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         title(axes, text, x="hours of repairs", y="accuracy (%), dead as 0" if axes is all_axes[0] else "")
     legend_below(figure, all_axes[0], columns=len(STYLES))

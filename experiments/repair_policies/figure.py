@@ -12,6 +12,8 @@ from experiments.repair_policies.experiment import FOREST, name_of
 from experiments.replay import counted
 
 MARKS = "xsD^vo"
+GROWN = "P"
+"""Mark of every policy of repair as needed."""
 NEVER = "manual"
 """It trains nothing, and would take most of the left panel."""
 
@@ -27,8 +29,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         across = [row["trainings"] for row in rows]
         up = [100 * row["accuracy"] for row in rows]
         left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)
-        own = config["policies"] if name != FOREST else names
-        marks = [MARKS[own.index(policy) % len(MARKS)] for policy in names]
+        marks = [GROWN if name == FOREST else MARKS[config["policies"].index(policy)] for policy in names]
         for x, y, mark in zip(across, up, marks, strict=True):
             left.plot([x], [y], color=colour, marker=mark, linestyle="none")
     left.set_xscale("log")
