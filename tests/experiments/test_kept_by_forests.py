@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from experiments.kept_by_forests.experiment import FIXED, FOREST, Config, at, frontier, points, stage_seconds, summary
+from experiments.repair_policies.finding import finding
 from experiments.replay import Ensemble
 from experiments.requests import changes_of_chains, changes_of_orders, repeated_requests_of
-from experiments.runner import FOLDER
+from experiments.runner import FOLDER, results, run
 from experiments.runs import expected_of, recipe_of, untrained
 from experiments.served import every_order, every_order_of_sisa
 from experiments.settings import load
@@ -80,6 +81,13 @@ def test_forests_serve_with_their_longest_live_chain_and_train_what_they_lack(po
         alive[shard] |= set(missing)
         assert change.repaired[shard] in alive[shard]
         assert [len(prefix) for prefix in change.repaired] == [policy.depth] * SHARDS
+
+
+@given(requests=requests_in_two_shards)
+def test_a_forest_of_one_chain_of_all_slices_is_one_order_that_is_repaired_eagerly(requests):
+    one_chain = changes_of_chains(AsNeeded(depth=SLICES, spares=0), requests, slices=SLICES, shards=SHARDS)
+    one_order = changes_of_orders([tuple(range(SLICES))], requests, shards=SHARDS, policy="eager")
+    assert list(one_chain) == list(one_order)
 
 
 @pytest.mark.parametrize("policy", [AsNeeded(depth=3), AsNeeded(depth=2, spares=0)])
@@ -169,14 +177,14 @@ def test_all_prefixes_answer_as_those_of_a_run_that_has_some(method, every, tmp_
     assert {depth: len(times) for depth, times in answers.seconds.items()} == {1: 4, 2: 4}
     assert all(second > 0 for times in answers.seconds.values() for second in times)
     recipe = grown(Two().recipe(found, method=method, salt="another"), AsNeeded(depth=2))
-    with untrained(recipe, found) as run:
-        run.train()
-        assert len(run.status().inventory.alive) == 6
+    with untrained(recipe, found) as made:
+        made.train()
+        assert len(made.status().inventory.alive) == 6
         for shard, prefix in [(0, (0, 1)), (1, (0, 1)), (0, (1,)), (1, (1,))]:
-            own = run.predict(found.test, prefixes=[Member(shard, prefix, "", "model")]).logits
+            own = made.predict(found.test, prefixes=[Member(shard, prefix, "", "model")]).logits
             assert np.array_equal(own[0], answers.logits[shard, prefix])
         whole = Ensemble(answers.logits, expected_of(found)).accuracy(((0, 1), (0, 1)))
-        assert run.evaluate(found.test, per_depth=False).accuracy == whole
+        assert made.evaluate(found.test, per_depth=False).accuracy == whole
 
 
 @pytest.mark.integration
@@ -185,19 +193,30 @@ def test_requests_that_are_replayed_find_and_train_what_a_run_does(policy):
     found = task("banking77", made_up=True)
     recipe = grown(recipe_of(found, TRAINING | {"epochs": 1}, shards=SHARDS, slices=SLICES), policy)
     requests = [(0, 0), (1, 1), (0, 2), (0, 0), (1, 0), (1, 0)]
-    with untrained(recipe, found) as run:
-        run.train()
+    with untrained(recipe, found) as made:
+        made.train()
         records = {}
-        for record in run.locate(records=list(found.train.id)):
+        for record in made.locate(records=list(found.train.id)):
             records.setdefault(tuple(record.places[0]), []).append(record.name)
         changes = changes_of_chains(policy, requests, slices=SLICES, shards=SHARDS)
         for place, change in zip(requests, changes, strict=True):
-            report = run.delete(records=[records[place].pop()])
+            report = made.delete(records=[records[place].pop()])
             assert serving_of(report.status.inventory) == change.hit
             stages = () if report.repair is None else report.repair.stages  # none if no chain has the slice
             depths = Counter(len(stage.prefix) for stage in stages)
             assert change.trained == tuple(depths[depth] for depth in range(1, SLICES + 1))
-            assert serving_of(run.status().inventory) == change.repaired
+            assert serving_of(made.status().inventory) == change.repaired
+
+
+@pytest.mark.integration
+def test_policies_of_repair_have_rows_of_forests_that_are_counted_as_those_of_orders(tmp_path, monkeypatch):
+    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
+    run("repair_policies", into=tmp_path, smoke=True)
+    found = results("repair_policies", tmp_path)
+    systems = found["summary"]["systems"]
+    assert systems["forests"].keys() == {"depth 2, 0 spares", "depth 2, 1 spare"}
+    assert systems["forests"]["depth 2, 0 spares"] == systems["s3t, B=1"]["eager"]
+    assert "forests" not in finding(found).verdict
 
 
 def grown(recipe, policy):
