@@ -103,6 +103,29 @@ class Judge:
         return found
 
 
+class Ensemble:
+    """Accuracy of the mean of shards' logits, by the prefixes that serve; what was judged once is remembered."""
+
+    def __init__(self, logits: Mapping[tuple[int, Prefix], Logits], expected: NDArray[np.int64]) -> None:
+        """Take the answers.
+
+        Args:
+            logits: of every prefix that may serve, by shard and prefix.
+            expected: label indices of the test records.
+        """
+        self._logits = logits
+        self._expected = expected
+        self._known: dict[tuple[Order, ...], float] = {}
+
+    def accuracy(self, serving: tuple[Order, ...]) -> float:
+        """Of shards that serve with these prefixes. A shard with an empty one does not vote; without any vote: 0."""
+        if serving not in self._known:
+            votes = [self._logits[shard, prefix] for shard, prefix in enumerate(serving) if prefix]
+            right = np.mean(votes, axis=0).argmax(axis=1) == self._expected if votes else np.zeros(1)
+            self._known[serving] = float(right.mean())
+        return self._known[serving]
+
+
 def always(times: Times, count: int) -> bool:
     """Every deletion order, after every number of deletions."""
     return True

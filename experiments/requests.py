@@ -6,14 +6,14 @@ its depth and what it costs to train again what was lost.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s3t.forests import AsNeeded, Chains, StageCosts, without
-from s3t.forests.chains import depth_of
+from s3t.forests import AsNeeded, Chains, StageCosts, leaves, without
 from s3t.sequences import Order
 
 Ints = NDArray[np.int64]
@@ -152,30 +152,93 @@ def replay_grown(policy: AsNeeded, costs: StageCosts, requests: Sequence[tuple[i
     >>> found.compute, found.mean_depth, found.shard_outages
     (4.0, 1.0, 0)
     """
-    slices, known = costs.slices, dict[tuple[Chains, int], tuple[int, float, Chains]]()
-
-    def hit(chains: Chains, index: int) -> tuple[int, float, Chains]:
-        if (chains, index) not in known:
-            left = without(chains, index)
-            spent = costs.of(policy.missing(left, slices=slices))
-            known[chains, index] = depth_of(left), spent, policy.planned(left, slices=slices)
-        return known[chains, index]
-
-    states = [policy.planned((), slices=slices)] * shards
-    depths = [policy.depth] * shards
-    outages = 0
+    depth, outages = policy.depth, 0
     compute = shard_downtime = served = 0.0
-    for where, index in requests:
-        left, spent, states[where] = hit(states[where], index)
+    for change in changes_of_chains(policy, requests, slices=costs.slices, shards=shards):
+        left = len(change.hit[change.where])
         outages += left == 0
         shard_downtime += costs.by_depth[0] * (left == 0)
-        compute += spent
-        served += sum(depths)
+        compute += math.fsum(count * cost for count, cost in zip(change.trained, costs.by_depth, strict=True))
+        served += depth * shards
     dead = outages / (len(requests) * shards)
     alone = outages * (shards == 1)
     return Outcome(
         alone, outages, dead, costs.by_depth[0] * alone, shard_downtime, compute, served / (len(requests) * shards)
     )
+
+
+class Change(NamedTuple):
+    """A request, by what shards serve with."""
+
+    where: int
+    """The shard that it fell on."""
+    hit: tuple[Order, ...]
+    """Of every shard, the prefix that serves right after the request, before any repair; empty: the shard is dead."""
+    repaired: tuple[Order, ...]
+    """Of every shard, the prefix that serves once what has to be is repaired, until the next request."""
+    trained: tuple[int, ...]
+    """Stages that the repair trains, by depth."""
+
+
+def changes_of_orders(
+    orders: Sequence[Order], requests: Sequence[tuple[int, int]], *, shards: int, policy: str
+) -> Iterator[Change]:
+    """What comes of one request after another where shards have fixed orders.
+
+    The deepest prefix serves, the first of equals. Arguments are as of `shard_of` and `moments`.
+
+    >>> (change,) = changes_of_orders([(0, 1), (1, 0)], [(0, 0)], shards=1, policy="eager")
+    >>> change.hit, change.repaired, change.trained
+    (((1,),), ((0, 1),), (1, 2))
+    """
+    slices = len(orders[0])
+    prefixes = list(dict.fromkeys(order[: depth + 1] for order in orders for depth in range(slices)))
+    serving: list[Order] = []
+    lost: list[list[int]] = []
+    for state in range(1 << slices):
+        dead = {prefix for prefix in prefixes if any(state >> index & 1 for index in prefix)}
+        serving.append(max((prefix for prefix in prefixes if prefix not in dead), key=len, default=()))
+        lost.append([sum(len(prefix) == depth for prefix in dead) for depth in range(1, slices + 1)])
+    states = (0,) * shards
+    shard = shard_of(orders, float)  # its depths say when to repair
+    for moment, (where, index) in zip(moments(shard, requests, shards=shards, policy=policy), requests, strict=True):
+        hit = [state | (1 << index) * (number == where) for number, state in enumerate(states)]
+        states = moment.states
+        trained = [sum(lost[hit[number]][depth] for number in moment.repaired) for depth in range(slices)]
+        yield Change(
+            where, tuple(serving[state] for state in hit), tuple(serving[state] for state in states), tuple(trained)
+        )
+
+
+def changes_of_chains(
+    policy: AsNeeded, requests: Sequence[tuple[int, int]], *, slices: int, shards: int
+) -> Iterator[Change]:
+    """What comes of one request after another where the hit shard is repaired as needed, after each.
+
+    >>> (change,) = changes_of_chains(AsNeeded(depth=2), [(0, 0)], slices=3, shards=1)
+    >>> change.hit, change.repaired, change.trained
+    (((2,),), ((2, 0),), (1, 1, 0))
+    """
+    known = dict[tuple[Chains, int], tuple[Order, Chains, tuple[int, ...]]]()
+
+    def hit(chains: Chains, index: int) -> tuple[Order, Chains, tuple[int, ...]]:
+        if (chains, index) not in known:
+            left = without(chains, index)
+            depths = [len(prefix) for prefix in policy.missing(left, slices=slices)]
+            trained = tuple(depths.count(depth) for depth in range(1, slices + 1))
+            known[chains, index] = left[0] if left else (), grown(left), trained
+        return known[chains, index]
+
+    def grown(left: Chains) -> Chains:
+        return leaves(
+            policy.planned(left, slices=slices)
+        )  # of chains as long as the main one a run finds the lesser first
+
+    states = [grown(())] * shards
+    for where, index in requests:
+        serving = [chains[0] for chains in states]
+        serving[where], states[where], trained = hit(states[where], index)
+        yield Change(where, tuple(serving), tuple(chains[0] for chains in states), trained)
 
 
 def requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:
@@ -189,3 +252,12 @@ def requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list
     slices = sizes.shape[1]
     where = generator.permutation(np.repeat(np.arange(sizes.size), sizes.flatten()))[:count]
     return [divmod(int(place), slices) for place in where]
+
+
+def repeated_requests_of(sizes: Ints, count: int, generator: np.random.Generator) -> list[tuple[int, int]]:
+    """Random requests that fall on slices by their size, as often as they come: as if deleted records were replaced.
+
+    Arguments are as of `requests_of`.
+    """
+    where = generator.choice(sizes.size, size=count, p=sizes.flatten() / sizes.sum())
+    return [divmod(int(place), sizes.shape[1]) for place in where]

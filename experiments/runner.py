@@ -67,11 +67,12 @@ NAMES = (
     "design_ablation",
     "kept_accuracy",
     "repair_policies",
+    "kept_by_forests",
     "tofu",
 )
 TRAINED = frozenset(NAMES[NAMES.index("slice_wise") :])
 """They train models, for minutes or hours. Rows of theirs are kept over a change of the package, and say so."""
-TIMED = frozenset({"thousand_requests", "trained_layers", "tofu"})
+TIMED = frozenset({"thousand_requests", "trained_layers", "kept_by_forests", "tofu"})
 """They measure times, so nothing runs beside a point of theirs."""
 NOT_MEASURING = frozenset(f"experiments.{module}" for module in ("runner", "drawing", "noted"))
 """Modules on which no number hangs."""

@@ -18,6 +18,7 @@ from experiments.tasks import Task, task
 from s3t import Run
 from s3t.partition import Place
 from s3t.sequences import Order
+from testing.roles import roles
 
 
 class SystemSettings(TrainingSettings):
@@ -53,12 +54,14 @@ class Answers(NamedTuple):
     """Of every shard."""
     sizes: NDArray[np.int64]
     """Records of every slice, shards x slices."""
+    seconds: dict[int, list[float]]
+    """By depth, of training every stage."""
 
 
-def every_order(config: SystemSettings, found: Task) -> Answers:
-    """Of s3t with all L! orders: those of every smaller budget are among them."""
+def every_order(config: SystemSettings, found: Task, **options: Any) -> Answers:
+    """Of s3t with all L! orders: those of every smaller budget are among them. Options as of `recipe_of`."""
     slices = range(config.slices)
-    with kept(config.recipe(found, budget=math.factorial(config.slices)), found) as run:
+    with kept(config.recipe(found, budget=math.factorial(config.slices), **options), found) as run:
         prefixes = [prefix for depth in slices for prefix in permutations(slices, depth + 1)]
         return _answers(run, answers_of(run, found, prefixes))
 
@@ -72,6 +75,29 @@ def own_orders(recipe: Mapping[str, Any], found: Task) -> Answers:
 def sisa(config: SystemSettings, found: Task) -> Answers:
     """Of SISA."""
     return own_orders(config.recipe(found, method="sisa"), found)
+
+
+def every_order_of_sisa(config: SystemSettings, found: Task, **options: Any) -> Answers:
+    """Of SISA with every order of its slices, one after the other, as it has one at a time. Options as of `recipe_of`.
+
+    The order is that of rising chances of a deletion, which a prior declares; it decides nothing else.
+    """
+    recipe = config.recipe(found, method="sisa", **options)
+    answers = []
+    for order in permutations(range(config.slices)):
+        chances = [2 * (order.index(index) + 1) / (config.slices * (config.slices + 1)) for index in range(len(order))]
+        answers.append(own_orders(recipe | {"sequences": {"selector": "sorted-cyclic", "prior": chances}}, found))
+    return Answers(
+        logits={key: own for each in answers for key, own in each.logits.items()},
+        orders=tuple(
+            tuple(order for (order,) in shard) for shard in zip(*(each.orders for each in answers), strict=True)
+        ),
+        sizes=answers[0].sizes,
+        seconds={
+            depth: [second for each in answers for second in each.seconds.get(depth, [])]
+            for depth in range(1, config.slices + 1)
+        },
+    )
 
 
 def protosisa(config: SystemSettings, found: Task) -> tuple[Answers, Answers]:
@@ -116,4 +142,10 @@ def _answers(run: Run, logits: dict[tuple[int, Prefix], Logits]) -> Answers:
         [inventory.records[Place(shard, index)] for index in range(partition.slices)]
         for shard in range(partition.shards)
     ]
-    return Answers(logits, inventory.orders, np.array(sizes))
+    with roles(run).ledger.reading() as transaction:
+        durations = transaction.history.durations()
+    seconds: dict[int, list[float]] = {depth: [] for depth in range(1, partition.slices + 1)}
+    for stage, duration in durations.items():
+        if stage.kind == "model":
+            seconds[len(stage.prefix)].append(duration)
+    return Answers(logits, inventory.orders, np.array(sizes), seconds)

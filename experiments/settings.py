@@ -9,6 +9,9 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, Field
 
+from s3t.forests import AsNeeded
+from s3t.wording import counted
+
 
 class Settings(BaseModel):
     """Settings of an experiment. All of them stand in its config.yaml: there are no defaults."""
@@ -66,6 +69,26 @@ class SlicedTaskSettings(TaskSettings):
 
     slices: int = Field(ge=1)
     """L; a block is as many layers as there are, divided by L."""
+
+
+class Grown(BaseModel):
+    """Chains of a shard that is repaired as needed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    depth: int
+    """Slices of the main chain."""
+    spares: int
+    """Other chains, of one slice."""
+
+    def __str__(self) -> str:
+        """The chains in words."""
+        return f"depth {self.depth}, {counted(self.spares, 'spare')}"
+
+    @property
+    def policy(self) -> AsNeeded:
+        """The policy of repair."""
+        return AsNeeded(depth=self.depth, spares=self.spares)
 
 
 S = TypeVar("S", bound=Settings)

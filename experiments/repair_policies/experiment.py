@@ -11,13 +11,16 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from experiments.replay import Judge, averaged, counted, of_prefixes
-from experiments.requests import Shard, moments, requests_of, shard_of
+from experiments.replay import Ensemble, Judge, averaged, counted, of_prefixes
+from experiments.requests import Shard, changes_of_chains, moments, requests_of, shard_of
 from experiments.runner import Row
 from experiments.runs import expected_of, trained
 from experiments.served import Answers, SystemSettings, every_order, sisa
+from experiments.settings import Grown
 from experiments.tasks import Task
 from s3t.sequences import Order, Setting, select
+
+FOREST = "forests"
 
 
 class Config(SystemSettings):
@@ -37,11 +40,18 @@ class Config(SystemSettings):
     """Random orders of requests."""
     trained_with: tuple[int, ...]
     """Training seeds of the systems that say what fewer records cost."""
+    chains: tuple[Grown, ...] = Field(default=(), exclude_if=lambda chains: not chains)
+    """Policies of repair as needed. Results that have none were measured before there were any."""
 
     @property
     def grid(self) -> list[int]:
         """Numbers of requests."""
         return list(range(self.step, self.requests + 1, self.step))
+
+    @property
+    def unit(self) -> int:
+        """Slices that pass through blocks in a training of one order of s3t in every shard."""
+        return self.shards * sum(depth * depth for depth in range(1, self.slices + 1))
 
 
 def points(config: Config) -> list[Row]:
@@ -49,6 +59,7 @@ def points(config: Config) -> list[Row]:
     systems: list[Row] = [{"system": "sisa"}, *({"system": "s3t", "budget": budget} for budget in config.budgets)]
     return [
         *(system | {"policy": policy} for system in systems for policy in config.policies),
+        *({"system": FOREST, "policy": str(chains), **chains.model_dump()} for chains in config.chains),
         *(
             {"system": "trained", "without": count, "train_seed": seed}
             for count in (0, config.requests)
@@ -66,19 +77,36 @@ def measure(config: Config, point: Row) -> Row:
         recipe["training"]["seed"] = point["train_seed"]
         with trained(recipe, left) as run:
             return {"accuracy": run.evaluate(left.test, per_depth=False).accuracy}
+    if point["system"] == FOREST:
+        return _of_forests(config, Grown(depth=point["depth"], spares=point["spares"]), found)
     answers, orders = _served(config, point, found)
     slices = config.slices
     # Slices that a stage passes times the blocks it passes them through. S3T's starts at its block, from the cache.
     shard = shard_of(orders, lambda depth: float(depth * (slices if point["system"] == "sisa" else depth)))
-    unit = config.shards * sum(depth * depth for depth in range(1, slices + 1))
     judge = Judge(of_prefixes(answers.logits, [orders] * config.shards), expected_of(found))
     generator = np.random.default_rng(config.seed)  # the same requests for every system and policy
     curves, passes = [], []
     for _ in range(config.rounds):
         requests = requests_of(answers.sizes, config.requests, generator)
         costs, accuracies = zip(*_round(config, shard, requests, point["policy"], judge), strict=True)
-        passes.append(sum(costs) / unit)
+        passes.append(sum(costs) / config.unit)
         curves.append(accuracies[config.step - 1 :: config.step])
+    return averaged(curves) | {"trainings": statistics.fmean(passes)}
+
+
+def _of_forests(config: Config, chains: Grown, found: Task) -> Row:
+    """The same of shards that are repaired as needed. Stages pass through as many slices and blocks as with orders."""
+    answers = every_order(config, found)
+    ensemble = Ensemble(answers.logits, expected_of(found))
+    generator = np.random.default_rng(config.seed)  # the same requests for every system and policy
+    curves: list[list[float | None]] = []
+    passes = []
+    for _ in range(config.rounds):
+        requests = requests_of(answers.sizes, config.requests, generator)
+        changes = list(changes_of_chains(chains.policy, requests, slices=config.slices, shards=config.shards))
+        stages = np.sum([change.trained for change in changes], axis=0)
+        passes.append(float(stages @ np.arange(1, config.slices + 1) ** 2) / config.unit)
+        curves.append([ensemble.accuracy(change.repaired) for change in changes[config.step - 1 :: config.step]])
     return averaged(curves) | {"trainings": statistics.fmean(passes)}
 
 

@@ -8,10 +8,12 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from experiments.drawing import LOOKS, legend_below, panels, title
-from experiments.repair_policies.experiment import name_of
+from experiments.repair_policies.experiment import FOREST, name_of
 from experiments.replay import counted
 
 MARKS = "xsD^vo"
+GROWN = "P"
+"""Mark of every policy of repair as needed."""
 NEVER = "manual"
 """It trains nothing, and would take most of the left panel."""
 
@@ -21,17 +23,18 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     left, right = panels(figure, 1, 2, height=4.4)
     config, systems = results["config"], results["summary"]["systems"]
     for name, policies in systems.items():
-        rows = [policies[policy] for policy in config["policies"] if policy != NEVER]
-        colour = LOOKS["SISA" if name == "sisa" else name.removeprefix("s3t, ")].colour
+        names = [policy for policy in policies if policy != NEVER]
+        rows = [policies[policy] for policy in names]
+        colour = LOOKS[{"sisa": "SISA", FOREST: "survival"}.get(name, name.removeprefix("s3t, "))].colour
         across = [row["trainings"] for row in rows]
         up = [100 * row["accuracy"] for row in rows]
         left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)
-        marks = [mark for mark, policy in zip(MARKS, config["policies"], strict=False) if policy != NEVER]
+        marks = [GROWN if name == FOREST else MARKS[config["policies"].index(policy)] for policy in names]
         for x, y, mark in zip(across, up, marks, strict=True):
             left.plot([x], [y], color=colour, marker=mark, linestyle="none")
     left.set_xscale("log")
     title(left, "What repair buys", x="training after requests (trainings of one order)", y="accuracy (%)")
-    shown = list(systems)[-2]
+    shown = [name for name in systems if name != FOREST][-2]
     colours = matplotlib.colormaps["viridis"]
     for number, policy in enumerate(config["policies"]):
         row = next(row for row in results["rows"] if row.get("policy") == policy and name_of(row) == shown)

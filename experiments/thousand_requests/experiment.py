@@ -16,7 +16,8 @@ from experiments.requests import Outcome, replay, replay_grown, requests_of, sha
 from experiments.runner import Row
 from experiments.runs import untrained
 from experiments.served import SystemSettings
-from s3t.forests import AsNeeded, StageCosts
+from experiments.settings import Grown
+from s3t.forests import StageCosts
 from s3t.planning.deletions import Deletions
 from s3t.planning.least_cost import least_cost
 from s3t.sequences import Order, Setting, select
@@ -34,17 +35,6 @@ class Paper(BaseModel):
     """Total time."""
     times_less_than_full: float
     """Total time."""
-
-
-class Grown(BaseModel):
-    """Chains of a shard that is repaired as needed (`forests.AsNeeded`)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    depth: int
-    """Slices of the main chain."""
-    spares: int
-    """Other chains."""
 
 
 class Config(SystemSettings):
@@ -204,16 +194,15 @@ def grown(config: Config, seconds: Sequence[float], records: int) -> list[Row]:
     sizes = np.full((shards, config.slices), records // (shards * config.slices))
     found: list[Row] = []
     for each in config.grown:
-        policy = AsNeeded(depth=each.depth, spares=each.spares)
         generator = np.random.default_rng(config.seed)
         outcomes = [
-            replay_grown(policy, costs, requests_of(sizes, config.requests, generator), shards=shards)
+            replay_grown(each.policy, costs, requests_of(sizes, config.requests, generator), shards=shards)
             for _ in range(config.rounds)
         ]
         means: dict[str, float] = {
             name: statistics.fmean(getattr(outcome, name) for outcome in outcomes) for name in Outcome._fields
         }
-        training = shards * costs.of(policy.missing((), slices=config.slices))
+        training = shards * costs.of(each.policy.missing((), slices=config.slices))
         bound = config.requests * least_cost(costs, each.depth)
         hours = {"hours": means["compute"] / 3600, "least_hours": bound / 3600}
         found.append({**each.model_dump(), **means, **hours, "training": training})

@@ -6,6 +6,7 @@ import pytest
 
 from experiments import report, runner
 from experiments.findings import HOLDS, NOT, PART
+from experiments.kept_by_forests import experiment as kept_by_forests
 from experiments.runner import FOLDER, NAMES, TRAINED, experiment, run
 from experiments.settings import load
 from experiments.tofu.records import SETS
@@ -91,9 +92,31 @@ def rows_of(name, config, score):
             if "policy" in point
             else {"accuracy": score(False)}
         ),
+        "kept_by_forests": lambda point: forests_row(config, point, ahead=score(False) < 0.6),
         "tofu": lambda point: tofu_row(config, point, spoiled=score(False) < 0.6),
     }
     return [{**point, **made[name](point)} for point in experiment(name).points(config)]
+
+
+def forests_row(config, point, *, ahead):
+    """Rivals cost what forests cost; ahead: forests answer better."""
+    names = kept_by_forests.METHODS.index(point["method"])
+    grown, fixed = [("forests", "fixed orders"), ("SISA, as needed", "SISA, one order")][names]
+    systems = [(grown, str(chains)) for chains in config.chains] + [(fixed, policy) for policy in config.policies]
+    return {
+        "accuracy_of_a_shard": [0.5] * config.slices,
+        "systems": [
+            {
+                "system": system,
+                "policy": policy,
+                **dict.fromkeys(kept_by_forests.MOMENTS, 0.9 if ahead and system == "forests" else 0.5),
+                "dead_share": 0.1,
+                "stages": [place] * config.slices,
+            }
+            for place, (system, policy) in enumerate(systems)
+        ],
+        "seconds": [1.0] * config.slices,
+    }
 
 
 def tofu_row(config, point, *, spoiled):

@@ -1,0 +1,37 @@
+"""Verdict on our claim."""
+
+from __future__ import annotations
+
+from experiments.findings import HOLDS, NOT, PART, Finding
+from experiments.kept_by_forests.experiment import MOMENTS, RIVALS
+from experiments.runner import Row
+
+TOLD = {"before_next": "before the next request", "after_hit": "right after a hit"}
+
+
+def finding(found: Row) -> Finding:
+    """The claim and its verdict."""
+    above, config = found["summary"]["points_above"], found["config"]
+    means = {(rival, moment): above[rival][moment]["all"] for rival in RIVALS for moment in MOMENTS}
+    cases = [each for rival, moment in means for policy, each in above[rival][moment].items() if policy != "all"]
+    surely = [(_ends(each)[0] > 0) for each in means.values()]
+    behind = sum(_ends(each)[1] < 0 for each in cases)
+    verdict = HOLDS if all(surely) and not behind else PART if any(surely) else NOT
+    told = "; ".join(f"{rival} {TOLD[moment]} {_points(each)}" for (rival, moment), each in means.items())
+    return Finding(
+        "With the compute of their repairs, forests answer better than fixed orders and than SISA (our claim)",
+        f"{verdict}: over {config['requests']} requests, points above the rival's frontier, in the mean over policies "
+        f"of forests, in brackets what {len(config['seeds'])} seeds leave open: {told}; surely below it in "
+        f"{behind} of {len(cases)} cases of a policy, a rival and a moment",
+    )
+
+
+def _points(each: Row) -> str:
+    low, high = _ends(each)
+    return f"{each['mean']:+.1f} ({low:+.1f} to {high:+.1f})"
+
+
+def _ends(each: Row) -> tuple[float, float]:
+    """What seeds leave open; of one seed the mean alone."""
+    low, high = each["interval"] or (each["mean"], each["mean"])
+    return low, high
