@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from s3t.forests import StageCosts
 
 LEAST_SECONDS, MOST_SECONDS = 1e-6, 1e9
-"""Of a stage."""
+"""Bounds of the seconds that a stage may take."""
 MOST_CELLS = 200_000_000
 """Largest count of numbers that simulated forests hold: of systems, shards, chains and slices."""
 
@@ -54,7 +54,7 @@ def stage_seconds(text: str | None, *, slices: int, problems: list[str]) -> Stag
 
 
 def forest_problems(trials: int, shards: int, slices: int, spares: int) -> list[str]:
-    """What is wrong with the size of a simulation of forests."""
+    """A sentence if a simulation of so many forests would take too much memory."""
     cells = trials * shards * (1 + spares) * slices
     if cells <= MOST_CELLS:
         return []

@@ -31,11 +31,13 @@ def command(
     ] = None,
     spares: Annotated[
         int | None,
-        typer.Option("--spares", metavar="N", help="Of a run repaired as needed: chains beside the main one, below L."),
+        typer.Option(
+            "--spares", metavar="N", help="If the run is repaired as needed: chains beside the main one, fewer than L."
+        ),
     ] = None,
     spare_depth: Annotated[
         int | None,
-        typer.Option("--spare-depth", metavar="K", help="Of a run repaired as needed: slices of each spare."),
+        typer.Option("--spare-depth", metavar="K", help="If the run is repaired as needed: slices of each spare."),
     ] = None,
     policy: Annotated[
         str | None,

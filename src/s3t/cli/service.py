@@ -20,7 +20,7 @@ from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.planning.compared import Comparison
-    from s3t.planning.service import Level, Service, System
+    from s3t.planning.service import Level, System
     from s3t.recipe import Recipe
 
 DepthOption = Annotated[
@@ -99,7 +99,7 @@ class Asked:
         return not {"--mean-depth", "--never-dead", "--depth-after-deletion", "--hours-a-day"}.isdisjoint(self.given)
 
     def level(self) -> Level:
-        """What is to be served."""
+        """The level of service that the options ask for."""
         from s3t.planning.service import Level
 
         after = self.after_deletion if self.after_deletion is not None else int(self.never_dead)
@@ -113,7 +113,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Planned:
-    """What both plans know of deletions and model."""
+    """Options that both plans share: expected deletions, and the model."""
 
     deletions_per_month: float
     persons: bool
@@ -121,9 +121,9 @@ class Planned:
     months: float
     recipe: Recipe | None
     layers: int | None
-    """Of the model; None: not known."""
+    """Number of the model's transformer layers; None: not known."""
     layers_per_slice: int | None
-    """None: as many as there is room for."""
+    """Layers of a block; None: as many as there is room for."""
     seed: int
 
     @property
@@ -193,8 +193,7 @@ def _system(asked: Asked, planned: Planned, problems: list[str]) -> System | Non
     with noted(problems):
         return System(
             shards=shards,
-            costs=measured
-            or StageCosts.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True),
+            costs=measured or StageCosts.declared(slices),
             hours=asked.training_hours if measured is None else shards * measured.by_depth[-1] / 3600,
             deletions_per_month=planned.deletions_per_month,
             months=planned.months,
@@ -216,12 +215,14 @@ def _print(found: Comparison, lines: list[str], planned: Planned, plot: Path | N
         typer.echo(f"  {line}")
     if planned.recipe is not None and (names := left_out(planned.recipe)):
         typer.echo(f"not planned for, and not in these lines: the recipe's {', '.join(names)}")
-    rows = [_row("as needed", found.service, system), _row("SISA, as needed", found.sisa, system)]
+    services = {"as needed": found.service, "SISA, as needed": found.sisa}
     if (fixed := found.fixed) is not None:
-        name = f"{counted(fixed.budget, 'order')}, below {fixed.below}"
-        rows.append(_row(name, fixed.service, system))
-    rows.append(_bound_row(found))
-    print_table("what serves this level", rows)
+        services[f"{counted(fixed.budget, 'order')}, below {fixed.below}"] = fixed.service
+    rows = [
+        _row(system, name, each.repairs, each.mean_depth, training=f"{each.training:.2f}", least=each.after_deletion)
+        for name, each in services.items()
+    ]
+    print_table("what serves this level", [*rows, _row(system, "bound", found.bound, found.service.mean_depth)])
     if fixed is None:
         typer.echo("no fixed orders that were compared serve this level")
     typer.echo(
@@ -233,21 +234,14 @@ def _print(found: Comparison, lines: list[str], planned: Planned, plot: Path | N
         typer.echo(f"drawn: {plot}")
 
 
-def _row(name: str, service: Service, system: System) -> dict[str, Any]:
-    hours = system.hours_a_day(service.repairs)
+def _row(
+    system: System, name: str, repairs: float, mean_depth: float, *, training: str = "", least: int | None = None
+) -> dict[str, Any]:
+    hours = system.hours_a_day(repairs)
     return (
-        {"system": name, "training": f"{service.training:.2f}", "repairs": f"{service.repairs:.4g}"}
+        {"system": name, "training": training, "repairs": f"{repairs:.4g}"}
         | ({} if hours is None else {"hours a day": f"{hours:.3g}"})
-        | {"slices": f"{service.mean_depth:.2f}", "least": str(service.after_deletion)}
-    )
-
-
-def _bound_row(found: Comparison) -> dict[str, Any]:
-    hours = found.system.hours_a_day(found.bound)
-    return (
-        {"system": "bound", "training": "", "repairs": f"{found.bound:.4g}"}
-        | ({} if hours is None else {"hours a day": f"{hours:.3g}"})
-        | {"slices": f"{found.service.mean_depth:.2f}", "least": ""}
+        | {"slices": f"{mean_depth:.2f}", "least": "" if least is None else str(least)}
     )
 
 

@@ -26,7 +26,7 @@ class Curve:
     depths: Sequence[float]
     """Mean slices that serve, ascending."""
     costs: Sequence[float]
-    """Of repairs, as many, in one unit; above 0."""
+    """Cost of repairs at each depth, above 0; all curves in one unit."""
 
 
 def draw_frontier(

@@ -45,11 +45,11 @@ class Depth:
     depth: int
     """Slices."""
     as_needed: float
-    """Ours."""
+    """Cost of our repair as needed."""
     sisa: float
-    """SISA's, repaired as needed."""
+    """Cost of SISA, repaired as needed."""
     bound: float
-    """Of any policy, ours or not, that trains a block a stage."""
+    """Least cost of any policy whose stages train one block each."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,7 @@ class Level:
     """Cost of the first training and all repairs, at most, in full trainings."""
 
     def problems(self, system: System) -> list[str]:
-        """What no repair as needed of these shards serves, whatever it may cost."""
+        """Demands that no repair as needed can meet with these shards, at any cost."""
         slices, problems = system.slices, []
         if not (math.isfinite(self.mean_depth) and self.mean_depth > 0):
             problems.append(f"mean depth {self.mean_depth}: give a number above 0")
@@ -123,7 +123,7 @@ class System:
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """What a system serves, and what that costs, in full trainings."""
+    """Depth that a system serves with, and its costs in full trainings."""
 
     training: float
     """Cost of the first training."""
@@ -136,7 +136,7 @@ class Service:
 
     @property
     def cost(self) -> float:
-        """Of the first training and all repairs."""
+        """Cost of the first training and all repairs."""
         return self.training + self.repairs
 
     def to_json(self) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Service:
 
 
 def served(policy: AsNeeded, system: System) -> Service:
-    """What a policy of repair as needed serves and costs.
+    """Depth and costs of a system that is repaired by a policy.
 
     >>> system = System(shards=1, costs=StageCosts((1.0, 2.0, 3.0)), deletions_per_month=12, months=1)
     >>> served(AsNeeded(depth=2), system).repairs  # 2 a hit, and 3 is a full training

@@ -39,7 +39,8 @@ class AsNeeded(Part):
     policy: Literal["as-needed"]
     """Its name."""
     level: Level | None = None
-    """What is served. Given alone, the cheapest chains that serve it are computed when the recipe is read."""
+    """The level of service. If the next three fields are absent, the cheapest chains that meet it are computed when the
+    recipe is read."""
     depth: int = Field(ge=1, le=10_000)
     """Slices that serve: those of the main chain."""
     spares: int = Field(default=1, ge=0, le=MOST_SPARES)
@@ -62,7 +63,7 @@ class AsNeeded(Part):
         return {**content, **vars(chains)}
 
     def problems(self, slices: int) -> list[str]:
-        """What does not go together, nor with shards of L slices, each with its field."""
+        """Numbers that do not fit each other, or shards of L slices; each with its field."""
         try:
             chains = self.made()
             chains.check(slices)

@@ -42,7 +42,7 @@ class Extension:
 
     @property
     def described(self) -> str:
-        """What a shard then has."""
+        """The orders or chains of a shard after the extension, in words."""
         return f"{counted(self.budget, 'order')} a shard"
 
     def bought(self) -> dict[str, Any]:
@@ -97,7 +97,7 @@ class RepairExtension:
 
     @property
     def described(self) -> str:
-        """What a shard then has."""
+        """The orders or chains of a shard after the extension, in words."""
         if not isinstance(self.repair, AsNeeded):
             return f"{counted(self.orders, 'fixed order')} a shard"
         main, spares = counted(self.repair.depth, "slice"), counted(self.repair.spares, "spare")
@@ -116,7 +116,7 @@ class RepairExtension:
 def more_asked(
     *, budget: int | None, spares: int | None, spare_depth: int | None, policy: Any | None
 ) -> Spares | Policy | int:
-    """What an extension asks for: spares, a policy of repair, or a number of orders.
+    """The one thing that an extension asks for: spares, a policy of repair, or a number of orders.
 
     Raises:
         InputError: it asks for several, or for nothing.

@@ -42,7 +42,7 @@ class Policy:
     """A policy of repair in the place of the run's present one."""
 
     repair: Any
-    """As a recipe's `deletion.repair`."""
+    """The value of a recipe's `deletion.repair`, not checked yet."""
 
 
 class Orders:
