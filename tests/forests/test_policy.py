@@ -13,54 +13,56 @@ from s3t.forests.policy import by_worth, worth
 
 @st.composite
 def shards(draw):
-    """A policy, L, and hits; the forest that is there after them and before the last repair."""
+    """A policy, L, and hits; the forest that is there after them and before the last repair. The slices' chances."""
     slices = draw(st.integers(2, 7))
     depth = draw(st.integers(1, slices))
+    chances = draw(st.none() | st.lists(st.integers(1, 4), min_size=slices, max_size=slices))
+    known = {"slices": slices, "chances": chances and [each / sum(chances) for each in chances]}
     policy = AsNeeded(
         depth=depth, spares=draw(st.integers(0, min(3, slices - 1))), spare_depth=draw(st.integers(1, depth))
     )
     alive = ()
     for index in draw(st.lists(st.integers(0, slices - 1), max_size=12)):
-        alive = without(policy.planned(alive, slices=slices), index)
-    return policy, slices, alive
+        alive = without(policy.planned(alive, **known), index)
+    return policy, known, alive
 
 
 @given(shards())
 def test_a_repair_gives_the_chains_that_were_asked_for(shard):
-    policy, slices, alive = shard
-    main, *spares = policy.planned(alive, slices=slices)
+    policy, known, alive = shard
+    main, *spares = policy.planned(alive, **known)
     assert len(main) == policy.depth
     assert len(spares) == policy.spares
     assert all(len(chain) >= policy.spare_depth for chain in spares)
     assert len({chain[0] for chain in (main, *spares)}) == 1 + policy.spares
     for chain in (main, *spares):
         assert len(set(chain)) == len(chain)
-        assert set(chain) <= set(range(slices))
+        assert set(chain) <= set(range(known["slices"]))
 
 
 @given(shards())
 def test_only_what_is_missing_is_trained_and_nothing_alive_is_left(shard):
-    policy, slices, alive = shard
-    missing = policy.missing(alive, slices=slices)
+    policy, known, alive = shard
+    missing = policy.missing(alive, **known)
     there = prefixes_of(alive)
     assert not there & set(missing)
     assert len(set(missing)) == len(missing)
-    assert prefixes_of(policy.planned(alive, slices=slices)) <= there | set(missing)
+    assert prefixes_of(policy.planned(alive, **known)) <= there | set(missing)
     for place, prefix in enumerate(missing):
         assert prefix[:-1] in there | set(missing[:place]) | {()}
 
 
 @given(shards())
 def test_with_a_spare_no_hit_leaves_a_shard_dead(shard):
-    policy, slices, alive = shard
-    least = min(depths_after_hit(leaves(policy.planned(alive, slices=slices)), slices))
-    assert least >= min(policy.spares, 1)
+    policy, known, alive = shard
+    least = min(depths_after_hit(leaves(policy.planned(alive, **known)), known["slices"]))
+    assert least >= policy.least_after_hit(known["slices"]) >= min(policy.spares, 1)
 
 
 @given(shards())
 def test_the_deepest_chain_grows_and_nothing_else_becomes_the_main_one(shard):
-    policy, slices, alive = shard
-    main = policy.planned(alive, slices=slices)[0]
+    policy, known, alive = shard
+    main = policy.planned(alive, **known)[0]
     deepest = alive[0] if alive else ()
     assert main[: len(deepest)] == deepest[: policy.depth]
 
@@ -68,22 +70,23 @@ def test_the_deepest_chain_grows_and_nothing_else_becomes_the_main_one(shard):
 @given(shards(), st.data())
 @settings(max_examples=300)
 def test_a_repair_that_stops_on_its_way_goes_on_to_the_same_chains(shard, data):
-    policy, slices, alive = shard
+    policy, known, alive = shard
+    slices, chances = known["slices"], known["chances"]
     costs = StageCosts(tuple(data.draw(st.lists(st.integers(1, 50), min_size=slices, max_size=slices))))
-    order = by_worth(policy, [alive], costs, [[1 / slices] * slices])
+    order = by_worth(policy, [alive], costs, [chances or [1 / slices] * slices])
     done = data.draw(st.integers(0, len(order)))
     halfway = leaves((*prefixes_of(alive), *(prefix for _, prefix in order[:done])))
-    assert set(policy.planned(halfway, slices=slices)) == set(policy.planned(alive, slices=slices))
+    assert set(policy.planned(halfway, **known)) == set(policy.planned(alive, **known))
 
 
 @given(shards(), st.data())
 @settings(max_examples=300)
 def test_whichever_stages_end_first_a_repair_leads_to_the_same_chains(shard, data):
     """As with several workers, each of which trains what may begin."""
-    policy, slices, alive = shard
-    planned, forest = set(policy.planned(alive, slices=slices)), alive
-    while missing := policy.missing(forest, slices=slices):
-        ready = [prefix for prefix in missing if policy.may_begin(forest, prefix, slices=slices)]
+    policy, known, alive = shard
+    planned, forest = set(policy.planned(alive, **known)), alive
+    while missing := policy.missing(forest, **known):
+        ready = [prefix for prefix in missing if policy.may_begin(forest, prefix, **known)]
         together = data.draw(st.lists(st.sampled_from(ready), min_size=1, unique=True), label="trained at once")
         for prefix in data.draw(st.permutations(together), label="their end"):
             forest = leaves((*prefixes_of(forest), prefix))
@@ -104,6 +107,14 @@ def test_the_most_worth_for_its_cost_is_trained_first_across_shards():
     assert order[:2] == [(0, (0,)), (0, (0, 1))]
     assert order.index((1, (3,))) < order.index((2, (0, 1, 2)))
     assert sorted(order) == sorted((s, p) for s, a in enumerate(alive) for p in policy.missing(a, slices=4))
+
+
+def test_the_least_likely_slices_are_nearest_to_the_tops():
+    chances = [0.4, 0.05, 0.3, 0.05, 0.2]
+    assert AsNeeded(depth=3).planned((), slices=5, chances=chances) == ((1, 3, 4), (3,))
+    # Slice 1 was hit: it comes next, where it is not the spare's first.
+    assert AsNeeded(depth=3).planned(((3,),), slices=5, chances=chances) == ((3, 1, 4), (1,))
+    assert AsNeeded(depth=2, spares=0).planned((), slices=3, chances=[0.5, 0.3, 0.2]) == ((2, 1),)
 
 
 def test_worth_follows_declared_chances():
@@ -162,7 +173,7 @@ def test_depth_after_any_one_hit_in_every_state_that_there_is(slices):
 
 @given(shards())
 def test_a_repaired_shard_has_a_main_chain_and_spares_of_just_their_depths(shard):
-    policy, slices, alive = shard
-    planned = policy.planned(alive, slices=slices)
+    policy, known, alive = shard
+    planned = policy.planned(alive, **known)
     assert [len(chain) for chain in planned] == [policy.depth] + [policy.spare_depth] * policy.spares
     assert len(prefixes_of(planned)) == policy.depth + policy.spares * policy.spare_depth

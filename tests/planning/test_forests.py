@@ -24,18 +24,21 @@ def chains_of(forest, row):
     return chains
 
 
+@pytest.mark.parametrize("chances", [(1.0,) * 6, (0.1, 0.3, 0.1, 0.2, 0.2, 0.1)])
 @pytest.mark.parametrize(("depth", "spares", "spare_depth"), [(4, 1, 1), (5, 1, 3), (6, 2, 2), (3, 0, 1), (4, 3, 4)])
-def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spare_depth):
+def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spare_depth, chances):
     policy, slices, rows = AsNeeded(depth=depth, spares=spares, spare_depth=spare_depth), 6, 20
     costs = StageCosts(tuple(float(k * k) for k in range(1, slices + 1)))
-    forest, generator = _Forests(policy, costs, rows, slices), np.random.default_rng(1)
+    generator = np.random.default_rng(1)
+    likely = generator.permuted(np.tile(chances, (rows, 1)), axis=1)
+    forest = _Forests(policy, costs, likely)
     alive = [()] * rows
     for step in range(40):
         spent = forest.grow(np.arange(rows))
         for row in range(rows):
-            missing = policy.missing(alive[row], slices=slices)
+            missing = policy.missing(alive[row], slices=slices, chances=likely[row])
             assert spent[row] == pytest.approx(costs.of(missing))
-            planned = policy.planned(alive[row], slices=slices)
+            planned = policy.planned(alive[row], slices=slices, chances=likely[row])
             assert sorted(chains_of(forest, row)) == sorted(planned), step
             alive[row] = planned
         hits = generator.integers(0, slices, rows)
@@ -102,6 +105,19 @@ def test_unlikely_slices_lower_the_bound():
     assert least_cost(TIMED, 2, chances=[0.7, 0.1, 0.1, 0.1]) < least_cost(TIMED, 2)
     with pytest.raises(PlanningError, match="3 of them for 4"):
         least_cost(TIMED, 2, chances=[0.4, 0.3, 0.3])
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+def test_a_prior_is_worth_what_it_saves(depth):
+    """Chains that know the prior cost less than any that do not, and no less than the bound."""
+    prior = [0.6, 0.2, 0.15, 0.05]
+    deletions = Deletions.from_prior(prior, shards=2)
+    policy = AsNeeded(depth=depth)
+    found = simulate_growth(policy, TIMED, deletions, over=300, trials=200)
+    assert found.mean_depth.mean() == depth
+    assert found.least_hit_depth >= 1
+    cost = found.cost.mean() / 300
+    assert least_cost(TIMED, depth, chances=prior) < cost < 0.5 * repaired(policy, TIMED).cost
 
 
 def test_forests_that_differ_by_names_alone_are_one_state():

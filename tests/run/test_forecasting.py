@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import s3t
+from s3t.forests import StageCosts
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.planning.forecast import forecast
@@ -141,9 +142,9 @@ def test_an_untrained_run_has_nothing_ahead(text_model, tmp_path):
 def test_hours_are_those_of_each_kind_of_stage_and_none_where_a_kind_has_no_times():
     durations = {Stage(0, (0,)): 3600.0, Stage(0, (0, 1)): 7200.0, Stage(0, (0,), "prototypes"): 36.0}
     missing = [Stage(1, (2,)), Stage(1, (2, 0)), Stage(1, (0,), "prototypes"), Stage(1, (1,), "prototypes")]
-    assert hours_of(missing, durations, slices=3) == pytest.approx(3.02)
-    assert hours_of([], {}, slices=3) == 0.0
+    assert hours_of(missing, durations, costs=StageCosts.declared(3)) == pytest.approx(3.02)
+    assert hours_of([], {}, costs=StageCosts.declared(3)) == 0.0
     models = {stage: seconds for stage, seconds in durations.items() if stage.kind == "model"}
-    assert hours_of(missing, models, slices=3) is None
-    assert hours_of(missing[:2], models, slices=3) == pytest.approx(3.0)
-    assert hours_of(missing[:1], {}, slices=3) is None
+    assert hours_of(missing, models, costs=StageCosts.declared(3)) is None
+    assert hours_of(missing[:2], models, costs=StageCosts.declared(3)) == pytest.approx(3.0)
+    assert hours_of(missing[:1], {}, costs=StageCosts.declared(3)) is None

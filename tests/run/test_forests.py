@@ -246,6 +246,20 @@ def test_sisa_with_the_same_freedom_is_exact(method, text_model, tmp_path):
         assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
 
 
+def test_chains_follow_a_declared_prior_and_are_exact(text_model, tmp_path):
+    recipe, table = recipe_of(text_model) | {"sequences": {"prior": [0.6, 0.3, 0.1]}}, tiny.text_table()
+    gone = {place: record_in(recipe, table, *place) for place in [(0, 2), (0, 0), (1, 1)]}
+    never_knew = trained_run(tmp_path / "never-knew", recipe, table[~table.id.isin(gone.values())])
+    with trained_run(tmp_path / "run", recipe, table) as run, never_knew:
+        assert chains_of(run) == [((2, 1), (1,))] * 2
+        assert replace(run.status().inventory, alive={}).orders == (((2, 1), (1,)),) * 2
+        for place, chains in zip(gone, [((1, 2), (2,)), ((1, 2), (2,)), ((2, 1), (1,))], strict=True):
+            run.delete(records=[gone[place]])
+            hit(never_knew, *place)
+            assert chains_of(run)[place[0]] == chains
+        assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
+
+
 def test_chains_are_made_anew_when_stages_are_taken(made, tmp_path):
     """An inventory of other live stages has other chains; nothing is remembered of the old ones."""
     with clone(made[0], tmp_path / "run") as run:

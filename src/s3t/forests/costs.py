@@ -65,8 +65,18 @@ class StageCosts:
         )
 
     @classmethod
-    def declared(cls, slices: int) -> StageCosts:
-        """Costs of a run's stages from its number of slices alone, in no particular unit."""
+    def declared(cls, slices: int, *, one_block: bool = False) -> StageCosts:
+        """Costs of a run's stages from its number of slices and blocks alone, in no particular unit.
+
+        >>> StageCosts.declared(3).by_depth, StageCosts.declared(3, one_block=True).by_depth
+        ((2, 8, 18), (6, 12, 18))
+
+        Args:
+            slices: L.
+            one_block: every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
+        """
+        if one_block:
+            return cls(tuple(2 * depth * slices for depth in range(1, slices + 1)))
         return cls.arithmetic(slices=slices, records=1, layers=slices, layers_per_slice=1, cached=True)
 
     def measured(self, seconds: Mapping[int, Sequence[float]]) -> StageCosts | None:

@@ -21,20 +21,22 @@ class Growth:
     chances: tuple[tuple[float, ...], ...]
     """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
 
-    def chains(self, alive: Iterable[Order]) -> Chains:
+    def chains(self, shard: int, alive: Iterable[Order]) -> Chains:
         """A shard's chains after a repair, the main one first; behind them others that are alive.
 
         Args:
-            alive: the shard's live prefixes.
+            shard: its number.
+            alive: its live prefixes.
         """
         there = leaves(alive)
-        planned = self.policy.planned(there, slices=self.costs.slices)
+        planned = self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
         others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
         return (*planned, *others)
 
-    def may_begin(self, alive: Iterable[Order], prefix: Order) -> bool:
+    def may_begin(self, shard: int, alive: Iterable[Order], prefix: Order) -> bool:
         """True if a missing stage of a shard with these live prefixes may be trained now."""
-        return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices)
+        chances = self.chances[shard]
+        return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices, chances=chances)
 
     def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
         """The shard and prefix of each stage that a repair trains, the most worth for its cost first.

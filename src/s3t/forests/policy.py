@@ -1,8 +1,8 @@
 """Repair as needed: after a hit only the stages are trained that a main chain and a few short spares lack.
 
 The main chain serves. A spare begins with another slice, so it is alive where the main chain has lost its first, and
-then becomes the main chain. A slice is put where its loss costs least: what is near the top of one chain is deep in the
-others, or not in them.
+then becomes the main chain. A slice is put where its loss costs least: the likelier it is to be hit, the deeper; and
+what is near the top of one chain is deep in the others, or not in them.
 """
 
 from __future__ import annotations
@@ -88,32 +88,38 @@ class AsNeeded:
         """
         return min(self.spare_depth, slices // (1 + self.spares)) if self.spares else 0
 
-    def planned(self, alive: Chains, *, slices: int) -> Chains:
+    def planned(self, alive: Chains, *, slices: int, chances: Sequence[float] | None = None) -> Chains:
         """The chains that a shard has after a repair, the main one first; what else is alive stays alive.
 
         >>> AsNeeded(depth=3).planned((), slices=4)
         ((0, 1, 2), (3,))
         >>> AsNeeded(depth=3).planned(((3,),), slices=4)  # slice 0 was hit; the spare becomes the main chain
         ((3, 0, 1), (2,))
+        >>> AsNeeded(depth=3).planned((), slices=4, chances=[0.4, 0.3, 0.2, 0.1])
+        ((3, 2, 1), (2,))
 
         Args:
             alive: the shard's live chains, as `leaves` gives them.
             slices: L.
+            chances: of each slice to be hit next, L; None if all are alike.
         """
+        likely = (0.0,) * slices if chances is None else chances
+        kept = self.least_after_hit(slices)
         main, *others = alive or ((),)
         spares: list[Order] = []
         for chain in others:
             if len(spares) < self.spares and chain[0] not in {known[0] for known in (main, *spares)}:
                 spares.append(chain)
-        main = _extended(main, self.depth, beside=spares, slices=slices)
+        main = _extended(main, self.depth, beside=spares, chances=likely, kept=kept)
         for number in range(self.spares):
             begun = number < len(spares)
             beside = [main, *(spare for place, spare in enumerate(spares) if place != number)]
             chain = spares[number] if begun else ()
-            spares[number : number + begun] = [_extended(chain, self.spare_depth, beside=beside, slices=slices)]
+            grown = _extended(chain, self.spare_depth, beside=beside, chances=likely, kept=kept)
+            spares[number : number + begun] = [grown]
         return (main, *spares)
 
-    def may_begin(self, alive: Chains, prefix: Order, *, slices: int) -> bool:
+    def may_begin(self, alive: Chains, prefix: Order, *, slices: int, chances: Sequence[float] | None = None) -> bool:
         """True if a missing stage may be trained now: its parent is alive, and it is its chain's turn.
 
         So what is planned next does not depend on how far a repair has come, in whatever order its stages end.
@@ -121,31 +127,34 @@ class AsNeeded:
         >>> AsNeeded(depth=2).may_begin((), (2,), slices=3), AsNeeded(depth=2).may_begin(((0, 1),), (2,), slices=3)
         (False, True)
         """
-        return _may_begin(alive, self.planned(alive, slices=slices), prefix)
+        return _may_begin(alive, self.planned(alive, slices=slices, chances=chances), prefix)
 
-    def missing(self, alive: Chains, *, slices: int) -> tuple[Order, ...]:
+    def missing(self, alive: Chains, *, slices: int, chances: Sequence[float] | None = None) -> tuple[Order, ...]:
         """The prefixes whose stages a repair trains, parents before children, the main chain's first.
 
         >>> AsNeeded(depth=3).missing(((0, 1), (3,)), slices=4)
         ((0, 1, 2),)
         """
-        there = prefixes_of(alive)
-        wanted = [chain[:depth] for chain in self.planned(alive, slices=slices) for depth in range(1, len(chain) + 1)]
+        there, planned = prefixes_of(alive), self.planned(alive, slices=slices, chances=chances)
+        wanted = [chain[:depth] for chain in planned for depth in range(1, len(chain) + 1)]
         return tuple(prefix for prefix in wanted if prefix not in there)
 
 
-def _extended(chain: Order, depth: int, *, beside: Sequence[Order], slices: int) -> Order:
-    """A chain grown to a depth: first by slices that other chains lack, then by those that lie deepest in them.
+def _extended(chain: Order, depth: int, *, beside: Sequence[Order], chances: Sequence[float], kept: int) -> Order:
+    """A chain grown to a depth by the slices that are least likely to be hit; of these by what lies deepest in others.
 
-    So a new chain begins with a slice that begins no other; there is one, as chains are no more than slices.
+    Its first `kept` slices lie no higher than that in any other chain, which `least_after_hit` rests on. There are as
+    many: the others have at most `kept` such slices each. So a new chain begins with a slice that begins no other.
     """
-
-    def nearest_to_a_top(index: int) -> int:
-        return min((chain.index(index) for chain in beside if index in chain), default=slices)
-
-    lacking = [index for index in range(slices) if index not in chain]
-    lacking.sort(key=nearest_to_a_top, reverse=True)  # stable: of equals the least first
-    return chain + tuple(lacking[: max(0, depth - len(chain))])
+    place = [len(chances)] * len(chances)  # the highest in any other chain
+    for other in beside:
+        for number, index in enumerate(other):
+            place[index] = min(place[index], number)
+    lacking = [index for index in range(len(chances)) if index not in chain]
+    lacking.sort(key=lambda index: (chances[index], -place[index]))  # stable: of equals the least first
+    first = [index for index in lacking if place[index] >= kept][: max(0, kept - len(chain))]
+    rest = [index for index in lacking if index not in first]
+    return chain + tuple([*first, *rest][: max(0, depth - len(chain))])
 
 
 def _may_begin(alive: Chains, plan: Chains, prefix: Order) -> bool:
@@ -197,8 +206,10 @@ def by_worth(
         chances: of each slice of each shard to be the shard's next that is hit; a row adds up to 1.
     """
     grown = list(shards)
-    plans = [policy.planned(alive, slices=costs.slices) for alive in shards]
-    left = [list(policy.missing(alive, slices=costs.slices)) for alive in shards]
+    slices = costs.slices
+    likely = list(zip(shards, chances, strict=True))
+    plans = [policy.planned(alive, slices=slices, chances=row) for alive, row in likely]
+    left = [list(policy.missing(alive, slices=slices, chances=row)) for alive, row in likely]
     order: list[tuple[int, Order]] = []
 
     def rate(shard: int) -> tuple[float, Order]:

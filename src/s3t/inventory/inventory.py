@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -47,7 +48,9 @@ class Inventory:
 
     def __post_init__(self) -> None:
         if self.growth is not None:
-            object.__setattr__(self, "orders", tuple(map(self.growth.chains, self._live_prefixes)))
+            object.__setattr__(
+                self, "orders", tuple(itertools.starmap(self.growth.chains, enumerate(self._live_prefixes)))
+            )
 
     @cached_property
     def _live_prefixes(self) -> list[list[Order]]:
@@ -131,7 +134,7 @@ class Inventory:
             return False
         if self.growth is None or stage.kind != "model":
             return True
-        return self.growth.may_begin(self._live_prefixes[stage.shard], stage.prefix)
+        return self.growth.may_begin(stage.shard, self._live_prefixes[stage.shard], stage.prefix)
 
     def _all_prototypes(self) -> tuple[Stage, ...]:
         """The prototypes of every slice, where the method has some."""

@@ -96,7 +96,7 @@ def simulate_growth(
     problems += [] if trials >= 1 else [f"{trials} trials: give at least 1"]
     if problems:
         raise PlanningError("the system to simulate", problems)
-    forest = _Forests(policy, costs, trials * shards, slices)
+    forest = _Forests(policy, costs, np.tile(deletions.probabilities, (trials, 1)))
     training = forest.grow(np.arange(trials * shards))[:shards].sum()
     generator = np.random.default_rng(seed)
     chances = np.cumsum(deletions.probabilities.reshape(-1))
@@ -126,15 +126,19 @@ def simulate_growth(
 
 
 class _Forests:
-    """S shards of C chains each, the main one first after a repair.
+    """S shards of C chains each, the main one first after a repair; `chances` are S x L, of the slices to be hit next.
 
     Attributes:
         place: S x C x L, where a slice lies in a chain, 0 at its top; L where it is not in it.
         length: S x C, slices of each chain.
     """
 
-    def __init__(self, policy: AsNeeded, costs: StageCosts, count: int, slices: int) -> None:
-        self._policy, self._slices = policy, slices
+    def __init__(self, policy: AsNeeded, costs: StageCosts, chances: Floats) -> None:
+        count, self._slices = chances.shape
+        self._policy, slices = policy, self._slices
+        self._kept = policy.least_after_hit(slices)
+        # 0 for the least chance; equal chances are equal
+        self._likely = (chances[:, :, None] > chances[:, None, :]).sum(axis=2, dtype=np.int32)
         self._spent = np.concatenate([[0.0], np.cumsum(costs.by_depth)])
         """Cost of a chain's stages down to each depth."""
         self.place = np.full((count, 1 + policy.spares, slices), slices, dtype=np.int16)
@@ -157,23 +161,32 @@ class _Forests:
         place = np.take_along_axis(place, order[:, :, None], axis=1)
         length = np.take_along_axis(length, order, axis=1)
         before = self._spent[length].sum(axis=1)
-        self._extend(place, length, 0, self._policy.depth)
+        likely = self._likely[rows]
+        self._extend(place, length, likely, 0, self._policy.depth)
         for chain in range(1, 1 + self._policy.spares):
-            self._extend(place, length, chain, self._policy.spare_depth)
+            self._extend(place, length, likely, chain, self._policy.spare_depth)
         self.place[rows], self.length[rows] = place, length
         return np.asarray(self._spent[length].sum(axis=1) - before)
 
-    def _extend(self, place: NDArray[np.int16], length: NDArray[np.int16], chain: int, depth: int) -> None:
+    def _extend(
+        self, place: NDArray[np.int16], length: NDArray[np.int16], likely: NDArray[np.int32], chain: int, depth: int
+    ) -> None:
         short = np.flatnonzero(length[:, chain] < depth)
         if not len(short):
             return
-        deep = self._nearest(place[short], chain)
+        nearest, slices = self._nearest(place[short], chain), self._slices
         own, begun = place[short, chain], length[short, chain]
-        deep[own < self._slices] = -1
-        order = np.argsort(-deep, axis=1, kind="stable")  # of equals the least first; those it has come last
-        places = begun[:, None] + np.arange(self._slices, dtype=np.int16)
-        new = np.where(places < depth, places, self._slices).astype(np.int16)
-        added = np.full_like(own, self._slices)
+        # The least likely first; of these the deepest elsewhere, then the least; those that the chain has come last.
+        rank = likely[short] * (slices + 1) + slices - nearest
+        rank[own < slices] = slices * (slices + 1)
+        order = np.argsort(rank, axis=1, kind="stable")
+        if (begun < self._kept).any():  # up to there by what lies deep enough elsewhere
+            fits = np.take_along_axis((nearest >= self._kept) & (own == slices), order, axis=1)
+            later = ~fits | (np.cumsum(fits, axis=1) > self._kept - begun[:, None])
+            order = np.take_along_axis(order, np.argsort(later, axis=1, kind="stable"), axis=1)
+        places = begun[:, None] + np.arange(slices, dtype=np.int16)
+        new = np.where(places < depth, places, slices).astype(np.int16)
+        added = np.full_like(own, slices)
         np.put_along_axis(added, order, new, axis=1)
         place[short, chain] = np.minimum(own, added)
         length[short, chain] = depth

@@ -306,15 +306,24 @@ class Recipe(Part):
 
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
-        asked, slices = self.deletion.repair, self.partition.slices
+        asked = self.deletion.repair
         if not isinstance(asked, AsNeeded):
             return None
+        return forests.Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
+
+    @property
+    def stage_costs(self) -> forests.StageCosts:
+        """Costs of stages by depth, from declared numbers, in no particular unit."""
+        slices = self.partition.slices
+        return forests.StageCosts.declared(slices, one_block=self.method.blocks.count(slices) == 1)
+
+    @property
+    def chances(self) -> tuple[tuple[float, ...], ...]:
+        """For each of m shards, the declared chance of each of L slices to be its next that is hit; 1 / L without a
+        prior."""
+        slices = self.partition.slices
         uniform = (1 / slices,) * slices
-        return forests.Growth(
-            policy=asked.made(),
-            costs=forests.StageCosts.declared(slices),
-            chances=tuple(uniform if setting.prior is None else setting.prior for setting in self.settings()),
-        )
+        return tuple(uniform if setting.prior is None else setting.prior for setting in self.settings())
 
     @property
     def budget(self) -> int:

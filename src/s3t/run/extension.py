@@ -149,14 +149,13 @@ def repair_extension_of(parts: Parts, asked: Spares | Policy) -> RepairExtension
         with parts.ledger.reading() as transaction:
             durations = transaction.history.durations()
     missing, wanted = set(now.missing()), then.missing()
-    uniform = (1 / then.slices,) * then.slices
-    chances = [uniform if setting.prior is None else setting.prior for setting in parts.recipe.settings()]
+    chances = parts.recipe.chances
     return RepairExtension(
         repair=description.present(parts.recipe).deletion.repair,
         orders=len(description.orders[0]),
         stages=len(set(wanted) - missing),
         lost=len(set(wanted) & missing),
-        hours=hours_of(wanted, durations, slices=then.slices),
+        hours=hours_of(wanted, durations, costs=parts.recipe.stage_costs),
         before=_depth_after_hit(now, chances),
         after=_depth_after_hit(then, chances),
     )

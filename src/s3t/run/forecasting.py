@@ -35,24 +35,24 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
     return forecast(live if weights.any() else [], weights, records)
 
 
-def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, slices: int) -> float | None:
+def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
     """Hours in which one process trains some stages, by the times of the run's live ones; None if none is measured.
 
     Args:
         stages: missing ones.
         durations: seconds that the training of each live stage took.
-        slices: L.
+        costs: of stages by depth, L of them, for depths without times.
     """
     (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
-    costs = StageCosts.declared(slices).measured(
+    measured = costs.measured(
         {
             depth: [durations[stage] for stage in timed if len(stage.prefix) == depth and durations[stage] > 0]
-            for depth in range(1, slices + 1)
+            for depth in range(1, costs.slices + 1)
         }
     )
-    if (models and costs is None) or (prototypes and not classes):
+    if (models and measured is None) or (prototypes and not classes):
         return None
-    seconds = 0.0 if costs is None else costs.of(stage.prefix for stage in models)
+    seconds = 0.0 if measured is None else measured.of(stage.prefix for stage in models)
     if prototypes:
         seconds += len(prototypes) * median(durations[stage] for stage in classes)
     return seconds / 3600

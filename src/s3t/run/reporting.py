@@ -60,7 +60,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
             *parts.withdrawer.warnings(to_withdraw),
         ),
         missing=len(missing),
-        missing_hours=hours_of(missing, durations, slices=inventory.slices),
+        missing_hours=hours_of(missing, durations, costs=parts.recipe.stage_costs),
         unfinished=unfinished,
         exports=exports,
         to_withdraw=to_withdraw,
