@@ -33,6 +33,7 @@ def expected(level, costs, hours):
         (LEVEL, Level(mean_depth=3, after_deletion=1), (1, 4, 9, 16), None),
         ((*LEVEL, "--training-hours", 6), Level(mean_depth=3, after_deletion=1), (1, 4, 9, 16), 6),
         (("--depth-after-deletion", 2, *SECONDS), Level(after_deletion=2), (36, 360, 720, 3600), 3),
+        (("--score", 0.8, "--scores", "0.6,0.7,0.8,0.79"), Level(mean_depth=3), (1, 4, 9, 16), None),
         (
             ("--hours-a-day", 9, "--budget", 200, "--never-dead", *SECONDS),
             Level(after_deletion=1, hours_a_day=9, trainings=200),
@@ -87,6 +88,10 @@ def test_the_lines_pass_init_and_shards_come_from_the_recipe(tmp_path):
         (("--mean-depth", 5), "mean depth 5: a shard has 4 slices; ask for at most 4"),
         (("--depth-after-deletion", 3), "keep 2 after any one deletion; ask for at most that, or take 6 slices"),
         (("--depth-after-deletion", -1, "--never-dead"), "depth -1 after a deletion"),
+        (("--score", 0.8), "--score and --scores belong together"),
+        (("--score", 0.9, "--scores", "0.6,0.7,0.8,0.79"), "the best is 0.8, with 3 slices; ask for at most that"),
+        (("--score", 0.5, "--scores", "0.6,0.7"), "--scores: has 2 numbers for 4 slices; give one a depth"),
+        (("--score", "nan", "--scores", "0.6,0.7,0.8,0.79"), "a score is not finite"),
         (("--hours-a-day", 1), "hours a day: how long stages take is not known"),
         (("--hours-a-day", 0.01, "--training-hours", 24), "0.01 hours of repairs a day are too few; allow "),
         (("--budget", 0.5), "0.5 full trainings are too few; allow "),

@@ -115,6 +115,8 @@ def command(
     mean_depth: service.DepthOption = None,
     never_dead: service.NeverDeadOption = False,
     depth_after_deletion: service.AfterOption = None,
+    score: service.ScoreOption = None,
+    scores: service.ScoresOption = None,
     hours_a_day: service.HoursADayOption = None,
     shards: service.ShardsOption = None,
     slices: service.SlicesOption = None,
@@ -143,6 +145,7 @@ def command(
     """
     with failures_reported(as_json):
         level: Any = {"mean_depth": mean_depth, "never_dead": never_dead, "after_deletion": depth_after_deletion}
+        level |= {"score": score, "scores": scores}
         system: Any = {"shards": shards, "slices": slices, "stage_seconds": stage_seconds}
         limits: Any = {"hours_a_day": hours_a_day, "trainings": budget, "training_hours": training_hours}
         asked = service.Asked(**level, **system, **limits, plot=plot)
@@ -167,7 +170,7 @@ def command(
 def _mixed(asked: service.Asked, grid: Mapping[str, float], stage_megabytes: float | None) -> list[str]:
     """Options that do not go together: some are of a level of service, others of fixed orders."""
     if not asked.is_level:
-        level = "--mean-depth, --never-dead, --depth-after-deletion or --hours-a-day"
+        level = f"{', '.join(service.LEVEL[:-1])} or {service.LEVEL[-1]}"
         problems = [f"{name} is of a level of service; give {level}, too" for name in asked.given]
         return problems if asked.trainings is not None else [*problems, f"give --budget, or a level: {level}"]
     stray = [f"--{name.replace('_', '-')}" for name, value in grid.items() if value != GRID[name]]

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from s3t.cli import as_needed
-from s3t.cli.declarations import noted
+from s3t.cli.declarations import noted, numbers_in
 from s3t.cli.display import print_table
 from s3t.cli.outcome import show
 from s3t.cli.proposal import left_out, recipe_lines
-from s3t.errors import InputError
+from s3t.errors import DataError, InputError
 from s3t.progress import telling
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
@@ -38,6 +38,22 @@ AfterOption = Annotated[
         help="Service: slices that a shard serves with right after any one deletion, at least.",
     ),
 ]
+ScoreOption = Annotated[
+    float | None,
+    typer.Option(
+        "--score",
+        metavar="X",
+        help="Service: score of the ensemble after repairs, at least; higher is better. Needs --scores.",
+    ),
+]
+ScoresOption = Annotated[
+    str | None,
+    typer.Option(
+        "--scores",
+        metavar="S1,S2,...",
+        help="Service: score at each depth, 1 to L, as s3t evaluate measures it on public records.",
+    ),
+]
 HoursADayOption = Annotated[
     float | None,
     typer.Option(
@@ -52,6 +68,8 @@ ShardsOption = Annotated[
 SlicesOption = Annotated[
     int | None, typer.Option("--slices", metavar="L", help="Service: slices a shard. Without, the recipe's.")
 ]
+LEVEL = ("--mean-depth", "--never-dead", "--depth-after-deletion", "--score", "--hours-a-day")
+"""Options of which each asks for a level of service."""
 PlotOption = Annotated[
     Path | None,
     typer.Option(
@@ -69,6 +87,8 @@ class Asked:
     mean_depth: float | None
     never_dead: bool
     after_deletion: int | None
+    score: float | None
+    scores: str | None
     hours_a_day: float | None
     trainings: float | None
     """--budget, which belongs to both plans."""
@@ -85,6 +105,8 @@ class Asked:
             "--mean-depth": self.mean_depth,
             "--never-dead": self.never_dead or None,
             "--depth-after-deletion": self.after_deletion,
+            "--score": self.score,
+            "--scores": self.scores,
             "--hours-a-day": self.hours_a_day,
             "--shards": self.shards,
             "--slices": self.slices,
@@ -96,19 +118,40 @@ class Asked:
     @property
     def is_level(self) -> bool:
         """True if a level of service is asked for."""
-        return not {"--mean-depth", "--never-dead", "--depth-after-deletion", "--hours-a-day"}.isdisjoint(self.given)
+        return not set(LEVEL).isdisjoint(self.given)
 
-    def level(self) -> Level:
-        """The level of service that the options ask for."""
+    def level(self, slices: int | None, problems: list[str]) -> Level:
+        """The level of service that the options ask for; what is wrong with the scores is among the problems.
+
+        Args:
+            slices: L; None if it is not known.
+            problems: to be added to.
+        """
         from s3t.planning.service import Level
 
         after = self.after_deletion if self.after_deletion is not None else int(self.never_dead)
+        depth = self._depth_of_score(slices, problems)
         return Level(
-            mean_depth=1 if self.mean_depth is None else self.mean_depth,
+            mean_depth=depth if self.mean_depth is None else max(self.mean_depth, depth),
             after_deletion=max(after, 1) if self.never_dead and after >= 0 else after,
             hours_a_day=self.hours_a_day,
             trainings=self.trainings,
         )
+
+    def _depth_of_score(self, slices: int | None, problems: list[str]) -> int:
+        """Slices that serve with the score that is asked for; 1 without one."""
+        from s3t.planning.service import depth_for
+
+        if self.score is None or self.scores is None:
+            if self.score is not self.scores:
+                problems.append("--score and --scores belong together: the least score, and the score at each depth")
+            return 1
+        with noted(problems):
+            scores = numbers_in(self.scores, where="--scores")
+            if slices not in (None, len(scores)):
+                raise DataError("--scores", f"has {len(scores)} numbers for {slices} slices; give one a depth")
+            return depth_for(self.score, scores)
+        return 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +188,8 @@ def plan_service(asked: Asked, planned: Planned, problems: list[str], as_json: b
     from s3t.planning.rounding import rounded
     from s3t.planning.service import cheapest
 
-    level, system = asked.level(), _system(asked, planned, problems)
+    system = _system(asked, planned, problems)
+    level = asked.level(None if system is None else system.slices, problems)
     if system is not None:
         with noted(problems):
             cheapest(level, system)

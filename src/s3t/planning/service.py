@@ -8,6 +8,7 @@ cheapest policy has the least depth of the main chain that serves enough, at mos
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -142,6 +143,30 @@ class Service:
     def to_json(self) -> dict[str, Any]:
         """The fields and the cost."""
         return dict(vars(self)) | {"cost": self.cost}
+
+
+def depth_for(score: float, by_depth: Sequence[float]) -> int:
+    """Least number of slices that serve with such a score.
+
+    >>> depth_for(0.8, [0.62, 0.75, 0.81, 0.83])
+    3
+
+    Args:
+        score: at least; higher is better.
+        by_depth: measured scores of ensembles of each depth, from 1. On public records: else the depth that is served,
+            and so which stages there are, would follow from private ones.
+
+    Raises:
+        PlanningError: no depth has such a score; the message tells the best. Or a score is not finite.
+    """
+    if not all(map(math.isfinite, (score, *by_depth))):
+        raise PlanningError("the level of service", "a score is not finite: give numbers")
+    reached = [depth for depth, each in enumerate(by_depth, start=1) if each >= score]
+    if not reached:
+        best = max(by_depth)
+        what = f"no depth reaches a score of {score:g}; the best is {best:g}, with {1 + list(by_depth).index(best)} "
+        raise PlanningError("the level of service", f"{what}slices; ask for at most that")
+    return reached[0]
 
 
 def served(policy: AsNeeded, system: System) -> Service:
