@@ -143,7 +143,7 @@ class Asked:
         from s3t.planning.service import depth_for
 
         if self.score is None or self.scores is None:
-            if self.score is not self.scores:
+            if (self.score is None) != (self.scores is None):
                 problems.append("--score and --scores belong together: the least score, and the score at each depth")
             return 1
         with noted(problems):
