@@ -307,9 +307,8 @@ class Recipe(Part):
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked = self.deletion.repair
-        if not isinstance(asked, AsNeeded):
-            return None
-        return forests.Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
+        made = asked.made() if isinstance(asked, AsNeeded) else None
+        return made and forests.Growth(policy=made, costs=self.stage_costs, chances=self.chances)
 
     @property
     def stage_costs(self) -> forests.StageCosts:
@@ -319,11 +318,9 @@ class Recipe(Part):
 
     @property
     def chances(self) -> tuple[tuple[float, ...], ...]:
-        """For each of m shards, the declared chance of each of L slices to be its next that is hit; 1 / L without a
-        prior."""
-        slices = self.partition.slices
-        uniform = (1 / slices,) * slices
-        return tuple(uniform if setting.prior is None else setting.prior for setting in self.settings())
+        """For each shard the declared chance of each slice to be its next that is hit; 1 / L without a prior."""
+        uniform = (1 / self.partition.slices,) * self.partition.slices
+        return tuple(setting.prior or uniform for setting in self.settings())
 
     @property
     def budget(self) -> int:
@@ -333,12 +330,9 @@ class Recipe(Part):
         if self.method.one_order:
             return 1
         slices = self.partition.slices
-        # Past 8 slices full is refused whatever its budget.
-        return (
-            math.factorial(min(slices, MAX_FULL_SLICES))
-            if self.sequences.selector == "full"
-            else min(DEFAULT_BUDGET, slices)
-        )
+        if self.sequences.selector == "full":  # past 8 slices it is refused whatever its budget
+            return math.factorial(min(slices, MAX_FULL_SLICES))
+        return min(DEFAULT_BUDGET, slices)
 
     def settings(self) -> tuple[Setting, ...]:
         """Setting from which each shard's orders are chosen.
