@@ -308,7 +308,7 @@ class Recipe(Part):
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked = self.deletion.repair
         made = asked.made() if isinstance(asked, AsNeeded) else None
-        return made and forests.Growth(policy=made, costs=self.stage_costs, chances=self.chances)
+        return None if made is None else forests.Growth(policy=made, costs=self.stage_costs, chances=self.chances)
 
     @property
     def stage_costs(self) -> forests.StageCosts:
