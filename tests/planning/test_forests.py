@@ -31,7 +31,7 @@ def test_all_systems_at_once_do_what_the_policy_says_of_each(depth, spares, spar
     costs = StageCosts(tuple(float(k * k) for k in range(1, slices + 1)))
     generator = np.random.default_rng(1)
     likely = generator.permuted(np.tile(chances, (rows, 1)), axis=1)
-    forest = _Forests(policy, costs, likely)
+    forest = _Forests(policy, costs, likely, rows)
     alive = [()] * rows
     for step in range(40):
         spent = forest.grow(np.arange(rows))

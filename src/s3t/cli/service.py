@@ -43,13 +43,13 @@ ScoreOption = Annotated[
     typer.Option(
         "--score",
         metavar="X",
-        help="Service: score of the ensemble after repairs, at least; higher is better. Needs --scores.",
+        help="Service: score of the ensemble after repairs, at least; higher is better. Needs --scores-by-depth.",
     ),
 ]
 ScoresOption = Annotated[
     str | None,
     typer.Option(
-        "--scores",
+        "--scores-by-depth",
         metavar="S1,S2,...",
         help="Service: score at each depth, 1 to L, as s3t evaluate measures it on public records.",
     ),
@@ -106,7 +106,7 @@ class Asked:
             "--never-dead": self.never_dead or None,
             "--depth-after-deletion": self.after_deletion,
             "--score": self.score,
-            "--scores": self.scores,
+            "--scores-by-depth": self.scores,
             "--hours-a-day": self.hours_a_day,
             "--shards": self.shards,
             "--slices": self.slices,
@@ -144,12 +144,12 @@ class Asked:
 
         if self.score is None or self.scores is None:
             if (self.score is None) != (self.scores is None):
-                problems.append("--score and --scores belong together: the least score, and the score at each depth")
+                problems.append("--score and --scores-by-depth belong together: give both, or none")
             return 1
         with noted(problems):
-            scores = numbers_in(self.scores, where="--scores")
+            scores = numbers_in(self.scores, where="--scores-by-depth")
             if slices not in (None, len(scores)):
-                raise DataError("--scores", f"has {len(scores)} numbers for {slices} slices; give one a depth")
+                raise DataError("--scores-by-depth", f"has {len(scores)} numbers for {slices} slices; give one a depth")
             return depth_for(self.score, scores)
         return 1
 

@@ -96,7 +96,7 @@ def simulate_growth(
     problems += [] if trials >= 1 else [f"{trials} trials: give at least 1"]
     if problems:
         raise PlanningError("the system to simulate", problems)
-    forest = _Forests(policy, costs, np.tile(deletions.probabilities, (trials, 1)))
+    forest = _Forests(policy, costs, deletions.probabilities, trials * shards)
     training = forest.grow(np.arange(trials * shards))[:shards].sum()
     generator = np.random.default_rng(seed)
     chances = np.cumsum(deletions.probabilities.reshape(-1))
@@ -126,19 +126,26 @@ def simulate_growth(
 
 
 class _Forests:
-    """S shards of C chains each, the main one first after a repair; `chances` are S x L, of the slices to be hit next.
+    """S shards of C chains each, the main one first after a repair.
 
     Attributes:
         place: S x C x L, where a slice lies in a chain, 0 at its top; L where it is not in it.
         length: S x C, slices of each chain.
     """
 
-    def __init__(self, policy: AsNeeded, costs: StageCosts, chances: Floats) -> None:
-        count, self._slices = chances.shape
-        self._policy, slices = policy, self._slices
-        self._kept = policy.least_after_hit(slices)
-        # 0 for the least chance; equal chances are equal
-        self._likely = (chances[:, :, None] > chances[:, None, :]).sum(axis=2, dtype=np.int32)
+    def __init__(self, policy: AsNeeded, costs: StageCosts, chances: Floats, count: int) -> None:
+        """Nothing is trained yet.
+
+        Args:
+            policy: of repair.
+            costs: of stages, by depth.
+            chances: m x L, of the slices of each shard to be hit next; one system's shards follow another's.
+            count: S, shards of all systems.
+        """
+        self._policy, slices = policy, chances.shape[1]
+        self._slices, self._kept = slices, policy.least_after_hit(slices)
+        # m x L: 0 for the least chance of a shard, equal for equal ones
+        self._likely = np.array([np.unique(row, return_inverse=True)[1] for row in chances])
         self._spent = np.concatenate([[0.0], np.cumsum(costs.by_depth)])
         """Cost of a chain's stages down to each depth."""
         self.place = np.full((count, 1 + policy.spares, slices), slices, dtype=np.int16)
@@ -161,7 +168,7 @@ class _Forests:
         place = np.take_along_axis(place, order[:, :, None], axis=1)
         length = np.take_along_axis(length, order, axis=1)
         before = self._spent[length].sum(axis=1)
-        likely = self._likely[rows]
+        likely = self._likely[rows % len(self._likely)]
         self._extend(place, length, likely, 0, self._policy.depth)
         for chain in range(1, 1 + self._policy.spares):
             self._extend(place, length, likely, chain, self._policy.spare_depth)
@@ -169,7 +176,7 @@ class _Forests:
         return np.asarray(self._spent[length].sum(axis=1) - before)
 
     def _extend(
-        self, place: NDArray[np.int16], length: NDArray[np.int16], likely: NDArray[np.int32], chain: int, depth: int
+        self, place: NDArray[np.int16], length: NDArray[np.int16], likely: Ints, chain: int, depth: int
     ) -> None:
         short = np.flatnonzero(length[:, chain] < depth)
         if not len(short):

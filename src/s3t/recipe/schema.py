@@ -307,8 +307,9 @@ class Recipe(Part):
     def growth(self) -> forests.Growth | None:
         """Repair as needed, if the recipe says so. Costs of stages follow from declared numbers, never from times."""
         asked = self.deletion.repair
-        made = asked.made() if isinstance(asked, AsNeeded) else None
-        return None if made is None else forests.Growth(policy=made, costs=self.stage_costs, chances=self.chances)
+        if not isinstance(asked, AsNeeded):
+            return None
+        return forests.Growth(policy=asked.made(), costs=self.stage_costs, chances=self.chances)
 
     @property
     def stage_costs(self) -> forests.StageCosts:
@@ -319,8 +320,7 @@ class Recipe(Part):
     @property
     def chances(self) -> tuple[tuple[float, ...], ...]:
         """For each shard the declared chance of each slice to be its next that is hit; 1 / L without a prior."""
-        uniform = (1 / self.partition.slices,) * self.partition.slices
-        return tuple(setting.prior or uniform for setting in self.settings())
+        return tuple(setting.probabilities for setting in self.settings())
 
     @property
     def budget(self) -> int:
