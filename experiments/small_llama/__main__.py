@@ -132,17 +132,20 @@ def _pass(
 
 @contextmanager
 def _deterministic(threads: int) -> Iterator[None]:
-    """Set deterministic algorithms and the number of threads, and restore both: they are settings of the process."""
+    """Set deterministic algorithms and the number of threads, and restore them: they are settings of the process."""
     import torch
 
-    before = torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()
+    own: Any = torch.utils.deterministic
+    before = torch.are_deterministic_algorithms_enabled(), own.fill_uninitialized_memory, torch.get_num_threads()
     torch.use_deterministic_algorithms(True)
+    own.fill_uninitialized_memory = False  # hundredths of a step, and nothing is read before it is written
     torch.set_num_threads(threads)
     try:
         yield
     finally:
         torch.use_deterministic_algorithms(before[0])
-        torch.set_num_threads(before[1])
+        own.fill_uninitialized_memory = before[1]
+        torch.set_num_threads(before[2])
 
 
 def _about(config: Config, texts: list[Any]) -> str:
