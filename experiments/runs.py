@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -19,6 +20,7 @@ from safetensors.torch import load_file
 import s3t
 from experiments.noted import note
 from experiments.tasks import Task
+from s3t.forests import AsNeeded
 from s3t.prediction.members import Member
 from s3t.stages import Kind
 from s3t.training import environment, resolve_device
@@ -40,6 +42,7 @@ def recipe_of(
     method: Mapping[str, Any] | str | None = None,
     rank: int = 16,
     salt: str = "experiments",
+    chains: AsNeeded | None = None,
 ) -> dict[str, Any]:
     """A recipe.
 
@@ -54,6 +57,7 @@ def recipe_of(
         method: as in a recipe; None: s3t. One not trained block by block adapts as many layers as L blocks have.
         rank: of LoRA; alpha is twice as much.
         salt: of the partition.
+        chains: that shards of s3t have in the place of orders, and are repaired to.
     """
     name = method["name"] if isinstance(method, Mapping) else method or "s3t"
     each = layers_per_slice or task.layers // slices
@@ -64,8 +68,15 @@ def recipe_of(
         "adapter": {"rank": rank, "alpha": 2 * rank, "target_modules": list(task.modules), **size},
         "training": {"threads": 1, **training},
         **({"method": method} if method is not None else {}),
-        **({"sequences": {"budget": budget, "selector": selector}} if name == "s3t" else {}),
+        **_chosen(name, budget, selector, chains),
     }
+
+
+def _chosen(method: str, budget: int, selector: str, chains: AsNeeded | None) -> dict[str, Any]:
+    """The part of a recipe that says which stages a shard has."""
+    if chains is not None:
+        return {"deletion": {"repair": {"policy": "as-needed", **dataclasses.asdict(chains)}}}
+    return {"sequences": {"budget": budget, "selector": selector}} if method == "s3t" else {}
 
 
 @contextmanager

@@ -79,16 +79,19 @@ class Grown(BaseModel):
     depth: int
     """Slices of the main chain."""
     spares: int
-    """Other chains, of one slice."""
+    """Other chains."""
+    spare_depth: int = Field(default=1, exclude_if=lambda depth: depth == 1)
+    """Slices of them."""
 
     def __str__(self) -> str:
         """The chains in words."""
-        return f"depth {self.depth}, {counted(self.spares, 'spare')}"
+        of_more = f" of {self.spare_depth}" if self.spares and self.spare_depth > 1 else ""
+        return f"depth {self.depth}, {counted(self.spares, 'spare')}{of_more}"
 
     @property
     def policy(self) -> AsNeeded:
         """The policy of repair."""
-        return AsNeeded(depth=self.depth, spares=self.spares)
+        return AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 
 S = TypeVar("S", bound=Settings)

@@ -8,10 +8,14 @@ from matplotlib.figure import Figure
 
 from experiments.drawing import LOOKS, curve, legend_below, panels, title
 from experiments.replay import counted
+from experiments.settings import Grown
+
+CHAINS = ("#CC79A7", "#56B4E9", "#E69F00")
+"""Colours of forests."""
 
 
 def draw(figure: Figure, results: dict[str, Any]) -> None:
-    """A column a task: accuracy over deletions, a curve a selector; below it how far apart, a thin line a seed."""
+    """A column a task: accuracy over deletions, a curve a system; below it how far apart, a thin line a seed."""
     config = results["config"]
     tasks, grid, budgets = list(config["tasks"]), config["deletions"], config["budgets"]
     all_axes = panels(figure, 2, len(tasks), height=5.6, height_ratios=(3, 2))
@@ -28,6 +32,11 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
             for apart in _by_seed(results, name, budget):
                 below.plot(grid, apart, color=LOOKS["random"].colour, linewidth=0.8)
             curve(below, grid, list(found["points_above"].values()), config["selectors"][-1])
+        for number, own in enumerate(config.get("chains", [])):
+            label = str(Grown.model_validate(own))
+            values = results["summary"][name]["forests"][label]["accuracy"].values()
+            colour = CHAINS[number % len(CHAINS)]
+            above.plot(grid, [100 * value for value in values], color=colour, linestyle=":", label=label)
         below.axhline(0, color="black", linewidth=0.8, zorder=0)
         title(above, name, x="", y="accuracy (%), dead as 0")
         title(below, "How much more survival keeps; thin: seeds", x="deletions", y="points")
@@ -40,7 +49,7 @@ def _by_seed(results: dict[str, Any], name: str, budget: int) -> list[list[float
     rows = {
         (row["train_seed"], row["selector"]): counted(row)
         for row in results["rows"]
-        if (row["task"], row["budget"]) == (name, budget)
+        if (row["task"], row.get("budget")) == (name, budget)
     }
     return [
         [100 * (ours - theirs) for ours, theirs in zip(rows[seed, last], rows[seed, first], strict=True)]

@@ -9,10 +9,11 @@ from experiments.runner import Row
 def finding(found: Row) -> Finding:
     """The claim and its verdict."""
     apart: dict[str, tuple[float, float, float]] = {}
-    for name, budgets in found["summary"].items():
-        for budget, row in budgets.items():
+    for name, systems in found["summary"].items():
+        for budget in found["config"]["budgets"]:
+            row = systems[f"B={budget}"]
             mean = row["mean_points_above"]
-            apart[f"{name}, {budget}"] = (mean, *(row["interval"] or (mean, mean)))
+            apart[f"{name}, B={budget}"] = (mean, *(row["interval"] or (mean, mean)))
     surely = all(low > 0 for _, low, _ in apart.values())
     told = "; ".join(
         f"{where} {mean:+.1f} points ({low:+.1f} to {high:+.1f})" for where, (mean, low, high) in apart.items()

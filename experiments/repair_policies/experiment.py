@@ -78,7 +78,9 @@ def measure(config: Config, point: Row) -> Row:
         with trained(recipe, left) as run:
             return {"accuracy": run.evaluate(left.test, per_depth=False).accuracy}
     if point["system"] == FOREST:
-        return _of_forests(config, Grown(depth=point["depth"], spares=point["spares"]), found)
+        return _of_forests(
+            config, Grown.model_validate({name: point[name] for name in Grown.model_fields if name in point}), found
+        )
     answers, orders = _served(config, point, found)
     slices = config.slices
     # Slices that a stage passes times the blocks it passes them through. S3T's starts at its block, from the cache.

@@ -228,3 +228,16 @@ def grown(recipe, policy):
 def serving_of(inventory):
     serving = [inventory.serving(shard) for shard in range(SHARDS)]
     return tuple(() if each is None else each.order[: each.depth] for each in serving)
+
+
+@pytest.mark.integration
+def test_a_forest_of_all_orders_keeps_the_accuracy_that_the_orders_keep_and_a_lesser_one_costs_less(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("S3T_EXPERIMENTS", str(tmp_path / "kept"))
+    run("kept_accuracy", into=tmp_path, smoke=True)
+    found = results("kept_accuracy", tmp_path)["summary"]["banking77"]["forests"]
+    orders, whole = found["B=2, survival"], found["depth 2, 1 spare of 2"]
+    assert whole == orders
+    assert found["depth 2, 1 spare"]["trainings"] < orders["trainings"] == 2.0
+    assert (tmp_path / "figure.png").stat().st_size

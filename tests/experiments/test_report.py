@@ -82,6 +82,7 @@ def rows_of(name, config, score):
         "kept_accuracy": lambda point: {
             "accuracy": [score(point["selector"] != "survival")] * len(config.deletions),
             "alive": [1.0] * len(config.deletions),
+            "trainings": 3.0,
         },
         "repair_policies": lambda point: (
             {
