@@ -7,12 +7,14 @@ work, such as erasure, is done by a second thread.
 
 A session ends when it is closed or garbage-collected; other processes would otherwise wait for it.
 
-No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more.
+No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more. For an
+answer that is held until it has left (`Held`), the lease says that deletions still wait for this session.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -31,6 +33,8 @@ from s3t.stages import Stage
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = LEASE_SECONDS / 6
+TRUSTED_SECONDS = LEASE_SECONDS / 2
+"""Time after a heartbeat for which this session trusts that nobody counts it as dead. Clocks may be as far apart."""
 
 
 class Overtaken(Exception):  # noqa: N818
@@ -117,7 +121,9 @@ class Presence:
         self._moved_at: int | None = None  # `changes` of the snapshot that the watcher was called with last
         self._generation: int | None = None  # as the ledger knows it; None before the session is entered
         self._beat_at = 0.0
+        self._told_at = -math.inf  # when the ledger was last told that the session lives, before it was
         self._watched = False
+        self.poll_seconds = POLL_SECONDS  # between two looks at the ledger
         self._closed = threading.Event()
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
@@ -163,6 +169,21 @@ class Presence:
         with self.working(snapshot, uses) as work:
             yield work
             work.confirm()
+
+    def waited_for(self) -> bool:
+        """True if no deletion can have become effective without this session: its last heartbeat is fresh.
+
+        A process that was stopped, or a machine that slept, comes back with an old one; it looks at the ledger first.
+        Deletions never wait for a session that is read-only (`run.reporting.READ_ONLY`).
+
+        Raises:
+            StorageError: the ledger cannot be asked.
+        """
+        if _awake_or_not() - self._told_at > TRUSTED_SECONDS:
+            with self._looking:
+                self._beat_at = 0.0
+            self.look()
+        return self._ledger.read_only or _awake_or_not() - self._told_at <= TRUSTED_SECONDS
 
     def look(self) -> None:
         """Compare all computations with the newest state of the ledger, and note there if this session has moved.
@@ -252,6 +273,7 @@ class Presence:
             if self._generation is not None:
                 return
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
+            began = _awake_or_not()
             if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
                 self._gone.set()
                 newest = self._ledger.snapshot()
@@ -265,7 +287,7 @@ class Presence:
                 for work in self._running:
                     work.look(newest)
             self._generation = generation
-            self._beat_at = time.monotonic() + BEAT_SECONDS
+            self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
     def _start_threads(self) -> None:
         """Start both threads, which hold only weak references, so that the session can be garbage-collected."""
@@ -290,6 +312,7 @@ class Presence:
             self._generation = generation
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
+        began = _awake_or_not()
         with self._ledger.writing() as transaction:
             if moved or not transaction.sessions.beat(self.session):  # it slept, and was removed as dead
                 transaction.sessions.enter(self.session, generation=generation)
@@ -299,7 +322,12 @@ class Presence:
             transaction.settle()  # a session that deletions waited for may be dead
         if moved:
             self._generation = generation
-        self._beat_at = time.monotonic() + BEAT_SECONDS
+        self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
+
+
+def _awake_or_not() -> float:
+    """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _end(ledger: Ledger, session: Session) -> None:
@@ -336,10 +364,12 @@ def _watch(
 def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Callable[[Presence], None]) -> bool:
     """Act several times a second until the session is closed or garbage-collected; False after a failed fsync."""
     level = logging.WARNING
-    while not closed.wait(POLL_SECONDS):
+    pause = POLL_SECONDS
+    while not closed.wait(pause):
         session = presence()
         if session is None:
             return True
+        pause = session.poll_seconds
         try:
             act(session)
         except FsyncError:
