@@ -26,6 +26,7 @@ READS = {
     "copies": lambda transaction: transaction.history.copies(),
     "exports": lambda transaction: transaction.exports.all(),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
+    "tokens": lambda transaction: transaction.tokens.all(),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
@@ -41,6 +42,7 @@ def full(ledger):
         transaction.note_walked(0)
         transaction.condemn(versions=[(PLACES[0], "2" * 64)])
         transaction.rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
+        transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
     return ledger
 
 

@@ -15,6 +15,7 @@ from s3t.ledger.state import (
     Snapshot,
     State,
     ToErase,
+    Token,
 )
 from s3t.ledger.transaction import Transaction
 
@@ -33,6 +34,7 @@ __all__ = [
     "Snapshot",
     "State",
     "ToErase",
+    "Token",
     "Trained",
     "Transaction",
 ]

@@ -114,10 +114,10 @@ def record_of(row: Any) -> RecordRow:
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy a ledger's rows into new tables, except what belongs to the other run: sessions, claims, exports."""
+    """Copy a ledger's rows into new tables, except what is the other run's: sessions, claims, exports, callers."""
     for table in schema.metadata.sorted_tables:
         target.execute(delete(table))
-        if table in (schema.sessions, schema.claims, schema.exports, schema.withdrawals):
+        if table in (schema.sessions, schema.claims, schema.exports, schema.withdrawals, schema.tokens):
             continue
         for rows in source.execute(select(table)).mappings().partitions(_ROWS):
             target.execute(insert(table), [dict(row) for row in rows])

@@ -196,6 +196,20 @@ withdrawals = Table(
 )
 """Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
 
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),  # SHA-256 of the token, which is random
+    Column("scopes", String, nullable=False),  # comma-separated
+    Column("per_minute", Integer),  # requests; null: any number
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),  # null: never
+    Column("revoked_at", Float),  # null until it is
+    _mac(),
+)
+"""Bearer tokens of callers of a run's servers, and what each may do."""
+
 notes = Table(
     "notes",
     metadata,

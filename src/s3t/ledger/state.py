@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -297,6 +297,46 @@ class LogEntry:
             "effective_at": utc(self.effective_at),
             "erased_at": utc(self.erased_at),
             "to_withdraw": list(self.to_withdraw),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A bearer token, without the secret itself. Times are seconds since the epoch."""
+
+    name: str
+    """Its holder, in logs and in `s3t token list`."""
+    digest: bytes = field(repr=False)
+    """SHA-256 of the token. The token has 256 random bits, so nobody guesses it from that."""
+    scopes: tuple[str, ...]
+    """What its holder may do."""
+    per_minute: int | None
+    """Requests in a minute; None: any number."""
+    created_at: float
+    expires_at: float | None
+    """None: never."""
+    revoked_at: float | None
+
+    def refusal(self, time: float) -> str | None:
+        """Reason for which it is not accepted at a time; None if it is.
+
+        >>> token = Token(name="a", digest=b"", scopes=(), per_minute=None, created_at=0, expires_at=9, revoked_at=None)
+        >>> token.refusal(8.5), token.refusal(9.0)
+        (None, 'the token has expired')
+        """
+        if self.revoked_at is not None:
+            return "the token was revoked"
+        return "the token has expired" if self.expires_at is not None and time >= self.expires_at else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The token in documents, without its digest; times in UTC."""
+        return {
+            "name": self.name,
+            "scopes": list(self.scopes),
+            "per_minute": self.per_minute,
+            "created_at": utc(self.created_at),
+            "expires_at": utc(self.expires_at),
+            "revoked_at": utc(self.revoked_at),
         }
 
 

@@ -33,6 +33,7 @@ from s3t.ledger.statements import (
     select_in,
     stage_at,
 )
+from s3t.ledger.tokens import Tokens
 from s3t.partition import Place
 from s3t.stages import Stage
 
@@ -52,6 +53,7 @@ class Transaction:
         sessions: open runs, and the stages that they train.
         history: log, requests, marks of deletions, copies.
         exports: copies of chains for other programs.
+        tokens: callers of the run's servers.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -61,6 +63,7 @@ class Transaction:
         self.sessions = Sessions(rows)
         self.history = History(rows)
         self.exports = Exports(rows)
+        self.tokens = Tokens(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 

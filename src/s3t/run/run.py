@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
+    from s3t.run.access import Access
     from s3t.run.answerer import Answerer, Held
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.exporting import ExportReport
@@ -201,6 +202,11 @@ class Run:
     def labels(self) -> tuple[str, ...]:
         """The label set in the head's order; empty for a regression."""
         return self._parts.description.labels
+
+    @property
+    def access(self) -> Access:
+        """Bearer tokens of those who call the run's servers (`s3t serve`)."""
+        return self._parts.access
 
     def status(self) -> Status:
         """Live stages and serving prefixes."""
