@@ -338,6 +338,18 @@ class Run:
         """
         return self._answerer.predict(inputs, prefixes, progress or SILENT)
 
+    def prepare(self, *, look_seconds: float = 0.1) -> None:
+        """Load the base model now, and look at the ledger so often: for servers, before they answer.
+
+        Args:
+            look_seconds: between two looks: how soon what another process deletes is effective here.
+
+        Raises:
+            IntegrityError: the base model is not the one that the run was made with.
+        """
+        self._parts.presence.poll_seconds = look_seconds
+        self._parts.loaded.get()
+
     def checked(self, inputs: Inputs) -> IngestedInputs:
         """Inputs, checked as `predict` checks them; `hold` takes them. Asks neither the ledger nor the model.
 

@@ -1,0 +1,149 @@
+"""The application: open runs, their routes, and what concerns all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+
+import s3t
+from s3t.serve import problems
+from s3t.serve.batching import Batcher
+from s3t.serve.callers import Callers
+from s3t.serve.guard import Guard
+from s3t.serve.metrics import Metrics
+from s3t.serve.problems import Refused
+from s3t.serve.routes import Served, asked_by, router_of
+from s3t.serve.settings import Settings
+
+LOOK_SECONDS = 0.01
+"""Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
+_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    problems: list[str] = []
+
+
+def app_of(settings: Settings) -> FastAPI:
+    """The application of some settings, with its runs open. They are closed when it ends.
+
+    Raises:
+        S3TError: a run cannot be opened, or its base model cannot be loaded; none is left open.
+    """
+    metrics = Metrics()
+    served = _opened(settings, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        for one in served:
+            await run_in_threadpool(close, one)
+
+    app = FastAPI(
+        title="s3t",
+        version=s3t.__version__,
+        summary="Answers that never use a deleted record",
+        lifespan=lifespan,
+        docs_url=None,  # both pages load scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+    )
+    problems.install(app)
+    for place, one in enumerate(served):
+        app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=len(served) > 1)
+        if place == 0:
+            app.include_router(router_of(one), prefix="/v1")
+    _add_health(app, served, metrics)
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def made() -> FastAPI:
+    """The application of a server's worker."""
+    return app_of(Settings.of_environment())
+
+
+def close(served: Served) -> None:
+    """Answer what waits, and close a run."""
+    served.batcher.close()
+    served.run.close()
+
+
+def _opened(settings: Settings, metrics: Metrics) -> list[Served]:
+    served: list[Served] = []
+    try:
+        for name, path in zip(settings.names, settings.runs, strict=True):
+            served.append(_open(name, path, settings, metrics))
+    except BaseException:
+        for one in served:
+            close(one)
+        raise
+    return served
+
+
+def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served:
+    run = s3t.Run.open(path)
+    try:
+        run.prepare(look_seconds=LOOK_SECONDS)
+    except BaseException:
+        run.close()
+        raise
+    return Served(
+        name=name,
+        run=run,
+        callers=Callers(run.access, frozenset(settings.open_scopes)),
+        batcher=Batcher(run, exact=settings.exact, wait=settings.wait, most_waiting=settings.most_waiting),
+        metrics=metrics,
+        settings=settings,
+    )
+
+
+def _add_health(app: FastAPI, served: Sequence[Served], metrics: Metrics) -> None:
+    @app.get("/healthz", summary="The process runs", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """Also where nothing can be answered."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
+    def readyz() -> dict[str, Any]:
+        """Each run has a live shard, and its ledger can be asked."""
+        for one in served:
+            if not any(one.run.status().depths):
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"no shard of {one.name} can answer; it needs a repair")
+        return {"status": "ready", "runs": [one.name for one in served]}
+
+    @app.get(
+        "/metrics",
+        summary="Numbers for Prometheus",
+        dependencies=[Depends(asked_by(served[0], "operate"))],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"}},
+        tags=["health"],
+    )
+    def page() -> Response:
+        """Of all workers; with the scope operate of the first run."""
+        return Response(metrics.page([(one.name, one.run) for one in served]), media_type=_PLAIN)
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document."""
+    if app.openapi_schema is None:
+        found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        found.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        app.openapi_schema = found
+    return app.openapi_schema

@@ -1,0 +1,212 @@
+"""Routes of one run. Annotations are values here, not texts: FastAPI reads them, and some name what is around them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi.security import HTTPBearer
+
+from s3t.run.answers import Predictions
+from s3t.serve.answering import GENERATION_HEADER, Form, HeldResponse
+from s3t.serve.batching import Batcher
+from s3t.serve.callers import Caller, Callers
+from s3t.serve.documents import (
+    DeletionRequest,
+    DeletionResponse,
+    PredictRequest,
+    PredictResponse,
+    inputs_of,
+)
+from s3t.serve.metrics import Metrics
+from s3t.serve.problems import MEDIA_TYPE, Refused
+from s3t.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from s3t.run import Run
+    from s3t.run.results import DeletionReport
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A run that is served."""
+
+    name: str
+    run: "Run"
+    callers: Callers
+    batcher: Batcher
+    metrics: Metrics
+    settings: Settings
+
+
+_BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
+_PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """What a route may refuse with, for the OpenAPI document."""
+    always = (
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+    return {int(status): {"description": status.phrase, **_PROBLEM} for status in (*always, *statuses)}
+
+
+_OF_A_BODY = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+)
+
+
+def asked_by(served: Served, *scopes: str) -> Callable[..., Caller]:
+    """A dependency: the caller of a route that needs one of some scopes."""
+
+    def caller(
+        request: Request,
+        _documented: Annotated[Any, Depends(_BEARER)] = None,
+        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+    ) -> Caller:
+        found = served.callers.check(authorization, scopes)
+        request.scope["state"].setdefault("told", {}).update(run=served.name, token=found.name)
+        return found
+
+    return caller
+
+
+def router_of(served: Served) -> APIRouter:
+    """All routes of a run, below its prefix."""
+    router = APIRouter()
+    _add_answers(router, served)
+    _add_deletions(router, served)
+    _add_state(router, served)
+    return router
+
+
+def _add_answers(router: APIRouter, served: Served) -> None:
+    @router.post(
+        "/predict",
+        summary="Answer inputs",
+        response_model=PredictResponse,
+        responses=_problems(*_OF_A_BODY),
+        dependencies=[Depends(asked_by(served, "predict"))],
+        tags=["answers"],
+    )
+    def predict(asked: PredictRequest) -> Response:
+        """The ensemble's answer to each input, by the newest generation, which header and body name."""
+        inputs = served.run.checked(inputs_of(asked, served.run.recipe, served.settings))
+        return HeldResponse(served.batcher, inputs, _Plain(served, asked.top))
+
+
+class _Plain(Form):
+    """The shape of `POST /v1/predict`."""
+
+    def __init__(self, served: Served, top: int | None) -> None:
+        self._served = served
+        self._top = top
+
+    def document(self, predictions: Predictions) -> dict[str, Any]:
+        self._served.metrics.answered(self._served.name, len(predictions))
+        found = predictions.to_json(top=self._top)
+        answers = [{name: value for name, value in row.items() if name != "generation"} for row in found["predictions"]]
+        return {"run": self._served.name, **found, "predictions": answers}
+
+
+def _add_deletions(router: APIRouter, served: Served) -> None:
+    @router.post(
+        "/deletions",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Delete records and people",
+        responses=_problems(*_OF_A_BODY, HTTPStatus.NOT_FOUND),
+        tags=["deletions"],
+    )
+    def delete(
+        asked: DeletionRequest,
+        caller: Annotated[Caller, Depends(asked_by(served, "delete"))],
+        idempotency_key: Annotated[
+            str | None, Header(max_length=200, description="A request that is made again with it does nothing more.")
+        ] = None,
+    ) -> DeletionResponse:
+        """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
+        if asked.dry_run and not caller.may("operate"):
+            raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
+        names = len(asked.records) + len(asked.subjects)
+        if not 0 < names <= served.settings.most_names:
+            problem = f"{names} records and subjects; give 1 to {served.settings.most_names}"
+            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input", problems=[problem])
+        report = served.run.delete(
+            records=asked.records,
+            subjects=asked.subjects,
+            key=idempotency_key,
+            strict=asked.strict,
+            dry_run=asked.dry_run,
+            repair=False,
+        )
+        if not report.dry_run and not report.repeated:
+            served.metrics.deleted(served.name, report.deleted)
+        return _deletion(report, for_operator=caller.may("operate"))
+
+    @router.get(
+        "/deletions",
+        summary="List deletions",
+        responses=_problems(),
+        dependencies=[Depends(asked_by(served, "delete", "operate", "audit"))],
+        tags=["deletions"],
+    )
+    def deletions() -> dict[str, Any]:
+        """Every deletion with its times, without names; entry 0 is the making of the run."""
+        return {"deletions": [entry.to_json() for entry in served.run.log()]}
+
+    @router.get(
+        "/deletions/{id}",
+        summary="Follow a deletion",
+        responses=_problems(HTTPStatus.NOT_FOUND),
+        dependencies=[Depends(asked_by(served, "delete", "operate", "audit"))],
+        tags=["deletions"],
+    )
+    def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="Of the deletion.")]) -> dict[str, Any]:
+        """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
+        for entry in served.run.log():
+            if entry.generation == id:
+                return entry.to_json()
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
+
+
+def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionResponse:
+    plan = {
+        "slices": [list(place) for place in report.slices],
+        "stages_lost": report.stages_lost,
+        "depths_before": list(report.depths_before),
+        "depths_after": list(report.status.depths),
+    }
+    return DeletionResponse(
+        id=max((entry.generation for entry in report.entries), default=None),
+        deleted=report.deleted,
+        already=list(report.already),
+        unknown=list(report.unknown),
+        state=report.state,
+        repeated=report.repeated,
+        dry_run=report.dry_run,
+        plan=plan if for_operator else None,
+    )
+
+
+def _add_state(router: APIRouter, served: Served) -> None:
+    operators = [Depends(asked_by(served, "operate"))]
+
+    @router.get("/status", summary="What is alive", responses=_problems(), dependencies=operators, tags=["state"])
+    def status(response: Response) -> dict[str, Any]:
+        """The document of `s3t status --json`."""
+        found = served.run.status()
+        response.headers[GENERATION_HEADER] = str(found.generation)
+        return found.to_json()
+
+    @router.get("/forecast", summary="How long it lasts", responses=_problems(), dependencies=operators, tags=["state"])
+    def forecast() -> dict[str, Any]:
+        """Expected numbers of deletions, without repair, until shards lose depth and die."""
+        found = served.run.forecast()
+        return {"forecast": None if found is None else found.to_json()}
