@@ -35,6 +35,10 @@ def test_one_input_or_a_list_of_texts_or_rows(client, inputs):
     assert row == wanted
 
 
+def test_no_inputs_have_no_answers(client):
+    assert client.post("/v1/predict", json={"inputs": []}).json()["predictions"] == []
+
+
 def test_the_likeliest_labels_alone(client):
     (row,) = client.post("/v1/predict", json={"inputs": "w1", "top": 2}).json()["predictions"]
     assert len(row["probabilities"]) == 2

@@ -8,7 +8,7 @@ work, such as erasure, is done by a second thread.
 A session ends when it is closed or garbage-collected; other processes would otherwise wait for it.
 
 No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more. For an
-answer that is held until it has left (`Held`), the lease says that deletions still wait for this session.
+answer that is held until it has left (`PendingAnswers`), the lease says that deletions still wait for this session.
 """
 
 from __future__ import annotations

@@ -49,11 +49,12 @@ class Tokens:
         self._rows.insert(schema.tokens, [{**vars(token), "scopes": ",".join(scopes)}])
         return token
 
-    def revoke(self, name: str) -> None:
-        """Note that a token is accepted no more; the first time counts."""
+    def revoke(self, name: str) -> Token | None:
+        """Note that a token is accepted no more, the first time counts; the token, or None if there is none."""
         table = schema.tokens
         rows = self._rows.read(table, table.c.name == name, table.c.revoked_at.is_(None))
         self._rows.change(table, [(row, {"revoked_at": now(self._rows.connection)}) for row in rows])
+        return self.named(name)
 
     def forget(self) -> None:
         """Forget every token: they are another run's."""

@@ -70,12 +70,10 @@ class Access:
             InputError: there is no such token.
         """
         with self.ledger.writing() as transaction:
-            if transaction.tokens.named(name) is None:
+            revoked = transaction.tokens.revoke(name)
+            if revoked is None:
                 names = [token.name for token in transaction.tokens.all()]
                 raise InputError("the token", f"there is none of the name {name!r}{did_you_mean(name, names)}")
-            transaction.tokens.revoke(name)
-            revoked = transaction.tokens.named(name)
-        assert revoked is not None
         return revoked
 
     def all(self) -> tuple[Token, ...]:

@@ -85,7 +85,7 @@ class Answerer:
         self.parts.recipe.task.check_answers("predict")
         return ingest_inputs(inputs, self.parts.recipe)
 
-    def hold(self, requests: Sequence[Inputs | IngestedInputs]) -> Held:
+    def hold(self, requests: Sequence[Inputs | IngestedInputs]) -> PendingAnswers:
         """The ensemble's answers to several requests. Errors as `Run.hold`."""
         checked = [each if isinstance(each, IngestedInputs) else self.checked(each) for each in requests]
         together = IngestedInputs(pa.concat_tables([each.features for each in checked]), None, range(0))
@@ -95,7 +95,7 @@ class Answerer:
                 work = open_work.enter_context(self.parts.presence.working(now, uses_of(now, members)))
                 answer = self._answer(now, members, together, SILENT, work)
                 work.confirm()
-                return Held(tuple(divided(answer, checked)), work, self.parts.presence, open_work.pop_all())
+                return PendingAnswers(tuple(divided(answer, checked)), work, self.parts.presence, open_work.pop_all())
 
     def _answer(
         self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress, work: Work
@@ -254,7 +254,7 @@ def _depth(members: Collection[Stage]) -> int:
     return max((stage.depth for stage in by_kind(members)[0]), default=0)
 
 
-class Held:
+class PendingAnswers:
     """Answers on their way to whoever asked. No deletion of what they use is effective before they are released.
 
     Safe to share among threads. Release it, or use it as a context manager: else deletions wait until the run is

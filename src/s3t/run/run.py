@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
     from s3t.run.access import Access
-    from s3t.run.answerer import Answerer, Held
+    from s3t.run.answerer import Answerer, PendingAnswers
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension, RepairExtension
@@ -339,31 +339,22 @@ class Run:
         return self._answerer.predict(inputs, prefixes, progress or SILENT)
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
-        """Load the base model now, and look at the ledger so often: for servers, before they answer.
+        """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers.
 
-        Args:
-            look_seconds: between two looks: how soon what another process deletes is effective here.
-
-        Raises:
-            IntegrityError: the base model is not the one that the run was made with.
+        Raises IntegrityError if the base model is not the one that the run was made with.
         """
         self._parts.presence.poll_seconds = look_seconds
         self._parts.loaded.get()
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
-        """Inputs, checked as `predict` checks them; `hold` takes them. Asks neither the ledger nor the model.
-
-        Raises:
-            InputError: the inputs do not fit the recipe, or the run is of a task that does not predict.
-        """
+        """Inputs for `hold`, checked as `predict` checks them. Asks neither the ledger nor the model."""
         return self._answerer.checked(inputs)
 
-    def hold(self, *requests: Inputs | IngestedInputs) -> Held:
+    def hold(self, *requests: Inputs | IngestedInputs) -> PendingAnswers:
         """Answer requests, in one computation, and keep deletions waiting until the answers have left: for servers.
 
-        `predict` asks the ledger once an answer is computed. A deletion may become effective between that and the
-        answer's last byte on its way to a client; here it may not. Ask `may_leave()` right before sending; if it says
-        no, `release()` and hold again.
+        After `predict` a deletion may become effective while its answer is on the way to a client; here it may not. Ask
+        `may_leave()` right before sending; if it says no, `release()` and hold again.
 
         Args:
             requests: inputs of each, as for `predict`, or as `checked` gives them.

@@ -16,21 +16,21 @@ from s3t.serve.problems import Refused
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.run import Run
-    from s3t.run.answerer import Held
+    from s3t.run.answerer import PendingAnswers
     from s3t.run.answers import Predictions
 
 
 class Share:
     """One request's part of answers that are held for several. Release it: deletions wait for the last of them."""
 
-    def __init__(self, predictions: Predictions, held: Held, left: _Count) -> None:
+    def __init__(self, predictions: Predictions, held: PendingAnswers, left: _Count) -> None:
         self.predictions = predictions
         self._held = held
         self._left = left
         self._released = False
 
     def may_leave(self) -> bool:
-        """As `Held.may_leave`."""
+        """As `PendingAnswers.may_leave`."""
         return self._held.may_leave()
 
     def release(self) -> None:
