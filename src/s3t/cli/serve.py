@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +10,7 @@ import typer
 import s3t
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
-from s3t.errors import InputError, StorageError
+from s3t.errors import InputError
 from s3t.extras import how_to_install
 
 if TYPE_CHECKING:
@@ -64,15 +62,11 @@ def command(
         )
         from s3t.serve.server import serve
 
-        logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(name)s %(message)s")
         for run in runs:
             with s3t.Run.open(run) as opened:
                 if not opened.access.all() and not open_scope:
                     typer.echo(f"{run} has no token yet: s3t token create {run} NAME --scope predict", err=True)
-        try:
-            serve(settings)
-        except OSError as error:
-            raise StorageError(f"{host} port {port} cannot be listened at: {error.strerror or error}") from error
+        serve(settings)
         show({"stopped": True}, as_json, lambda: typer.echo("stopped"))
 
 

@@ -339,10 +339,7 @@ class Run:
         return self._answerer.predict(inputs, prefixes, progress or SILENT)
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
-        """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers.
-
-        Raises IntegrityError if the base model is not the one that the run was made with.
-        """
+        """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""
         self._parts.presence.poll_seconds = look_seconds
         self._parts.loaded.get()
 

@@ -73,11 +73,6 @@ def app_of(settings: Settings) -> FastAPI:
     return app
 
 
-def made() -> FastAPI:
-    """The application of a server's worker."""
-    return app_of(Settings.of_environment())
-
-
 def close(served: Served) -> None:
     """Answer what waits, and close a run."""
     served.batcher.close()

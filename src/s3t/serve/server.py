@@ -4,42 +4,96 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import socket
+import sys
 import tempfile
+from contextlib import suppress
+from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
+from uvicorn.supervisors import Multiprocess
 
 import s3t
+from s3t.errors import StorageError
 from s3t.serve.app import app_of
 from s3t.serve.settings import VARIABLE, Settings
 
 _STOPPING_SECONDS = 30
 """Time for answers that are on their way when the server is told to stop."""
+_BACKLOG = 2048
 
 
 def serve(settings: Settings) -> None:
     """Answer until SIGINT or SIGTERM.
 
     Raises:
-        S3TError: a run cannot be opened.
-        OSError: the port cannot be listened at.
+        S3TError: a run cannot be opened, or the port cannot be listened at.
     """
-    for name in ("uvicorn.error", "uvicorn.access"):
-        logging.getLogger(name).propagate = name == "uvicorn.error"
-    options = {
-        "host": settings.host,
-        "port": settings.port,
-        "log_config": None,
-        "access_log": False,  # `guard` writes one line a request
-        "server_header": False,
-        "timeout_graceful_shutdown": _STOPPING_SECONDS,
-        "h11_max_incomplete_event_size": 65_536,
-    }
-    if settings.workers == 1:
-        uvicorn.Server(uvicorn.Config(app_of(settings), **options)).run()  # type: ignore[arg-type]
-        return
+    set_up_logging()
+    with _listening(settings.host, settings.port) as listener:
+        try:
+            if settings.workers == 1:
+                _answer_here(settings, listener)
+            else:
+                _answer_in_workers(settings, listener)
+        except KeyboardInterrupt:
+            pass
+        except SystemExit as ended:  # uvicorn raises the signal again, once it has ended in order
+            if ended.code != 128 + signal.SIGTERM:
+                raise
+
+
+def made() -> FastAPI:
+    """The application of a server's worker."""
+    set_up_logging()
+    return app_of(Settings.of_environment())
+
+
+def set_up_logging() -> None:
+    """Messages of the server and of uvicorn on stderr, a line each; of libraries warnings alone."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s %(message)s")
+    for name in ("s3t.serve", "s3t.requests", "uvicorn.error"):
+        logging.getLogger(name).setLevel(logging.INFO)
+
+
+def _answer_here(settings: Settings, listener: socket.socket) -> None:
+    app = app_of(settings)
+    _say_where(listener)
+    uvicorn.Server(uvicorn.Config(app, **_OPTIONS)).run(sockets=[listener])
+
+
+def _answer_in_workers(settings: Settings, listener: socket.socket) -> None:
     for run in settings.runs:  # what is wrong with one is told once, and not by every worker
         s3t.Run.open(run).close()
     with tempfile.TemporaryDirectory(prefix="s3t-metrics-") as counts:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts
         os.environ[VARIABLE] = settings.model_dump_json()
-        uvicorn.run("s3t.serve.app:made", factory=True, workers=settings.workers, **options)  # type: ignore[arg-type]
+        config = uvicorn.Config("s3t.serve.server:made", factory=True, workers=settings.workers, **_OPTIONS)
+        _say_where(listener)
+        Multiprocess(config, sockets=[listener]).run()
+
+
+_OPTIONS: dict[str, Any] = {
+    "log_config": None,
+    "access_log": False,  # `guard` writes one line a request
+    "server_header": False,
+    "timeout_graceful_shutdown": _STOPPING_SECONDS,
+}
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        reason = f"{host}, port {port}, cannot be listened at: {error.strerror or error}"
+        raise StorageError(reason, remedy="name another --host or --port") from error
+
+
+def _say_where(listener: socket.socket) -> None:
+    with suppress(OSError):
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        logging.getLogger("s3t.serve").info("listening at http://%s:%s", shown, port)
