@@ -13,7 +13,7 @@ import httpx
 import uvicorn
 from fastapi import FastAPI
 
-from s3t.serve.app import app_of
+from s3t.serve.app import create_app
 from s3t.serve.settings import Settings
 
 _STARTED_SECONDS = 30.0
@@ -22,7 +22,7 @@ _STARTED_SECONDS = 30.0
 @contextmanager
 def serving(*runs: Path, **settings: Any) -> Iterator[httpx.Client]:
     """A client of a server of some runs; settings as of `Settings`."""
-    with served_app(app_of(Settings(runs=runs, **settings))) as client:
+    with served_app(create_app(Settings(runs=runs, **settings))) as client:
         yield client
 
 

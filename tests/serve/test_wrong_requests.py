@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from s3t.serve.answering import HeldResponse
+from s3t.serve.answering import PendingResponse
 from testing.served import serving
 
 WRONG = {
@@ -125,7 +125,7 @@ def test_a_bug_tells_its_place_in_the_log_and_nothing_to_the_caller(open_client,
     async def fail(*_arguments):
         raise RuntimeError("w1 is a record's text")
 
-    monkeypatch.setattr(HeldResponse, "__call__", fail)
+    monkeypatch.setattr(PendingResponse, "__call__", fail)
     document = check(open_client.post("/v1/predict", json={"inputs": "w1"}), 500)
     assert "RuntimeError" not in json.dumps(document)
     assert "bug: RuntimeError" in caplog.text

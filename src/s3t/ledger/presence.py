@@ -123,7 +123,7 @@ class Presence:
         self._beat_at = 0.0
         self._told_at = -math.inf  # when the ledger was last told that the session lives, before it was
         self._watched = False
-        self.poll_seconds = POLL_SECONDS  # between two looks at the ledger
+        self.poll_seconds = POLL_SECONDS  # between two looks at the ledger; the second thread keeps to POLL_SECONDS
         self._closed = threading.Event()
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
@@ -369,7 +369,7 @@ def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Calla
         session = presence()
         if session is None:
             return True
-        pause = session.poll_seconds
+        pause = session.poll_seconds if act is Presence.look else POLL_SECONDS
         try:
             act(session)
         except FsyncError:

@@ -1,19 +1,36 @@
-"""The answer of a model on its way to the client: it leaves only while no deletion has overtaken it."""
+"""A run that is served, and its answers on their way to a client: they leave only while no deletion overtakes them."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from fastapi.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
 from s3t.serve.batching import Batcher
+from s3t.serve.callers import Callers
+from s3t.serve.metrics import Metrics
+from s3t.serve.settings import Settings
 
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
+    from s3t.run import Run
     from s3t.run.answers import Predictions
 
 GENERATION_HEADER = "S3T-Generation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedRun:
+    """A run that is served, and what its routes share."""
+
+    name: str
+    run: Run
+    callers: Callers
+    batcher: Batcher
+    metrics: Metrics
+    settings: Settings
 
 
 class Form:
@@ -24,32 +41,33 @@ class Form:
         raise NotImplementedError
 
 
-class HeldResponse(Response):
+class PendingResponse(Response):
     """Predictions that deletions wait for until they are handed to the connection.
 
     Args:
-        batcher: answers.
+        served: the run that answers.
         inputs: checked.
         form: of the body.
     """
 
-    def __init__(self, batcher: Batcher, inputs: IngestedInputs, form: Form) -> None:
+    def __init__(self, served: ServedRun, inputs: IngestedInputs, form: Form) -> None:
         super().__init__()
-        self._batcher = batcher
+        self._served = served
         self._inputs = inputs
         self._form = form
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end."""
         while True:
-            share = await self._batcher.answer(self._inputs)
+            share = await self._served.batcher.answer(self._inputs)
             try:
-                document = self._form.document(share.predictions)
-                generation = share.predictions.generation
+                generation, count = share.predictions.generation, len(share.predictions)
+                headers = {GENERATION_HEADER: str(generation)}
+                response = JSONResponse(self._form.document(share.predictions), headers=headers)
                 if share.may_leave():
-                    scope["state"].setdefault("told", {}).update(generation=generation, inputs=len(share.predictions))
-                    headers = {GENERATION_HEADER: str(generation)}
-                    await JSONResponse(document, headers=headers)(scope, receive, send)
+                    scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+                    await response(scope, receive, send)
+                    self._served.metrics.answered(self._served.name, count)
                     return
             finally:
                 share.release()

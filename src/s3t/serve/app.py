@@ -15,12 +15,13 @@ from starlette.concurrency import run_in_threadpool
 
 import s3t
 from s3t.serve import problems
+from s3t.serve.answering import ServedRun
 from s3t.serve.batching import Batcher
 from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
 from s3t.serve.metrics import Metrics
 from s3t.serve.problems import Refused
-from s3t.serve.routes import Served, asked_by, router_of
+from s3t.serve.routes import requires, router_of
 from s3t.serve.settings import Settings
 
 LOOK_SECONDS = 0.01
@@ -38,7 +39,7 @@ class Problem(BaseModel):
     problems: list[str] = []
 
 
-def app_of(settings: Settings) -> FastAPI:
+def create_app(settings: Settings) -> FastAPI:
     """The application of some settings, with its runs open. They are closed when it ends.
 
     Raises:
@@ -73,14 +74,14 @@ def app_of(settings: Settings) -> FastAPI:
     return app
 
 
-def close(served: Served) -> None:
+def close(served: ServedRun) -> None:
     """Answer what waits, and close a run."""
     served.batcher.close()
     served.run.close()
 
 
-def _opened(settings: Settings, metrics: Metrics) -> list[Served]:
-    served: list[Served] = []
+def _opened(settings: Settings, metrics: Metrics) -> list[ServedRun]:
+    served: list[ServedRun] = []
     try:
         for name, path in zip(settings.names, settings.runs, strict=True):
             served.append(_open(name, path, settings, metrics))
@@ -91,14 +92,14 @@ def _opened(settings: Settings, metrics: Metrics) -> list[Served]:
     return served
 
 
-def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served:
+def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> ServedRun:
     run = s3t.Run.open(path)
     try:
         run.prepare(look_seconds=LOOK_SECONDS)
     except BaseException:
         run.close()
         raise
-    return Served(
+    return ServedRun(
         name=name,
         run=run,
         callers=Callers(run.access, frozenset(settings.open_scopes)),
@@ -108,7 +109,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
     )
 
 
-def _add_health(app: FastAPI, served: Sequence[Served], metrics: Metrics) -> None:
+def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
     @app.get("/healthz", summary="The process runs", tags=["health"])
     async def healthz() -> dict[str, str]:
         """Also where nothing can be answered."""
@@ -125,7 +126,7 @@ def _add_health(app: FastAPI, served: Sequence[Served], metrics: Metrics) -> Non
     @app.get(
         "/metrics",
         summary="Numbers for Prometheus",
-        dependencies=[Depends(asked_by(served[0], "operate"))],
+        dependencies=[Depends(requires(served[0], "operate"))],
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"}},
         tags=["health"],

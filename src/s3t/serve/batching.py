@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s3t.run.answers import Predictions
 
 
-class Share:
+class AnswerShare:
     """One request's part of answers that are held for several. Release it: deletions wait for the last of them."""
 
     def __init__(self, predictions: Predictions, held: PendingAnswers, left: _Count) -> None:
@@ -57,7 +57,7 @@ class _Count:
 
 class _Asked(NamedTuple):
     inputs: IngestedInputs
-    answer: asyncio.Future[Share]
+    answer: asyncio.Future[AnswerShare]
     loop: asyncio.AbstractEventLoop
     at: float
 
@@ -88,7 +88,7 @@ class Batcher:
         self._thread = threading.Thread(target=self._work, name="s3t-answers", daemon=True)
         self._thread.start()
 
-    async def answer(self, inputs: IngestedInputs) -> Share:
+    async def answer(self, inputs: IngestedInputs) -> AnswerShare:
         """Answer checked inputs.
 
         Raises:
@@ -161,10 +161,10 @@ class Batcher:
             return
         left = _Count(len(batch))
         for each, predictions in zip(batch, held.predictions, strict=True):
-            _tell(each, share=Share(predictions, held, left))
+            _tell(each, share=AnswerShare(predictions, held, left))
 
 
-def _tell(asked: _Asked, *, share: Share | None = None, error: BaseException | None = None) -> None:
+def _tell(asked: _Asked, *, share: AnswerShare | None = None, error: BaseException | None = None) -> None:
     """Give a request its answer, in the thread of its event loop."""
 
     def give() -> None:

@@ -63,24 +63,16 @@ class Guard:
             self._note(scope, answer.status or 499, time.perf_counter() - began)  # 499: the client went away
 
     def _too_long(self, scope: Scope) -> Refused | None:
-        length = dict(scope["headers"]).get(b"content-length", b"0")
-        return (
-            too_long(self._settings.most_bytes)
-            if length.isdigit() and int(length) > self._settings.most_bytes
-            else None
-        )
+        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._settings.most_bytes
+        return too_long(most) if length.isdigit() and int(length) > most else None
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request: who asked what, without what was in it."""
         route = getattr(scope.get("route"), "path", "unknown")
         self._metrics.requested(route, scope["method"], status, seconds)
-        told: dict[str, Any] = {
-            "method": scope["method"],
-            "route": route,
-            "status": status,
-            "ms": round(1000 * seconds, 1),
-        }
-        LOG.info("%s", json.dumps(told | scope["state"].get("told", {})))
+        line: dict[str, Any] = {"method": scope["method"], "route": route, "status": status}
+        line |= {"ms": round(1000 * seconds, 1)} | scope["state"].get("log", {})
+        LOG.info("%s", json.dumps(line))
 
 
 def too_long(most: int) -> Refused:

@@ -1,17 +1,17 @@
 """Routes of one run. Annotations are values here, not texts: FastAPI reads them, and some name what is around them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
+from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.security import HTTPBearer
 
 from s3t.run.answers import Predictions
-from s3t.serve.answering import GENERATION_HEADER, Form, HeldResponse
-from s3t.serve.batching import Batcher
-from s3t.serve.callers import Caller, Callers
+from s3t.serve.answering import GENERATION_HEADER, Form, PendingResponse, ServedRun
+from s3t.serve.callers import Caller
 from s3t.serve.documents import (
     DeletionRequest,
     DeletionResponse,
@@ -19,25 +19,10 @@ from s3t.serve.documents import (
     PredictResponse,
     inputs_of,
 )
-from s3t.serve.metrics import Metrics
 from s3t.serve.problems import MEDIA_TYPE, Refused
-from s3t.serve.settings import Settings
 
 if TYPE_CHECKING:
-    from s3t.run import Run
     from s3t.run.results import DeletionReport
-
-
-@dataclass(frozen=True, kw_only=True)
-class Served:
-    """A run that is served."""
-
-    name: str
-    run: "Run"
-    callers: Callers
-    batcher: Batcher
-    metrics: Metrics
-    settings: Settings
 
 
 _BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
@@ -56,6 +41,8 @@ def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {int(status): {"description": status.phrase, **_PROBLEM} for status in (*always, *statuses)}
 
 
+_DELETING_THREADS = 32
+"""Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
 _OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_TIMEOUT,
@@ -63,7 +50,7 @@ _OF_A_BODY = (
 )
 
 
-def asked_by(served: Served, *scopes: str) -> Callable[..., Caller]:
+def requires(served: ServedRun, *scopes: str) -> Callable[..., Caller]:
     """A dependency: the caller of a route that needs one of some scopes."""
 
     def caller(
@@ -71,14 +58,14 @@ def asked_by(served: Served, *scopes: str) -> Callable[..., Caller]:
         _documented: Annotated[Any, Depends(_BEARER)] = None,
         authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
     ) -> Caller:
-        found = served.callers.check(authorization, scopes)
-        request.scope["state"].setdefault("told", {}).update(run=served.name, token=found.name)
-        return found
+        who = served.callers.check(authorization, scopes)
+        request.scope["state"].setdefault("log", {}).update(run=served.name, token=who.name)
+        return who
 
     return caller
 
 
-def router_of(served: Served) -> APIRouter:
+def router_of(served: ServedRun) -> APIRouter:
     """All routes of a run, below its prefix."""
     router = APIRouter()
     _add_answers(router, served)
@@ -87,36 +74,38 @@ def router_of(served: Served) -> APIRouter:
     return router
 
 
-def _add_answers(router: APIRouter, served: Served) -> None:
+def _add_answers(router: APIRouter, served: ServedRun) -> None:
     @router.post(
         "/predict",
         summary="Answer inputs",
         response_model=PredictResponse,
         responses=_problems(*_OF_A_BODY),
-        dependencies=[Depends(asked_by(served, "predict"))],
+        dependencies=[Depends(requires(served, "predict"))],
         tags=["answers"],
     )
     def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
         inputs = served.run.checked(inputs_of(asked, served.run.recipe, served.settings))
-        return HeldResponse(served.batcher, inputs, _Plain(served, asked.top))
+        return PendingResponse(served, inputs, _PredictForm(served.name, asked.top))
 
 
-class _Plain(Form):
+class _PredictForm(Form):
     """The shape of `POST /v1/predict`."""
 
-    def __init__(self, served: Served, top: int | None) -> None:
-        self._served = served
+    def __init__(self, run: str, top: int | None) -> None:
+        self._run = run
         self._top = top
 
     def document(self, predictions: Predictions) -> dict[str, Any]:
-        self._served.metrics.answered(self._served.name, len(predictions))
-        found = predictions.to_json(top=self._top)
-        answers = [{name: value for name, value in row.items() if name != "generation"} for row in found["predictions"]]
-        return {"run": self._served.name, **found, "predictions": answers}
+        document = predictions.to_json(top=self._top)
+        for row in document["predictions"]:
+            del row["generation"]  # it is that of all
+        return {"run": self._run, **document}
 
 
-def _add_deletions(router: APIRouter, served: Served) -> None:
+def _add_deletions(router: APIRouter, served: ServedRun) -> None:
+    deleting = CapacityLimiter(_DELETING_THREADS)
+
     @router.post(
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
@@ -124,9 +113,9 @@ def _add_deletions(router: APIRouter, served: Served) -> None:
         responses=_problems(*_OF_A_BODY, HTTPStatus.NOT_FOUND),
         tags=["deletions"],
     )
-    def delete(
+    async def delete(
         asked: DeletionRequest,
-        caller: Annotated[Caller, Depends(asked_by(served, "delete"))],
+        caller: Annotated[Caller, Depends(requires(served, "delete"))],
         idempotency_key: Annotated[
             str | None, Header(max_length=200, description="A request that is made again with it does nothing more.")
         ] = None,
@@ -138,14 +127,8 @@ def _add_deletions(router: APIRouter, served: Served) -> None:
         if not 0 < names <= served.settings.most_names:
             problem = f"{names} records and subjects; give 1 to {served.settings.most_names}"
             raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input", problems=[problem])
-        report = served.run.delete(
-            records=asked.records,
-            subjects=asked.subjects,
-            key=idempotency_key,
-            strict=asked.strict,
-            dry_run=asked.dry_run,
-            repair=False,
-        )
+        act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
+        report = await to_thread.run_sync(act, limiter=deleting)
         if not report.dry_run and not report.repeated:
             served.metrics.deleted(served.name, report.deleted)
         return _deletion(report, for_operator=caller.may("operate"))
@@ -154,7 +137,7 @@ def _add_deletions(router: APIRouter, served: Served) -> None:
         "/deletions",
         summary="List deletions",
         responses=_problems(),
-        dependencies=[Depends(asked_by(served, "delete", "operate", "audit"))],
+        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
     def deletions() -> dict[str, Any]:
@@ -165,7 +148,7 @@ def _add_deletions(router: APIRouter, served: Served) -> None:
         "/deletions/{id}",
         summary="Follow a deletion",
         responses=_problems(HTTPStatus.NOT_FOUND),
-        dependencies=[Depends(asked_by(served, "delete", "operate", "audit"))],
+        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
     def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="Of the deletion.")]) -> dict[str, Any]:
@@ -195,18 +178,18 @@ def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionRespon
     )
 
 
-def _add_state(router: APIRouter, served: Served) -> None:
-    operators = [Depends(asked_by(served, "operate"))]
+def _add_state(router: APIRouter, served: ServedRun) -> None:
+    operators = [Depends(requires(served, "operate"))]
 
     @router.get("/status", summary="What is alive", responses=_problems(), dependencies=operators, tags=["state"])
     def status(response: Response) -> dict[str, Any]:
         """The document of `s3t status --json`."""
-        found = served.run.status()
-        response.headers[GENERATION_HEADER] = str(found.generation)
-        return found.to_json()
+        now = served.run.status()
+        response.headers[GENERATION_HEADER] = str(now.generation)
+        return now.to_json()
 
     @router.get("/forecast", summary="How long it lasts", responses=_problems(), dependencies=operators, tags=["state"])
     def forecast() -> dict[str, Any]:
         """Expected numbers of deletions, without repair, until shards lose depth and die."""
-        found = served.run.forecast()
-        return {"forecast": None if found is None else found.to_json()}
+        expected = served.run.forecast()
+        return {"forecast": None if expected is None else expected.to_json()}

@@ -17,7 +17,7 @@ from uvicorn.supervisors import Multiprocess
 
 import s3t
 from s3t.errors import StorageError
-from s3t.serve.app import app_of
+from s3t.serve.app import create_app
 from s3t.serve.settings import VARIABLE, Settings
 
 _STOPPING_SECONDS = 30
@@ -45,10 +45,10 @@ def serve(settings: Settings) -> None:
                 raise
 
 
-def made() -> FastAPI:
+def worker_app() -> FastAPI:
     """The application of a server's worker."""
     set_up_logging()
-    return app_of(Settings.of_environment())
+    return create_app(Settings.of_environment())
 
 
 def set_up_logging() -> None:
@@ -59,7 +59,7 @@ def set_up_logging() -> None:
 
 
 def _answer_here(settings: Settings, listener: socket.socket) -> None:
-    app = app_of(settings)
+    app = create_app(settings)
     _say_where(listener)
     uvicorn.Server(uvicorn.Config(app, **_OPTIONS)).run(sockets=[listener])
 
@@ -70,7 +70,7 @@ def _answer_in_workers(settings: Settings, listener: socket.socket) -> None:
     with tempfile.TemporaryDirectory(prefix="s3t-metrics-") as counts:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts
         os.environ[VARIABLE] = settings.model_dump_json()
-        config = uvicorn.Config("s3t.serve.server:made", factory=True, workers=settings.workers, **_OPTIONS)
+        config = uvicorn.Config("s3t.serve.server:worker_app", factory=True, workers=settings.workers, **_OPTIONS)
         _say_where(listener)
         Multiprocess(config, sockets=[listener]).run()
 
