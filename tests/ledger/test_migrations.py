@@ -38,7 +38,7 @@ def test_a_new_ledger_has_the_newest_revision(ledger):
 def of_the_first_version(ledger):
     """Make it what the first version wrote."""
     with ledger.writing() as transaction:
-        for table in ("durations", "tokens"):
+        for table in ("durations", "tokens", "repairs"):
             transaction.rows.connection.execute(text(f"DROP TABLE {table}"))
         transaction.rows.connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
 

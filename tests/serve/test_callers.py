@@ -18,10 +18,13 @@ ROUTES = {
     ("GET", "/v1/deletions/{id}"): {"delete", "operate", "audit"},
     ("GET", "/v1/status"): {"operate"},
     ("GET", "/v1/forecast"): {"operate"},
+    ("POST", "/v1/repairs"): {"operate"},
+    ("GET", "/v1/repairs"): {"operate"},
+    ("GET", "/v1/repairs/{id}"): {"operate"},
     ("GET", "/metrics"): {"operate"},
 }
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
-BODIES = {"/v1/predict": {"inputs": "w1"}, "/v1/deletions": {"records": ["nobody"]}}
+BODIES = {"/v1/predict": {"inputs": "w1"}, "/v1/repairs": {}, "/v1/deletions": {"records": ["nobody"]}}
 
 
 def ask(client, method, route, headers):

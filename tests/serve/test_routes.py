@@ -124,15 +124,6 @@ def test_a_strict_deletion_of_an_unknown_name_deletes_nothing(client):
     assert client.get("/v1/status").json()["records"] == 24
 
 
-def test_a_deletion_is_not_repaired_by_the_server(text_model, tmp_path):
-    recipe = tiny.recipe(text_model, deletion={"repair": "eager"})
-    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
-        run.train()
-    with serving(tmp_path / "run", open_scopes=("delete", "operate")) as client:
-        client.post("/v1/deletions", json={"records": ["r0"]})
-        assert client.get("/v1/status").json()["missing_stages"] > 0
-
-
 def test_status_and_forecast_are_those_of_the_run(client, path):
     with s3t.Run.open(path) as run:
         status = run.status().to_json()

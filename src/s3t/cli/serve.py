@@ -36,6 +36,13 @@ def command(
             help="Needs no token: predict, operate, audit or delete; repeatable. Without, everything needs one.",
         ),
     ] = None,
+    repair: Annotated[
+        bool, typer.Option("--repair/--no-repair", help="Begin repairs by the run's policy (deletion.repair).")
+    ] = True,
+    hours_a_day: Annotated[
+        float | None,
+        typer.Option("--repair-hours-a-day", metavar="H", help="Hours of repairs in 24, at most; without, any."),
+    ] = None,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Answer each request alone, so that its last bits do not depend on others."),
@@ -48,7 +55,7 @@ def command(
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
     Every request needs a token of the run, made with s3t token create. /v1/openapi.json describes all routes.
-    It does not train; repair with s3t repair, beside it. Stop it with Ctrl-C.
+    Repairs run in processes of their own, at low priority, and come in without a pause. Stop it with Ctrl-C.
     """
     with failures_reported(as_json):
         settings = _settings(
@@ -57,6 +64,8 @@ def command(
             port=port,
             workers=workers,
             open_scopes=tuple(open_scope or ()),
+            repair=repair,
+            repair_hours_a_day=hours_a_day,
             exact=exact,
             wait=wait_ms / 1000,
         )

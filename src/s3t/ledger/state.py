@@ -301,6 +301,56 @@ class LogEntry:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A repair by a server, as those who look on see it. Times are seconds since the epoch."""
+
+    id: str
+    asked_by: str
+    """Name of a token; `policy` if nobody asked."""
+    hours: float | None
+    """It begins no stage after so many; None: no bound."""
+    host: str
+    process: int
+    """Number of the process that trains; before that of the server."""
+    asked_at: float
+    seen_at: float
+    """Last time at which it told of itself."""
+    ended_at: float | None
+    """None until it has ended by itself."""
+    stages: int
+    """To train."""
+    trained: int
+    """Of them."""
+    share: float
+    """Of the work that is done, 0 to 1."""
+    error: str | None
+    """Kind of the error that ended it; the server's log has its text."""
+
+    @property
+    def state(self) -> Literal["running", "done", "failed"]:
+        """Whether it has ended, and how. One whose process was killed is running until a server takes it up."""
+        if self.ended_at is None:
+            return "running"
+        return "done" if self.error is None else "failed"
+
+    def to_json(self) -> dict[str, Any]:
+        """The repair in documents; times in UTC."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "asked_by": self.asked_by,
+            "hours": self.hours,
+            "asked_at": utc(self.asked_at),
+            "seen_at": utc(self.seen_at),
+            "ended_at": utc(self.ended_at),
+            "stages": self.stages,
+            "trained": self.trained,
+            "share": round(self.share, 4),
+            "error": self.error,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Token:
     """A bearer token, without the secret itself. Times are seconds since the epoch."""
 

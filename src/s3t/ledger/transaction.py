@@ -17,6 +17,7 @@ from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_ag
 from s3t.ledger.exports import Exports
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
+from s3t.ledger.repairs import Repairs
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase
@@ -54,6 +55,7 @@ class Transaction:
         history: log, requests, marks of deletions, copies.
         exports: copies of chains for other programs.
         tokens: callers of the run's servers.
+        repairs: by servers.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -64,6 +66,7 @@ class Transaction:
         self.history = History(rows)
         self.exports = Exports(rows)
         self.tokens = Tokens(rows)
+        self.repairs = Repairs(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
     from s3t.run.access import Access
+    from s3t.run.repairs import Repairs
 
 
 class Parts:
@@ -100,6 +101,13 @@ class Parts:
         from s3t.run.access import Access
 
         return Access(self.ledger)
+
+    @cached_property
+    def repairs(self) -> Repairs:
+        """Repairs beside a server."""
+        from s3t.run.repairs import Repairs
+
+        return Repairs(self)
 
     # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.placement import WorkerCount
+    from s3t.run.repairs import Repairs
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
     from s3t.run.training import Trainer
     from s3t.run.writer import Texts, Writer
@@ -207,6 +208,11 @@ class Run:
     def access(self) -> Access:
         """Bearer tokens of those who call the run's servers (`s3t serve`)."""
         return self._parts.access
+
+    @property
+    def repairs(self) -> Repairs:
+        """Repairs in processes of their own, beside a server."""
+        return self._parts.repairs
 
     def status(self) -> Status:
         """Live stages and serving prefixes."""

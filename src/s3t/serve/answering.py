@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from s3t.serve.batching import Batcher
 from s3t.serve.callers import Callers
 from s3t.serve.metrics import Metrics
+from s3t.serve.repairing import Repairer
 from s3t.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class ServedRun:
     batcher: Batcher
     metrics: Metrics
     settings: Settings
+    repairer: Repairer | None
+    """None: repairs begin only when they are asked for."""
 
 
 class Form:

@@ -21,6 +21,7 @@ from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
 from s3t.serve.metrics import Metrics
 from s3t.serve.problems import Refused
+from s3t.serve.repairing import Repairer
 from s3t.serve.routes import requires, router_of
 from s3t.serve.settings import Settings
 
@@ -75,8 +76,10 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def close(served: ServedRun) -> None:
-    """Answer what waits, and close a run."""
+    """Answer what waits, stop repairs, and close a run."""
     served.batcher.close()
+    if served.repairer is not None:
+        served.repairer.close()
     served.run.close()
 
 
@@ -106,6 +109,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
         batcher=Batcher(run, exact=settings.exact, wait=settings.wait, most_waiting=settings.most_waiting),
         metrics=metrics,
         settings=settings,
+        repairer=Repairer(run, hours_a_day=settings.repair_hours_a_day) if settings.repair else None,
     )
 
 

@@ -75,6 +75,16 @@ class DeletionResponse(BaseModel):
     )
 
 
+class RepairRequest(BaseModel):
+    """A repair to begin."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    hours: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False)] | None = Field(
+        default=None, description="Begin no stage after so many hours; without, train all that is missing."
+    )
+
+
 def inputs_of(request: PredictRequest, recipe: Recipe, settings: Settings) -> Inputs:
     """Inputs as `Run.predict` takes them.
 

@@ -1,12 +1,14 @@
 """Routes of one run. Annotations are values here, not texts: FastAPI reads them, and some name what is around them."""
 
-from collections.abc import Callable
+import json
+from collections.abc import AsyncIterator, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, sleep, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.run.answers import Predictions
@@ -17,6 +19,7 @@ from s3t.serve.documents import (
     DeletionResponse,
     PredictRequest,
     PredictResponse,
+    RepairRequest,
     inputs_of,
 )
 from s3t.serve.problems import MEDIA_TYPE, Refused
@@ -43,6 +46,8 @@ def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 _DELETING_THREADS = 32
 """Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
+_EVENTS = "text/event-stream"
+_EVENT_SECONDS, _QUIET_SECONDS = 0.25, 15.0
 _OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_TIMEOUT,
@@ -70,6 +75,7 @@ def router_of(served: ServedRun) -> APIRouter:
     router = APIRouter()
     _add_answers(router, served)
     _add_deletions(router, served)
+    _add_repairs(router, served)
     _add_state(router, served)
     return router
 
@@ -176,6 +182,68 @@ def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionRespon
         dry_run=report.dry_run,
         plan=plan if for_operator else None,
     )
+
+
+def _add_repairs(router: APIRouter, served: ServedRun) -> None:
+    operators = [Depends(requires(served, "operate"))]
+
+    @router.post(
+        "/repairs",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Begin a repair",
+        responses=_problems(*_OF_A_BODY, HTTPStatus.CONFLICT),
+        tags=["repairs"],
+    )
+    def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
+        """Train what deletions cost, in a process of its own, while the server goes on answering."""
+        begun = served.run.repairs.begin(asked_by=caller.name or "anybody", hours=asked.hours)
+        if begun is None:
+            raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
+        return begun.to_json()
+
+    @router.get("/repairs", summary="List repairs", responses=_problems(), dependencies=operators, tags=["repairs"])
+    def repairs() -> dict[str, Any]:
+        """The newest first."""
+        return {"repairs": [one.to_json() for one in served.run.repairs.all()]}
+
+    @router.get(
+        "/repairs/{id}",
+        summary="Follow a repair",
+        responses={
+            **_problems(HTTPStatus.NOT_FOUND),
+            200: {"description": "The repair, or events", "content": {"application/json": {}, _EVENTS: {}}},
+        },
+        dependencies=operators,
+        tags=["repairs"],
+    )
+    def one_repair(id: str, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+        """Its state; with `Accept: text/event-stream` an event whenever that changes, until it has ended."""
+        known = served.run.repairs.find(id)
+        if known is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
+        if _EVENTS in accept:
+            return StreamingResponse(_events(served, id), media_type=_EVENTS, headers={"Cache-Control": "no-store"})
+        return JSONResponse(known.to_json())
+
+
+async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
+    """Server-sent events of a repair: `progress` whenever it changes, and a comment now and then."""
+    last, quiet = "", 0.0
+    while True:
+        known = await to_thread.run_sync(served.run.repairs.find, id)
+        if known is None:
+            return
+        text = json.dumps(known.to_json())
+        if text != last:
+            last, quiet = text, 0.0
+            yield f"event: progress\ndata: {text}\n\n"
+        elif quiet >= _QUIET_SECONDS:
+            quiet = 0.0
+            yield ": still here\n\n"  # so that no proxy ends the connection
+        if known.ended_at is not None:
+            return
+        quiet += _EVENT_SECONDS
+        await sleep(_EVENT_SECONDS)
 
 
 def _add_state(router: APIRouter, served: ServedRun) -> None:

@@ -29,6 +29,10 @@ class Settings(BaseModel):
     """Processes that answer, each with the runs' models in memory."""
     open_scopes: tuple[str, ...] = ()
     """Scopes that need no token."""
+    repair: bool = True
+    """Begin repairs by the runs' policies."""
+    repair_hours_a_day: Annotated[float, Field(gt=0, le=24)] | None = None
+    """Of each run's repairs; None: no bound."""
     exact: bool = False
     """Answer each request alone: then its bits do not depend on requests beside it."""
     wait: Annotated[float, Field(ge=0, le=1)] = 0.002
