@@ -8,6 +8,7 @@ import time
 import pytest
 
 import s3t
+from s3t.errors import WorkerError
 from s3t.ledger import Repair
 from s3t.run.repairs import Repairs
 from testing import tiny
@@ -30,7 +31,7 @@ def wait_for(what):
 def begun(monkeypatch):
     """Repairs that would be started; no process is."""
     started = []
-    monkeypatch.setattr(Repairs, "_start", lambda _self, repair: started.append(repair))
+    monkeypatch.setattr(Repairs, "_start", lambda _self, repair: started.append(repair) or repair)
     return started
 
 
@@ -50,31 +51,87 @@ def test_one_repair_runs_at_a_time_whoever_begins_it(trained, begun):
         assert other.repairs.begin(asked_by="other") is None
         assert other.repairs.all() == (first,)
     with roles(trained).ledger.writing() as transaction:
-        transaction.repairs.end(first.id, error=None)
+        transaction.repairs.end(first.id, process=first.process, error=None)
     assert trained.repairs.find(first.id).state == "done"
     assert trained.repairs.begin(asked_by="other") is not None
     assert [repair.asked_by for repair in begun] == ["ops", "other"]
 
 
+def earlier(run, seconds, what="seen_at"):
+    """Move a time of every repair back."""
+    with roles(run).ledger.writing() as transaction:
+        transaction.rows.connection.exec_driver_sql(f"UPDATE repairs SET {what} = {what} - {seconds}")
+
+
+def resume(run):
+    return run.repairs.resume(hours_a_day=None)
+
+
 def test_one_whose_process_is_gone_is_taken_up_once(trained, begun):
     trained.delete(records=["r0"])
     first = trained.repairs.begin(asked_by="ops", hours=None)
-    assert trained.repairs.resume() is None
+    assert resume(trained) is None
     with roles(trained).ledger.writing() as transaction:
-        transaction.repairs.change(first.id, process=2**22 - 1)
-    assert trained.repairs.resume().id == first.id
-    assert trained.repairs.resume() is None
+        transaction.repairs.note_process(first.process, gone=True)
+    assert resume(trained) is None  # it waits a little
+    earlier(trained, 3)
+    again = resume(trained)
+    assert (again.id, again.attempts) == (first.id, 2)
+    assert resume(trained) is None
     assert [repair.id for repair in begun] == [first.id] * 2
 
 
-def test_one_of_another_host_is_taken_up_when_it_has_long_been_silent(trained, begun):
+def test_one_that_is_killed_again_and_again_ends(trained, begun):
+    first = trained.repairs.begin(asked_by="ops")
+    for _ in range(10):
+        with roles(trained).ledger.writing() as transaction:
+            transaction.repairs.note_process(os.getpid(), gone=True)
+        earlier(trained, 100)
+        resume(trained)
+    found = trained.repairs.find(first.id)
+    assert (found.state, found.error, found.attempts) == ("failed", "Interrupted", 6)
+    assert len(begun) == 6
+
+
+def test_one_that_has_long_been_silent_is_taken_up_wherever_it_was(trained, begun):
     first = trained.repairs.begin(asked_by="ops")
     with roles(trained).ledger.writing() as transaction:
-        transaction.repairs.change(first.id, host="elsewhere_1_1")
-    assert trained.repairs.resume() is None
+        transaction.rows.connection.exec_driver_sql("UPDATE repairs SET host = 'elsewhere_1_1'")
+    earlier(trained, 20)
+    assert resume(trained) is None
+    earlier(trained, 20)
+    assert resume(trained).id == first.id
+
+
+def test_a_process_that_has_lost_its_repair_is_told_so_and_cannot_end_it(trained, begun):
+    first = trained.repairs.begin(asked_by="ops")
+    counts = {"trained": 1, "share": 0.5, "seconds": 2.0}
     with roles(trained).ledger.writing() as transaction:
-        transaction.rows.connection.exec_driver_sql("UPDATE repairs SET seen_at = seen_at - 60")
-    assert trained.repairs.resume().id == first.id
+        assert transaction.repairs.beat(first.id, process=first.process, **counts)
+        assert not transaction.repairs.beat(first.id, process=first.process + 1, **counts)
+        transaction.repairs.end(first.id, process=first.process + 1, error="X")
+    found = trained.repairs.find(first.id)
+    assert (found.state, found.trained, found.seconds) == ("running", 1, 2.0)
+
+
+def test_a_new_repair_takes_the_place_of_an_interrupted_one(trained, begun):
+    first = trained.repairs.begin(asked_by="ops")
+    with roles(trained).ledger.writing() as transaction:
+        transaction.repairs.note_process(first.process, gone=True)
+    second = trained.repairs.begin(asked_by="ops", hours=1.0)
+    assert trained.repairs.find(first.id).error == "Interrupted"
+    assert [repair.state for repair in trained.repairs.all()].count("running") == 1
+    assert second.id != first.id
+
+
+def test_a_process_that_cannot_be_started_ends_its_repair(trained, monkeypatch):
+    def refuse(*_arguments, **_named):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr("s3t.run.repairs.subprocess.Popen", refuse)
+    with pytest.raises(WorkerError, match="Cannot allocate memory"):
+        trained.repairs.begin(asked_by="ops")
+    assert trained.repairs.all()[0].state == "failed"
 
 
 @pytest.mark.parametrize(("policy", "due"), [("manual", False), ("eager", True), ("on-exhaustion", False)])
@@ -89,20 +146,15 @@ def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(text_model, tmp_
 def test_a_day_has_its_hours_whoever_used_them(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
         run.delete(records=["r0"], repair=False)
-        now = time.time()
-        rows = [("a", now - 90_000.0, now - 80_000.0), ("b", now - 4000.0, now - 2200.0)]
-        with roles(run).ledger.writing() as transaction:
-            for name, began, ended in rows:
+        for name, ago in (("a", 90_000), ("b", 4000), ("c", 3000)):
+            with roles(run).ledger.writing() as transaction:
                 one = transaction.repairs.begin(name, hours=None, stages=1)
-                transaction.repairs.end(one.id, error=None)
-                transaction.rows.connection.exec_driver_sql(
-                    f"UPDATE repairs SET asked_at = {began}, ended_at = {ended} WHERE id = '{one.id}'"
-                )
-        # 24 hours begin 86,400 seconds ago: 6,400 of a's seconds lie within them, and all 1,800 of b's.
-        used = (6400 + 1800) / 3600
-        assert run.repairs.begin_if_due(hours_a_day=used - 0.01) is None
-        begun_now = run.repairs.begin_if_due(hours_a_day=used + 0.5)
-        assert begun_now.hours == pytest.approx(0.5, abs=0.01)
+                transaction.repairs.beat(one.id, process=one.process, trained=0, share=0.0, seconds=1800.0)
+                transaction.repairs.end(one.id, process=one.process, error=None)
+                moved = f"seen_at = seen_at - {ago}, ended_at = ended_at - {ago}"
+                transaction.rows.connection.exec_driver_sql(f"UPDATE repairs SET {moved} WHERE id = '{one.id}'")
+        assert run.repairs.begin_if_due(hours_a_day=1.05) is None  # b and c have used an hour, and too little is left
+        assert run.repairs.begin_if_due(hours_a_day=1.5).hours == pytest.approx(0.5)
 
 
 def test_after_a_failure_the_policy_waits(text_model, tmp_path, begun):
@@ -110,20 +162,20 @@ def test_after_a_failure_the_policy_waits(text_model, tmp_path, begun):
         run.delete(records=["r0"], repair=False)
         one = run.repairs.begin_if_due(hours_a_day=None)
         with roles(run).ledger.writing() as transaction:
-            transaction.repairs.end(one.id, error="TrainingError")
+            transaction.repairs.end(one.id, process=one.process, error="TrainingError")
         assert run.repairs.find(one.id).state == "failed"
         assert run.repairs.begin_if_due(hours_a_day=None) is None
-        with roles(run).ledger.writing() as transaction:
-            transaction.rows.connection.exec_driver_sql("UPDATE repairs SET ended_at = ended_at - 61")
+        earlier(run, 61, "ended_at")
         assert run.repairs.begin_if_due(hours_a_day=None) is not None
 
 
 def test_the_oldest_are_forgotten(trained, begun, monkeypatch):
     monkeypatch.setattr("s3t.ledger.repairs._KEPT", 3)
+    monkeypatch.setattr("s3t.ledger.repairs._KEPT_SECONDS", -1.0)
     for number in range(5):
         with roles(trained).ledger.writing() as transaction:
             one = transaction.repairs.begin(f"ops {number}", hours=None, stages=0)
-            transaction.repairs.end(one.id, error=None)
+            transaction.repairs.end(one.id, process=one.process, error=None)
     assert len(trained.repairs.all()) == 3
     assert isinstance(trained.repairs.all()[0], Repair)
 

@@ -4,24 +4,31 @@ import json
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import pytest
 
 from s3t.serve.answering import PendingResponse
 from testing.served import serving
 
+JSON = {"Content-Type": "application/json"}
 WRONG = {
-    "no JSON": {"content": b"{"},
-    "not UTF-8": {"content": b'{"inputs": "\xff"}', "headers": {"Content-Type": "application/json"}},
-    "nothing": {"content": b""},
+    "no JSON": {"content": b"{", "headers": JSON},
+    "not UTF-8": {"content": b'{"inputs": "\xff"}', "headers": JSON},
+    "nothing": {"content": b"", "headers": JSON},
+    "no content type": {"content": b'{"inputs": "w1"}'},
+    "numbers": {"json": {"inputs": [0] * 3}},
+    "lists of numbers": {"json": {"inputs": [[0, 1]]}},
+    "null": {"json": {"inputs": None}},
     "a number": {"json": 3},
     "another field": {"json": {"inputs": "w1", "input": "w1"}},
     "an empty text": {"json": {"inputs": [""]}},
     "another column": {"json": {"inputs": [{"words": "w1"}]}},
     "mixed": {"json": {"inputs": ["w1", {"text": "w1"}]}},
-    "half a pair": {"content": json.dumps({"inputs": "\ud800"}).encode()},
+    "half a pair": {"content": json.dumps({"inputs": "\ud800"}).encode(), "headers": JSON},
     "top 0": {"json": {"inputs": "w1", "top": 0}},
-    "deep": {"content": b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"},
+    "top 1.0": {"json": {"inputs": "w1", "top": 1.0}},
+    "deep": {"content": b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "headers": JSON},
     "form": {"data": {"inputs": "w1"}},
 }
 
@@ -32,7 +39,9 @@ def open_client(trained_once, tmp_path_factory):
 
     path = tiny.copy_run(trained_once, tmp_path_factory.mktemp("wrong") / "run")
     scopes = ("predict", "delete", "operate", "audit")
-    with serving(path, open_scopes=scopes, most_inputs=5, most_names=5, most_bytes=400_000, body_seconds=1.0) as client:
+    with serving(
+        path, open_scopes=scopes, max_inputs=5, max_names=5, max_body_bytes=400_000, body_seconds=1.0
+    ) as client:
         yield client
 
 
@@ -62,13 +71,14 @@ def test_wrong_inputs(open_client, wrong):
         {"records": "r0"},
         {"record": ["r0"]},
         {"records": [True]},
+        {"records": [1.0]},
         {"records": [None]},
         {"records": ["\ud800"]},
         {"subjects": ["p"], "dry_run": 7},
     ],
 )
 def test_wrong_deletions(open_client, wrong):
-    refused = open_client.post("/v1/deletions", content=json.dumps(wrong))
+    refused = open_client.post("/v1/deletions", content=json.dumps(wrong), headers=JSON)
     check(refused, 422)
     assert open_client.get("/v1/status").json()["generation"] == 0
 
@@ -82,6 +92,13 @@ def test_too_many_and_too_long(open_client):
             yield b"x" * 1000
 
     check(open_client.post("/v1/predict", content=in_parts()), 413)
+
+
+def test_a_small_request_makes_no_large_answer(open_client):
+    for path, body in (("predict", {"inputs": [0] * 50_000}), ("deletions", {"records": [None] * 50_000})):
+        refused = open_client.post(f"/v1/{path}", json=body)
+        check(refused, 413, 422)
+        assert len(refused.content) < 5000
 
 
 @pytest.mark.parametrize(
@@ -112,13 +129,32 @@ def test_a_client_that_goes_away_leaves_nothing_that_deletions_wait_for(open_cli
         client.headers["Authorization"] = f"Bearer {tokens['all']}"
         address = client.base_url.host, client.base_url.port
         body = json.dumps({"inputs": "w1"}).encode()
-        lines = ["POST /v1/predict HTTP/1.1", "Host: x", f"Content-Length: {len(body)}"]
+        lines = ["POST /v1/predict HTTP/1.1", "Host: x", "Content-Type: application/json"]
+        lines.append(f"Content-Length: {len(body)}")
         head = "\r\n".join([*lines, f"Authorization: Bearer {tokens['all']}", "", ""])
         for _ in range(10):
             with socket.create_connection(address) as gone:
                 gone.sendall(head.encode() + body)
         deleted = client.post("/v1/deletions", json={"records": ["r0"]}).json()
         assert deleted["state"] in ("effective", "erased")
+
+
+def test_a_client_that_does_not_read_holds_no_deletion_up(path):
+    """It asks for answers that fill every buffer between, and takes none."""
+    with serving(path, open_scopes=("predict", "delete"), send_seconds=1.0, max_inputs=2000) as client:
+        body = json.dumps({"inputs": ["w1"] * 2000}).encode()
+        fields = ["POST /v1/predict HTTP/1.1", "Host: x", "Content-Type: application/json"]
+        head = "\r\n".join([*fields, f"Content-Length: {len(body)}", "", ""])
+        with socket.socket() as deaf:
+            deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            deaf.connect((client.base_url.host, client.base_url.port))
+            deaf.settimeout(0.2)
+            with suppress(TimeoutError):
+                for _ in range(50):
+                    deaf.sendall(head.encode() + body)
+            assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 200
+            deleted = client.post("/v1/deletions", json={"records": ["r0"]}).json()
+            assert deleted["state"] in ("effective", "erased")
 
 
 def test_a_bug_tells_its_place_in_the_log_and_nothing_to_the_caller(open_client, monkeypatch, caplog):
@@ -138,7 +174,7 @@ def test_threads_that_wait_are_bounded(path):
     entered, go_on = threading.Event(), threading.Event()
 
     with (
-        serving(path, open_scopes=("predict",), most_waiting=2, exact=True) as client,
+        serving(path, open_scopes=("predict",), max_queued_inputs=2, exact=True) as client,
         pytest.MonkeyPatch.context() as patch,
     ):
         usual = Batcher._answer

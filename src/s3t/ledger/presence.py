@@ -141,6 +141,26 @@ class Presence:
             StorageError: the session cannot be entered in the ledger.
         """
         work = Work(uses, self._ledger)
+        try:
+            with self._noted(work, snapshot):
+                yield work
+        finally:
+            if work.overtaken:
+                with suppress(S3TError):  # the thread tries again
+                    self.look()
+
+    @contextmanager
+    def pending(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
+        """As `working`; its end asks nothing of the ledger, so it may come in a thread that must not wait.
+
+        The session's own thread then tells the ledger that the session has moved.
+        """
+        work = Work(uses, self._ledger)
+        with self._noted(work, snapshot):
+            yield work
+
+    @contextmanager
+    def _noted(self, work: Work, snapshot: Snapshot) -> Iterator[None]:
         with self._state:
             self._running.add(work)
         try:
@@ -152,16 +172,13 @@ class Presence:
                     work.look(self._newest)
             work.check()
             try:
-                yield work
+                yield
             except IntegrityError:
                 work.confirm()  # an artifact or a slice was erased under its hands
                 raise
         finally:
             with self._state:
                 self._running.discard(work)
-            if work.overtaken:
-                with suppress(S3TError):  # the thread tries again
-                    self.look()
 
     @contextmanager
     def answering(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
@@ -170,20 +187,24 @@ class Presence:
             yield work
             work.confirm()
 
-    def waited_for(self) -> bool:
-        """True if no deletion can have become effective without this session: its last heartbeat is fresh.
+    @property
+    def lease_is_fresh(self) -> bool:
+        """True if nobody counts this session as dead: no deletion can have become effective without it.
 
-        A process that was stopped, or a machine that slept, comes back with an old one; it looks at the ledger first.
-        Deletions never wait for a session that is read-only (`run.reporting.READ_ONLY`).
+        A process that was stopped, or a machine that slept, comes back with an old lease: `renew` it before an answer
+        leaves. Deletions never wait for a session that is read-only (`run.reporting.READ_ONLY`).
+        """
+        return _boot_clock() - self._told_at <= TRUSTED_SECONDS
+
+    def renew(self) -> None:
+        """Look at the ledger, and tell it that this session lives.
 
         Raises:
             StorageError: the ledger cannot be asked.
         """
-        if _awake_or_not() - self._told_at > TRUSTED_SECONDS:
-            with self._looking:
-                self._beat_at = 0.0
-            self.look()
-        return self._ledger.read_only or _awake_or_not() - self._told_at <= TRUSTED_SECONDS
+        with self._looking:
+            self._beat_at = 0.0
+        self.look()
 
     def look(self) -> None:
         """Compare all computations with the newest state of the ledger, and note there if this session has moved.
@@ -196,9 +217,7 @@ class Presence:
                 return
             snapshot = self._ledger.snapshot()
             with self._state:
-                self._newest = snapshot
-                for work in self._running:
-                    work.look(snapshot)
+                self._compare(snapshot)
                 free = not any(work.overtaken for work in self._running)
                 behind = self._generation < snapshot.generation
             if self._moved_at != snapshot.changes:
@@ -209,6 +228,12 @@ class Presence:
                 self._tell(snapshot.generation, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:
                 self._tell(snapshot.generation if free else self._generation, moved=False)
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        """Compare all computations with a newer state of the ledger; within the lock of the state."""
+        self._newest = snapshot
+        for work in self._running:
+            work.look(snapshot)
 
     @contextmanager
     def claimed(self, stage: Stage) -> Iterator[bool]:
@@ -273,7 +298,7 @@ class Presence:
             if self._generation is not None:
                 return
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
-            began = _awake_or_not()
+            began = _boot_clock()
             if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
                 self._gone.set()
                 newest = self._ledger.snapshot()
@@ -283,9 +308,7 @@ class Presence:
                     newest = transaction.snapshot()
             with self._state:
                 # A deletion that was accepted before the session was entered did not wait for it.
-                self._newest = newest
-                for work in self._running:
-                    work.look(newest)
+                self._compare(newest)
             self._generation = generation
             self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
@@ -308,16 +331,18 @@ class Presence:
             generation: the one that it has moved to.
             moved: True if that is newer than the ledger knows.
         """
+        began = _boot_clock()
         if self._ledger.read_only:
-            self._generation = generation
+            self._generation, self._told_at = generation, began
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
-        began = _awake_or_not()
         with self._ledger.writing() as transaction:
             if moved or not transaction.sessions.beat(self.session):  # it slept, and was removed as dead
                 transaction.sessions.enter(self.session, generation=generation)
+            newest = transaction.snapshot()
             with self._state:  # within the transaction, where no thread of this process makes a claim
                 claims, self._claims_in_doubt = set(self._claims), False
+                self._compare(newest)  # a session that had counted as dead was not waited for
             transaction.sessions.release_all_but(claims, self.session)
             transaction.settle()  # a session that deletions waited for may be dead
         if moved:
@@ -325,7 +350,7 @@ class Presence:
         self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
 
-def _awake_or_not() -> float:
+def _boot_clock() -> float:
     """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
     return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 

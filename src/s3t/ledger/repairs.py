@@ -15,8 +15,13 @@ from s3t.ledger.state import Repair
 from s3t.ledger.statements import now
 from s3t.processes import is_running, this_machine
 
-_KEPT = 100
-"""Repairs that are remembered, the newest."""
+INTERRUPTED = "Interrupted"
+"""Error of a repair whose process was gone before its end, too often or until another one was asked for."""
+_KEPT, _KEPT_SECONDS = 100, 2 * 86_400.0
+"""Repairs that are remembered: the newest, and those of the last two days."""
+_MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
+"""Processes that work on a repair, at most; the unit of the waiting time, which doubles before each."""
+_NO_PROCESS = 0
 
 
 class Repairs:
@@ -43,9 +48,11 @@ class Repairs:
         return next((one for one in self.all() if one.ended_at is None and not self._lives(one)), None)
 
     def begin(self, asked_by: str, *, hours: float | None, stages: int) -> Repair | None:
-        """Note a new repair, as this process's; None if one runs."""
+        """Note a new repair, as this process's; None if one runs. An interrupted one ends."""
         if self.living() is not None:
             return None
+        while (old := self.interrupted()) is not None:
+            self.end(old.id, process=old.process, error=INTERRUPTED)
         time, id = now(self._rows.connection), secrets.token_hex(8)
         row = {
             "id": id,
@@ -58,38 +65,86 @@ class Repairs:
             "stages": stages,
             "trained": 0,
             "share": 0.0,
+            "seconds": 0.0,
+            "attempts": 1,
         }
         self._rows.insert(schema.repairs, [row])
-        for old in self.all()[_KEPT:]:
-            self._rows.connection.execute(delete(schema.repairs).where(schema.repairs.c.id == old.id))
+        for other in self.all()[_KEPT:]:
+            if other.seen_at < time - _KEPT_SECONDS:
+                self._rows.connection.execute(delete(schema.repairs).where(schema.repairs.c.id == other.id))
         return self.find(id)
 
-    def take_up(self) -> Repair | None:
-        """Make an interrupted repair this process's; None if there is none, or one runs."""
-        repair = self.interrupted() if self.living() is None else None
-        if repair is not None:
-            self.change(repair.id, host=this_machine(), process=os.getpid())
-            return self.find(repair.id)
-        return None
+    def take_up(self, *, stages: int) -> Repair | None:
+        """Make an interrupted repair this process's; None if there is none, one runs, or it has to wait.
 
-    def change(self, id: str, **values: Any) -> None:
-        """Note that a repair lives, and what has become of it."""
-        table = schema.repairs
-        self._rows.connection.execute(
-            update(table).where(table.c.id == id).values(seen_at=now(self._rows.connection), **values)
+        It waits longer after each interruption, and ends after some: what kills it would kill it again.
+        """
+        repair = self.interrupted() if self.living() is None else None
+        if repair is None or now(self._rows.connection) - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:
+            return None
+        if repair.attempts >= _MOST_ATTEMPTS:
+            self.end(repair.id, process=repair.process, error=INTERRUPTED)
+            return None
+        values = {"host": this_machine(), "process": os.getpid(), "stages": stages, "trained": 0, "share": 0.0}
+        self._change(repair.id, **values, attempts=repair.attempts + 1)
+        return self.find(repair.id)
+
+    def hand_over(self, id: str, *, process: int) -> None:
+        """Note the process, of this machine, that works on a repair from now on."""
+        self._change(id, process=process)
+
+    def beat(self, id: str, *, process: int, trained: int, share: float, seconds: float) -> bool:
+        """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended.
+
+        Args:
+            id: of the repair.
+            process: its number.
+            trained: stages, by this process.
+            share: of its work that is done.
+            seconds: of work since the last beat.
+        """
+        repair = self.find(id)
+        if repair is None or repair.ended_at is not None or (repair.host, repair.process) != (this_machine(), process):
+            return False
+        self._change(id, trained=trained, share=share, seconds=repair.seconds + seconds)
+        return True
+
+    def is_silent(self, process: int) -> bool:
+        """True if a process of this machine has not told of its repair for a while."""
+        since = now(self._rows.connection) - LEASE_SECONDS / 3
+        return any(
+            repair.ended_at is None and repair.seen_at < since
+            for repair in self.all()
+            if (repair.host, repair.process) == (this_machine(), process)
         )
 
-    def end(self, id: str, *, error: str | None) -> None:
-        """Note that a repair has ended by itself."""
-        self.change(id, ended_at=now(self._rows.connection), error=error)
+    def note_process(self, process: int, *, gone: bool) -> None:
+        """Note that a process of this machine lives, or is gone, whatever process gets its number."""
+        table = schema.repairs
+        mine = table.c.host == this_machine(), table.c.process == process, table.c.ended_at.is_(None)
+        values = {"process": _NO_PROCESS} if gone else {"seen_at": now(self._rows.connection)}
+        self._rows.connection.execute(update(table).where(*mine).values(**values))
+
+    def end(self, id: str, *, process: int, error: str | None) -> None:
+        """Note that a process, to which a repair belongs, has ended it."""
+        table = schema.repairs
+        time = now(self._rows.connection)
+        ended = update(table).where(table.c.id == id, table.c.process == process, table.c.ended_at.is_(None))
+        self._rows.connection.execute(ended.values(ended_at=time, seen_at=time, error=error))
 
     def forget(self) -> None:
         """Forget every repair: they are another run's."""
         self._rows.connection.execute(delete(schema.repairs))
 
+    def _change(self, id: str, **values: Any) -> None:
+        table = schema.repairs
+        change = update(table).where(table.c.id == id)
+        self._rows.connection.execute(change.values(seen_at=now(self._rows.connection), **values))
+
     def _lives(self, repair: Repair) -> bool:
-        if repair.ended_at is not None:
+        """True if its process tells of itself; on this machine, if it also is there."""
+        if repair.ended_at is not None or repair.seen_at < now(self._rows.connection) - LEASE_SECONDS:
             return False
-        if repair.host == this_machine():
-            return is_running(repair.process, seen_at=repair.seen_at)
-        return repair.seen_at >= now(self._rows.connection) - LEASE_SECONDS
+        if repair.host != this_machine():
+            return True
+        return repair.process != _NO_PROCESS and is_running(repair.process, seen_at=repair.seen_at)

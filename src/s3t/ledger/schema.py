@@ -224,6 +224,8 @@ repairs = Table(
     Column("stages", Integer, nullable=False),  # to train
     Column("trained", Integer, nullable=False),  # of them
     Column("share", Float, nullable=False),  # of the work that is done, 0 to 1
+    Column("seconds", Float, nullable=False),  # of work, in all its processes
+    Column("attempts", Integer, nullable=False),  # processes that worked on it
     Column("error", String),  # kind of error that ended it
 )
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""

@@ -323,6 +323,10 @@ class Repair:
     """Of them."""
     share: float
     """Of the work that is done, 0 to 1."""
+    seconds: float
+    """Of work, in all its processes."""
+    attempts: int
+    """Processes that worked on it, one after another."""
     error: str | None
     """Kind of the error that ended it; the server's log has its text."""
 
@@ -346,6 +350,8 @@ class Repair:
             "stages": self.stages,
             "trained": self.trained,
             "share": round(self.share, 4),
+            "seconds": round(self.seconds, 1),
+            "attempts": self.attempts,
             "error": self.error,
         }
 

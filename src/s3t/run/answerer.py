@@ -90,9 +90,11 @@ class Answerer:
         checked = [each if isinstance(each, IngestedInputs) else self.checked(each) for each in requests]
         together = IngestedInputs(pa.concat_tables([each.features for each in checked]), None, range(0))
         while True:
-            now, members = self.choose(None)
+            now = self.parts.latest.snapshot()
+            self.parts.upkeep.forget_stale(now)  # and erase nothing: a server's answers do not wait for that
+            members = self._members(now, None)
             with suppress(Overtaken), ExitStack() as open_work:
-                work = open_work.enter_context(self.parts.presence.working(now, uses_of(now, members)))
+                work = open_work.enter_context(self.parts.presence.pending(now, uses_of(now, members)))
                 answer = self._answer(now, members, together, SILENT, work)
                 work.confirm()
                 return PendingAnswers(tuple(divided(answer, checked)), work, self.parts.presence, open_work.pop_all())
@@ -257,8 +259,8 @@ def _depth(members: Collection[Stage]) -> int:
 class PendingAnswers:
     """Answers on their way to whoever asked. No deletion of what they use is effective before they are released.
 
-    Safe to share among threads. Release it, or use it as a context manager: else deletions wait until the run is
-    closed.
+    Safe to share among threads. Keep it until the answers have left, then release it, or use it as a context manager:
+    deletions wait for it until then, and no longer than it exists.
 
     Attributes:
         predictions: one for each request, of one computation.
@@ -273,13 +275,22 @@ class PendingAnswers:
         self._open = open_work
         self._releasing = threading.Lock()
 
+    @property
+    def lease_is_fresh(self) -> bool:
+        """False if this process has not told the ledger for long that it lives; `may_leave` then asks the ledger."""
+        return self._presence.lease_is_fresh
+
     def may_leave(self) -> bool:
         """True if the answers may be given out now: ask right before. If not, release them, and ask the run again.
 
+        It looks at what this process knows of deletions: those that it does not know yet still wait for the answers.
+
         Raises:
-            StorageError: the ledger cannot be asked, and this process has not told it for long that it lives.
+            StorageError: the lease is not fresh, and the ledger cannot be asked.
         """
-        return not self._work.overtaken and self._presence.waited_for() and not self._work.overtaken
+        if not self.lease_is_fresh:
+            self._presence.renew()
+        return self.lease_is_fresh and not self._work.overtaken
 
     def release(self) -> None:
         """End the wait: the answers have left, or never will. May be called twice."""

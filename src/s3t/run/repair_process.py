@@ -4,81 +4,135 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
+import threading
 import time
 
 from s3t.bugs import Bug
 from s3t.errors import S3TError
+from s3t.ledger import Ledger
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
-from s3t.run.parts import Parts
 from s3t.training_events import Event, StageEnd
 
 _NICE = 10
-_EVERY_SECONDS = 0.5
+_BEAT_SECONDS = 1.0
+_MOST_FAILURES = 30
+"""Beats that the ledger may refuse one after another."""
 
 
-class NotedProgress:
-    """Progress that is noted in the ledger, at most twice a second. It notes counts, and no loss."""
+class Heart(threading.Thread):
+    """Tells the ledger every second that the repair lives, and how far it is; counts, and no loss.
 
-    def __init__(self, parts: Parts, id: str) -> None:
-        self._parts = parts
+    Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
+    """
+
+    def __init__(self, ledger: Ledger, id: str) -> None:
+        super().__init__(name="s3t-heart", daemon=True)
+        self._ledger = ledger
         self._id = id
         self._total = self._done = self._trained = 0
-        self._noted_at = 0.0
+        self._stopped = threading.Event()
+        self._told_at = time.monotonic()
+
+    def start_counting(self, total: int) -> None:
+        """Begin to count steps."""
+        self._total, self._done = total, 0
+
+    def count(self, steps: int, *, stages: int = 0) -> None:
+        """Count steps and stages."""
+        self._done += steps
+        self._trained += stages
+
+    def run(self) -> None:
+        """Tell until it is stopped."""
+        failures = 0
+        while not self._stopped.wait(_BEAT_SECONDS):
+            try:
+                alive, failures = self.beat(), 0
+            except S3TError:
+                alive, failures = failures < _MOST_FAILURES, failures + 1
+            if not alive:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    def beat(self) -> bool:
+        """Tell the ledger; False if the repair is another process's, or has ended."""
+        now = time.monotonic()
+        seconds, share = now - self._told_at, min(1.0, self._done / self._total) if self._total else 0.0
+        with self._ledger.writing() as transaction:
+            ours = transaction.repairs.beat(
+                self._id, process=os.getpid(), trained=self._trained, share=share, seconds=seconds
+            )
+        self._told_at = now
+        return ours
+
+    def stop(self) -> None:
+        """Tell a last time, and end."""
+        self._stopped.set()
+        self.join()
+        self.beat()
+
+
+class HeardByHeart:
+    """Progress that the heart tells of."""
+
+    def __init__(self, heart: Heart) -> None:
+        self._heart = heart
 
     def start(self, what: str, total: int) -> None:
         """Begin to count."""
-        self._total, self._done = total, 0
+        self._heart.start_counting(total)
 
     def note(self, what: str) -> None:
         """Do nothing: stages tell of themselves."""
 
     def advance(self, count: int) -> None:
         """Count steps."""
-        self._done += count
-        if time.monotonic() - self._noted_at > _EVERY_SECONDS:
-            self._write()
+        self._heart.count(count)
 
     def hear(self, event: Event) -> None:
         """Count stages."""
         if isinstance(event, StageEnd):
-            self._trained += 1
-            self._write()
+            self._heart.count(0, stages=1)
 
     def finish(self) -> None:
-        """Note what is done."""
-        self._write()
-
-    def _write(self) -> None:
-        self._noted_at = time.monotonic()
-        share = min(1.0, self._done / self._total) if self._total else 0.0
-        with self._parts.ledger.writing() as transaction:
-            transaction.repairs.change(self._id, trained=self._trained, share=share)
+        """Do nothing: the heart is stopped."""
 
 
 def main() -> None:
-    """Repair the run, and note it in its ledger."""
+    """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
     folder, id = sys.argv[1:]
     os.nice(_NICE)
-    with Run.open(folder) as run:
-        parts = run._parts
-        with parts.ledger.writing() as transaction:
-            transaction.repairs.change(id, process=os.getpid())
-            repair = transaction.repairs.find(id)
-        if repair is None or repair.ended_at is not None:
-            return
-        hours = None if repair.hours is None else repair.hours - (time.time() - repair.asked_at) / 3600
-        error = None
-        try:
-            if hours is None or hours > 0:
-                run.repair(hours=hours, progress=NotedProgress(parts, id))
-        except Exception as failed:  # told to stop (SystemExit), it does not end: a server takes it up again
-            error = type(failed).__name__
-            for line in [str(failed)] if isinstance(failed, S3TError) else Bug(failed, command="repair").lines():
-                logging.getLogger("s3t.serve").error("repair %s: %s", id, line)
-        with parts.ledger.writing() as transaction:
-            transaction.repairs.end(id, error=error)
+    try:
+        with Run.open(folder) as run:
+            _repair(run, run._parts.ledger, id)
+    except Exception as failed:
+        lines = [str(failed)] if isinstance(failed, S3TError) else Bug(failed, command="repair").lines()
+        for line in lines:
+            logging.getLogger("s3t.serve").error("repair %s: %s", id, line)
+        sys.exit(1)
+
+
+def _repair(run: Run, ledger: Ledger, id: str) -> None:
+    repair = run.repairs.find(id)
+    if repair is None or repair.ended_at is not None:
+        return
+    heart, error = Heart(ledger, id), None
+    heart.start()
+    hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
+    try:
+        if hours is None or hours > 0:
+            run.repair(hours=hours, progress=HeardByHeart(heart))
+    except Exception as failed:
+        error = type(failed).__name__
+        raise
+    finally:
+        heart.stop()
+        if error is not None or sys.exc_info()[0] is None:
+            with ledger.writing() as transaction:
+                transaction.repairs.end(id, process=os.getpid(), error=error)
 
 
 if __name__ == "__main__":

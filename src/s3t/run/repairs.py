@@ -7,112 +7,148 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
-from dataclasses import dataclass, field
 
 from s3t.deletion.policy import repair_due
+from s3t.errors import WorkerError
+from s3t.inventory import Inventory
 from s3t.ledger import Repair
 from s3t.run.parts import Parts
 
-_DAY = 86_400.0
+_DAY_SECONDS = 86_400.0
+_LEAST_HOURS = 0.1
+"""A repair by policy is not begun for less: to load the model takes its time."""
 _STOPPING_SECONDS = 10.0
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
 
 
-@dataclass
 class Repairs:
-    """Repairs of one run that this process begins, and those that others have begun."""
+    """Repairs of one run: those that this process begins, and what the ledger knows of all. Safe among threads."""
 
-    parts: Parts
-    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._process: subprocess.Popen[bytes] | None = None
+        self._starting = threading.Lock()
 
     def all(self) -> tuple[Repair, ...]:
         """Those that are remembered, the newest first."""
-        with self.parts.ledger.reading() as transaction:
+        with self._parts.ledger.reading() as transaction:
             return tuple(transaction.repairs.all())
 
     def find(self, id: str) -> Repair | None:
         """The repair of an id."""
-        with self.parts.ledger.reading() as transaction:
+        with self._parts.ledger.reading() as transaction:
             return transaction.repairs.find(id)
 
     def begin(self, *, asked_by: str, hours: float | None = None) -> Repair | None:
-        """Begin a repair; None if one runs.
+        """Begin a repair; None if one runs. It takes the place of one that was interrupted.
 
         Args:
-            asked_by: name of who asks.
+            asked_by: name of the caller.
             hours: begin no stage after so many; None: no bound.
 
         Raises:
             MovedError: the folder is a copy.
             KeyDestroyedError: nothing can be trained any more.
+            WorkerError: the process could not be started.
         """
-        self.parts.check_changeable()
-        self.parts.check_trainable()
-        missing = len(self.parts.latest.inventory(self.parts.upkeep.erase_due()).missing())
-        with self.parts.ledger.writing() as transaction:
-            repair = transaction.repairs.begin(asked_by, hours=hours, stages=missing)
-        if repair is not None:
-            self._start(repair)
-        return repair
+        self._parts.check_changeable()
+        self._parts.check_trainable()
+        missing = len(self._inventory().missing())
+        with self._starting:
+            with self._parts.ledger.writing() as transaction:
+                repair = transaction.repairs.begin(asked_by, hours=hours, stages=missing)
+            return None if repair is None else self._start(repair)
 
-    def resume(self) -> Repair | None:
-        """Go on with a repair whose process is gone; None if there is none."""
-        with self.parts.ledger.reading() as transaction:
+    def resume(self, *, hours_a_day: float | None) -> Repair | None:
+        """Go on with a repair whose process is gone; None if there is none, or it is not its time.
+
+        Args:
+            hours_a_day: as of `begin_if_due`.
+        """
+        with self._parts.ledger.reading() as transaction:
             if transaction.repairs.interrupted() is None:
                 return None
-        with self.parts.ledger.writing() as transaction:
-            repair = transaction.repairs.take_up()
-        if repair is not None:
-            self._start(repair)
-        return repair
+        if (left := self._hours_left(hours_a_day)) is not None and left < _LEAST_HOURS:
+            return None
+        missing = len(self._inventory().missing())
+        with self._starting:
+            with self._parts.ledger.writing() as transaction:
+                repair = transaction.repairs.take_up(stages=missing)
+            return None if repair is None else self._start(repair)
 
     def begin_if_due(self, *, hours_a_day: float | None) -> Repair | None:
         """Begin a repair if the run's policy asks for one and the day has hours left; None if not.
 
         Args:
-            hours_a_day: of repairs within the last 24 hours, whoever asked for them; None: no bound.
+            hours_a_day: most hours of repairs within the last 24, whoever asked for them; None: no bound.
         """
-        with self.parts.ledger.reading() as transaction:
-            last = next(iter(transaction.repairs.all()), None)
-            if transaction.repairs.living() is not None or (last is not None and _is_fresh(last)):
+        with self._parts.ledger.reading() as transaction:
+            newest = next(iter(transaction.repairs.all()), None)
+            if transaction.repairs.living() is not None or (newest is not None and _is_fresh(newest)):
                 return None
-        inventory = self.parts.latest.inventory(self.parts.latest.snapshot())
-        if not repair_due(self.parts.present_recipe.deletion.repair, inventory):
+        if not repair_due(self._parts.present_recipe.deletion.repair, self._inventory()):
             return None
-        left = None if hours_a_day is None else hours_a_day - self._hours_of_today()
-        if left is not None and left <= 0:
+        left = self._hours_left(hours_a_day)
+        if left is not None and left < _LEAST_HOURS:
             return None
         return self.begin(asked_by="policy", hours=left)
 
-    def reap(self) -> None:
-        """Let go of a process that has ended."""
-        if self._process is not None and self._process.poll() is not None:
-            self._process = None
+    def attend(self) -> None:
+        """Look after the process that this one has started: while it begins, it cannot tell of itself; once it is
+        gone, the ledger learns of it.
+        """
+        with self._starting:
+            process = self._process
+            if process is None:
+                return
+            if gone := process.poll() is not None:
+                self._process = None
+        with self._parts.ledger.reading() as transaction:
+            silent = transaction.repairs.is_silent(process.pid)
+        if gone or silent:
+            with self._parts.ledger.writing() as transaction:
+                transaction.repairs.note_process(process.pid, gone=gone)
 
     def stop(self) -> None:
         """Stop the repair that this process began; a server that starts later goes on with it."""
-        if self._process is not None and self._process.poll() is None:
-            self._process.terminate()
+        with self._starting:
+            process, self._process = self._process, None
+        if process is not None and process.poll() is None:
+            process.terminate()
             try:
-                self._process.wait(_STOPPING_SECONDS)
+                process.wait(_STOPPING_SECONDS)
             except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        self._process = None
+                process.kill()
+                process.wait()
 
-    def _start(self, repair: Repair) -> None:
-        command = [sys.executable, "-m", "s3t.run.repair_process", str(self.parts.layout.root), repair.id]
-        # A session of its own: an interrupt from the keyboard is the server's to hear.
-        self._process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)  # noqa: S603
+    def _start(self, repair: Repair) -> Repair:
+        command = [sys.executable, "-m", "s3t.run.repair_process", str(self._parts.layout.root), repair.id]
+        try:
+            # A session of its own: an interrupt from the keyboard is the server's to hear.
+            self._process = subprocess.Popen(  # noqa: S603
+                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+            )
+        except OSError as error:
+            with self._parts.ledger.writing() as transaction:
+                transaction.repairs.end(repair.id, process=repair.process, error=type(error).__name__)
+            raise WorkerError(f"a repair could not be started: {error.strerror or error}") from error
+        with self._parts.ledger.writing() as transaction:
+            transaction.repairs.hand_over(repair.id, process=self._process.pid)
+        return repair
 
-    def _hours_of_today(self) -> float:
-        since = time.time() - _DAY
-        spans = ((max(each.asked_at, since), each.ended_at or each.seen_at) for each in self.all())
-        return sum(max(0.0, end - begin) for begin, end in spans) / 3600
+    def _inventory(self) -> Inventory:
+        return self._parts.latest.inventory(self._parts.latest.snapshot())
+
+    def _hours_left(self, hours_a_day: float | None) -> float | None:
+        if hours_a_day is None:
+            return None
+        since = time.time() - _DAY_SECONDS
+        return hours_a_day - sum(repair.seconds for repair in self.all() if repair.seen_at > since) / 3600
 
 
-def _is_fresh(last: Repair) -> bool:
+def _is_fresh(newest: Repair) -> bool:
     """True if the last repair has ended a moment ago, or failed not long ago: the next one would do no better."""
-    pause = _AFTER_FAILURE_SECONDS if last.error is not None else _AFTER_END_SECONDS
-    return last.ended_at is not None and time.time() - last.ended_at < pause
+    pause = _AFTER_FAILURE_SECONDS if newest.error is not None else _AFTER_END_SECONDS
+    return newest.ended_at is not None and time.time() - newest.ended_at < pause

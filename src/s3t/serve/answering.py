@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from fastapi.responses import JSONResponse, Response
+from anyio import to_thread
+from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from s3t.serve.batching import Batcher
+from s3t.serve.batching import AnswerShare, Batcher
 from s3t.serve.callers import Callers
 from s3t.serve.metrics import Metrics
 from s3t.serve.repairing import Repairer
@@ -20,6 +24,10 @@ if TYPE_CHECKING:
     from s3t.run.answers import Predictions
 
 GENERATION_HEADER = "S3T-Generation"
+_PART_BYTES = 65_536
+"""Bytes of a body that are handed to the connection at once: it may keep as many for a client that does not read."""
+_FEW_INPUTS = 16
+"""Answers to more are rendered in a thread, so that other requests go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,16 +40,15 @@ class ServedRun:
     batcher: Batcher
     metrics: Metrics
     settings: Settings
-    repairer: Repairer | None
-    """None: repairs begin only when they are asked for."""
+    repairer: Repairer
 
 
-class Form:
-    """A shape in which clients want answers. Subclass it."""
+class Renderer(Protocol):
+    """Gives answers the shape that a client wants."""
 
-    def document(self, predictions: Predictions) -> Any:
-        """The body."""
-        raise NotImplementedError
+    def __call__(self, predictions: Predictions) -> Any:
+        """The document, JSON-compatible."""
+        ...
 
 
 class PendingResponse(Response):
@@ -50,27 +57,57 @@ class PendingResponse(Response):
     Args:
         served: the run that answers.
         inputs: checked.
-        form: of the body.
+        render: the body's shape.
     """
 
-    def __init__(self, served: ServedRun, inputs: IngestedInputs, form: Form) -> None:
+    def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
         super().__init__()
         self._served = served
         self._inputs = inputs
-        self._form = form
+        self._render = render
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end."""
+        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end.
+
+        Raises:
+            TimeoutError: the client did not take the answer in time, and deletions do not wait for it any longer.
+        """
         while True:
             share = await self._served.batcher.answer(self._inputs)
             try:
-                generation, count = share.predictions.generation, len(share.predictions)
-                headers = {GENERATION_HEADER: str(generation)}
-                response = JSONResponse(self._form.document(share.predictions), headers=headers)
+                body = await self._body(share)
+                if not share.lease_is_fresh:
+                    await to_thread.run_sync(share.may_leave)  # it asks the ledger
                 if share.may_leave():
-                    scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
-                    await response(scope, receive, send)
-                    self._served.metrics.answered(self._served.name, count)
+                    await self._send(body, share, scope, send)
                     return
             finally:
                 share.release()
+
+    async def _body(self, share: AnswerShare) -> bytes:
+        if len(share.predictions) > _FEW_INPUTS:
+            return await to_thread.run_sync(self._rendered, share)
+        return self._rendered(share)
+
+    def _rendered(self, share: AnswerShare) -> bytes:
+        return json.dumps(self._render(share.predictions), ensure_ascii=False, allow_nan=False).encode()
+
+    async def _send(self, body: bytes, share: AnswerShare, scope: Scope, send: Send) -> None:
+        generation, count = share.predictions.generation, len(share.predictions)
+        scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
+        ]
+        async with asyncio.timeout(self._served.settings.send_seconds):
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            for part in _parts(body):
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b""})
+        self._served.metrics.answered(self._served.name, count)
+
+
+def _parts(body: bytes) -> Iterator[bytes]:
+    for start in range(0, len(body), _PART_BYTES):
+        yield body[start : start + _PART_BYTES]

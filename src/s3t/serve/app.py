@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,10 @@ def create_app(settings: Settings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        yield
-        for one in served:
-            await run_in_threadpool(close, one)
+        async with AsyncExitStack() as closing:  # also if one of them cannot be closed
+            for one in served:
+                closing.push_async_callback(run_in_threadpool, close, one)
+            yield
 
     app = FastAPI(
         title="s3t",
@@ -66,7 +67,7 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     for place, one in enumerate(served):
-        app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=len(served) > 1)
+        app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=False)  # as below
         if place == 0:
             app.include_router(router_of(one), prefix="/v1")
     _add_health(app, served, metrics)
@@ -78,8 +79,7 @@ def create_app(settings: Settings) -> FastAPI:
 def close(served: ServedRun) -> None:
     """Answer what waits, stop repairs, and close a run."""
     served.batcher.close()
-    if served.repairer is not None:
-        served.repairer.close()
+    served.repairer.close()
     served.run.close()
 
 
@@ -106,10 +106,10 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
         name=name,
         run=run,
         callers=Callers(run.access, frozenset(settings.open_scopes)),
-        batcher=Batcher(run, exact=settings.exact, wait=settings.wait, most_waiting=settings.most_waiting),
+        batcher=Batcher(run, exact=settings.exact, wait=settings.wait, max_queued=settings.max_queued_inputs),
         metrics=metrics,
         settings=settings,
-        repairer=Repairer(run, hours_a_day=settings.repair_hours_a_day) if settings.repair else None,
+        repairer=Repairer(run, by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day),
     )
 
 
@@ -122,10 +122,9 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
     @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
     def readyz() -> dict[str, Any]:
         """Each run has a live shard, and its ledger can be asked."""
-        for one in served:
-            if not any(one.run.status().depths):
-                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"no shard of {one.name} can answer; it needs a repair")
-        return {"status": "ready", "runs": [one.name for one in served]}
+        if not all(any(one.run.status().depths) for one in served):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no shard of a run can answer; it needs a repair")
+        return {"status": "ready"}
 
     @app.get(
         "/metrics",
@@ -143,7 +142,7 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
 def _described(app: FastAPI) -> dict[str, Any]:
     """The OpenAPI document."""
     if app.openapi_schema is None:
-        found = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
-        found.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
-        app.openapi_schema = found
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        app.openapi_schema = document
     return app.openapi_schema

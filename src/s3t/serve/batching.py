@@ -21,35 +21,40 @@ if TYPE_CHECKING:
 
 
 class AnswerShare:
-    """One request's part of answers that are held for several. Release it: deletions wait for the last of them."""
+    """One request's part of pending answers to several. Release it: deletions wait for the last of them."""
 
-    def __init__(self, predictions: Predictions, held: PendingAnswers, left: _Count) -> None:
+    def __init__(self, predictions: Predictions, pending: PendingAnswers, unreleased: _Countdown) -> None:
         self.predictions = predictions
-        self._held = held
-        self._left = left
+        self._pending = pending
+        self._unreleased = unreleased
         self._released = False
+
+    @property
+    def lease_is_fresh(self) -> bool:
+        """As `PendingAnswers.lease_is_fresh`."""
+        return self._pending.lease_is_fresh
 
     def may_leave(self) -> bool:
         """As `PendingAnswers.may_leave`."""
-        return self._held.may_leave()
+        return self._pending.may_leave()
 
     def release(self) -> None:
         """Say that this part has left, or never will. May be called twice."""
         if not self._released:
             self._released = True
-            if self._left.one_less():
-                self._held.release()
+            if self._unreleased.decrement():
+                self._pending.release()
 
 
-class _Count:
+class _Countdown:
     """A number that several threads count down."""
 
     def __init__(self, number: int) -> None:
         self._number = number
         self._lock = threading.Lock()
 
-    def one_less(self) -> bool:
-        """True for who makes it 0."""
+    def decrement(self) -> bool:
+        """True if it is 0 now."""
         with self._lock:
             self._number -= 1
             return self._number == 0
@@ -73,14 +78,14 @@ class Batcher:
         run: open.
         exact: each request alone.
         wait: longest wait of a request for others, in seconds.
-        most_waiting: inputs that may wait.
+        max_queued: inputs that may wait.
     """
 
-    def __init__(self, run: Run, *, exact: bool, wait: float, most_waiting: int) -> None:
+    def __init__(self, run: Run, *, exact: bool, wait: float, max_queued: int) -> None:
         self._run = run
         self._most = 0 if exact else run.recipe.prediction.batch_size
         self._wait = wait
-        self._most_waiting = most_waiting
+        self._max_queued = max_queued
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
         self._waiting = 0
         self._counting = threading.Lock()
@@ -100,7 +105,7 @@ class Batcher:
         with self._counting:
             if self._closed:
                 raise ClosedError
-            if self._waiting + asked.size > self._most_waiting and self._waiting:
+            if self._waiting + asked.size > self._max_queued and self._waiting:
                 detail = f"{self._waiting} inputs wait to be answered; try again later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
             self._waiting += asked.size
@@ -123,16 +128,15 @@ class Batcher:
         for batch in self._batches():
             with self._counting:
                 self._waiting -= sum(each.size for each in batch)
-            wanted = [each for each in batch if not each.answer.cancelled()]  # else the client went away
-            if wanted:
-                self._answer(wanted)
+            if waiting := [each for each in batch if not each.answer.cancelled()]:
+                self._answer(waiting)
 
     def _batches(self) -> Iterator[list[_Asked]]:
         """Requests in the order in which they came, as many as fit into a forward pass."""
-        kept: _Asked | None = None  # did not fit
+        next_first: _Asked | None = None  # it did not fit into the batch before
         while True:
-            first = kept or self._queue.get()
-            kept = None
+            first = next_first or self._queue.get()
+            next_first = None
             if first is None:
                 return
             batch, size = [first], first.size
@@ -146,7 +150,7 @@ class Batcher:
                     yield batch
                     return
                 if size + other.size > self._most:
-                    kept = other
+                    next_first = other
                     break
                 batch.append(other)
                 size += other.size
@@ -154,14 +158,14 @@ class Batcher:
 
     def _answer(self, batch: Sequence[_Asked]) -> None:
         try:
-            held = self._run.hold(*(each.inputs for each in batch))
+            pending = self._run.hold(*(each.inputs for each in batch))
         except BaseException as error:
             for each in batch:
                 _tell(each, error=error)
             return
-        left = _Count(len(batch))
-        for each, predictions in zip(batch, held.predictions, strict=True):
-            _tell(each, share=AnswerShare(predictions, held, left))
+        unreleased = _Countdown(len(batch))
+        for each, predictions in zip(batch, pending.predictions, strict=True):
+            _tell(each, share=AnswerShare(predictions, pending, unreleased))
 
 
 def _tell(asked: _Asked, *, share: AnswerShare | None = None, error: BaseException | None = None) -> None:

@@ -17,6 +17,9 @@ from s3t.serve.problems import Refused
 from s3t.serve.settings import Settings
 
 LOG = logging.getLogger("s3t.requests")
+_METHODS = {"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
+_NO_ANSWER = 499
+"""Status in log and metrics of a request that was not answered, as nginx has it."""
 
 
 class Guard:
@@ -44,13 +47,15 @@ class Guard:
         try:
             refused = self._too_long(scope)
             if refused is None:
-                body = _Body(receive, most=self._settings.most_bytes, seconds=self._settings.body_seconds)
+                body = _Body(receive, most=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
                 await self._app(scope, body.receive, answer.send)
             else:
                 await refused.response()(scope, receive, answer.send)
         except Refused as error:
             if not answer.status:
                 await error.response()(scope, receive, answer.send)
+        except TimeoutError:
+            logging.getLogger("s3t.serve").info("a client did not take its answer in time; its connection is closed")
         except Exception as error:  # its text, and Python's traceback, may hold a record's
             for line in Bug(error, command="serve").lines():
                 logging.getLogger("s3t.serve").error("%s", line)
@@ -60,17 +65,18 @@ class Guard:
                 )
                 await refused.response()(scope, receive, answer.send)
         finally:
-            self._note(scope, answer.status or 499, time.perf_counter() - began)  # 499: the client went away
+            self._note(scope, answer.status or _NO_ANSWER, (answer.begun or time.perf_counter()) - began)
 
     def _too_long(self, scope: Scope) -> Refused | None:
-        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._settings.most_bytes
+        length, most = dict(scope["headers"]).get(b"content-length", b"0"), self._settings.max_body_bytes
         return too_long(most) if length.isdigit() and int(length) > most else None
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         """Count and log a request: who asked what, without what was in it."""
         route = getattr(scope.get("route"), "path", "unknown")
-        self._metrics.requested(route, scope["method"], status, seconds)
-        line: dict[str, Any] = {"method": scope["method"], "route": route, "status": status}
+        method = scope["method"] if scope["method"] in _METHODS else "other"  # a client may send any word
+        self._metrics.requested(route, method, status, seconds)
+        line: dict[str, Any] = {"method": method, "route": route, "status": status}
         line |= {"ms": round(1000 * seconds, 1)} | scope["state"].get("log", {})
         LOG.info("%s", json.dumps(line))
 
@@ -86,10 +92,11 @@ class _Answer:
     def __init__(self, send: Send) -> None:
         self._send = send
         self.status = 0
+        self.begun = 0.0
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self.status = message["status"]
+            self.status, self.begun = message["status"], time.perf_counter()
         await self._send(message)
 
 

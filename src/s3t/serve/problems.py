@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from typing import Any
@@ -14,6 +16,7 @@ from starlette.exceptions import HTTPException as ProtocolError
 
 from s3t.errors import (
     ClosedError,
+    FsyncError,
     InputError,
     IntegrityError,
     NoLiveShardError,
@@ -25,6 +28,8 @@ from s3t.errors import (
 
 MEDIA_TYPE = "application/problem+json"
 _AGAIN = {"Retry-After": "1"}
+_SHOWN = 10
+"""Problems of a request's form that are told."""
 _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
     (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
@@ -71,8 +76,16 @@ def refusal_of(error: S3TError) -> Refused:
         if isinstance(error, kind):
             again = _AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else None
             problems = error.problems if isinstance(error, InputError) else ()
-            return Refused(status, error.reason, title=title, problems=problems, headers=again)
-    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, error.reason)
+            return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, _detail(error, "the run refused"))
+
+
+def _detail(error: S3TError, title: str) -> str:
+    """What a caller may know: of faults of the server no paths and hosts, but what is true of the run now."""
+    if not isinstance(error, StorageError | IntegrityError):
+        return error.reason
+    now = "" if error.aftermath is None else f"; {error.aftermath.now}"
+    return f"{title}; the server's log has the reason{now}"
 
 
 def install(app: FastAPI) -> None:
@@ -87,13 +100,15 @@ def install(app: FastAPI) -> None:
         refused = refusal_of(error)
         if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logging.getLogger("s3t.serve").warning("%s", error)
+        if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
+            os.kill(os.getpid(), signal.SIGTERM)
         return refused.response()
 
     @app.exception_handler(RequestValidationError)
     async def _of_the_form(_request: Request, error: RequestValidationError) -> JSONResponse:
         # Not pydantic's own list: it holds the values.
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
-        title, detail = "wrong input", f"{len(problems)} problems in the request"
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:_SHOWN]]
+        title, detail = "wrong input", "the request is not of the form that /v1/openapi.json describes"
         return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title=title, problems=problems).response()
 
     @app.exception_handler(ProtocolError)

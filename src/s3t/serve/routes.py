@@ -1,6 +1,7 @@
 """Routes of one run. Annotations are values here, not texts: FastAPI reads them, and some name what is around them."""
 
 import json
+import time
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 from http import HTTPStatus
@@ -12,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.run.answers import Predictions
-from s3t.serve.answering import GENERATION_HEADER, Form, PendingResponse, ServedRun
+from s3t.serve.answering import GENERATION_HEADER, PendingResponse, ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.documents import (
     DeletionRequest,
@@ -21,6 +22,7 @@ from s3t.serve.documents import (
     PredictResponse,
     RepairRequest,
     inputs_of,
+    wrong_input,
 )
 from s3t.serve.problems import MEDIA_TYPE, Refused
 
@@ -47,7 +49,7 @@ def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 _DELETING_THREADS = 32
 """Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
 _EVENTS = "text/event-stream"
-_EVENT_SECONDS, _QUIET_SECONDS = 0.25, 15.0
+_EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
 _OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_TIMEOUT,
@@ -92,21 +94,15 @@ def _add_answers(router: APIRouter, served: ServedRun) -> None:
     def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
         inputs = served.run.checked(inputs_of(asked, served.run.recipe, served.settings))
-        return PendingResponse(served, inputs, _PredictForm(served.name, asked.top))
+        return PendingResponse(served, inputs, partial(_plain, run=served.name, top=asked.top))
 
 
-class _PredictForm(Form):
+def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, Any]:
     """The shape of `POST /v1/predict`."""
-
-    def __init__(self, run: str, top: int | None) -> None:
-        self._run = run
-        self._top = top
-
-    def document(self, predictions: Predictions) -> dict[str, Any]:
-        document = predictions.to_json(top=self._top)
-        for row in document["predictions"]:
-            del row["generation"]  # it is that of all
-        return {"run": self._run, **document}
+    document = predictions.to_json(top=top)
+    for row in document["predictions"]:
+        del row["generation"]  # it is that of all
+    return {"run": run, **document}
 
 
 def _add_deletions(router: APIRouter, served: ServedRun) -> None:
@@ -130,9 +126,8 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         if asked.dry_run and not caller.may("operate"):
             raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
         names = len(asked.records) + len(asked.subjects)
-        if not 0 < names <= served.settings.most_names:
-            problem = f"{names} records and subjects; give 1 to {served.settings.most_names}"
-            raise Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input", problems=[problem])
+        if not 0 < names <= served.settings.max_names:
+            raise wrong_input([f"{names} records and subjects; give 1 to {served.settings.max_names}"])
         act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
         report = await to_thread.run_sync(act, limiter=deleting)
         if not report.dry_run and not report.repeated:
@@ -196,7 +191,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
     )
     def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
         """Train what deletions cost, in a process of its own, while the server goes on answering."""
-        begun = served.run.repairs.begin(asked_by=caller.name or "anybody", hours=asked.hours)
+        begun = served.run.repairs.begin(asked_by=caller.name or "open", hours=asked.hours)
         if begun is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun.to_json()
@@ -217,32 +212,31 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
         tags=["repairs"],
     )
     def one_repair(id: str, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        """Its state; with `Accept: text/event-stream` an event whenever that changes, until it has ended."""
-        known = served.run.repairs.find(id)
-        if known is None:
+        """Its state; with `Accept: text/event-stream` an event whenever that changes, until it has ended.
+
+        A stream ends after 20 seconds; browsers then ask again by themselves.
+        """
+        repair = served.run.repairs.find(id)
+        if repair is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
         if _EVENTS in accept:
             return StreamingResponse(_events(served, id), media_type=_EVENTS, headers={"Cache-Control": "no-store"})
-        return JSONResponse(known.to_json())
+        return JSONResponse(repair.to_json())
 
 
 async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
-    """Server-sent events of a repair: `progress` whenever it changes, and a comment now and then."""
-    last, quiet = "", 0.0
-    while True:
-        known = await to_thread.run_sync(served.run.repairs.find, id)
-        if known is None:
+    """Server-sent events of a repair: `progress` whenever it changes. A bounded time: else no server could stop."""
+    last, until = "", time.monotonic() + _STREAM_SECONDS
+    while time.monotonic() < until:
+        repair = await to_thread.run_sync(served.run.repairs.find, id)
+        if repair is None:
             return
-        text = json.dumps(known.to_json())
+        text = json.dumps(repair.to_json())
         if text != last:
-            last, quiet = text, 0.0
+            last = text
             yield f"event: progress\ndata: {text}\n\n"
-        elif quiet >= _QUIET_SECONDS:
-            quiet = 0.0
-            yield ": still here\n\n"  # so that no proxy ends the connection
-        if known.ended_at is not None:
+        if repair.ended_at is not None:
             return
-        quiet += _EVENT_SECONDS
         await sleep(_EVENT_SECONDS)
 
 

@@ -8,6 +8,7 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 from contextlib import suppress
 from typing import Any
 
@@ -16,13 +17,17 @@ from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
 import s3t
-from s3t.errors import StorageError
+from s3t.bugs import Bug
+from s3t.errors import S3TError, StorageError, WorkerError
+from s3t.program import set_up_process
 from s3t.serve.app import create_app
 from s3t.serve.settings import VARIABLE, Settings
 
 _STOPPING_SECONDS = 30
 """Time for answers that are on their way when the server is told to stop."""
 _BACKLOG = 2048
+_CANNOT_START = 3
+"""Status of a worker, as uvicorn has it."""
 
 
 def serve(settings: Settings) -> None:
@@ -47,8 +52,21 @@ def serve(settings: Settings) -> None:
 
 def worker_app() -> FastAPI:
     """The application of a server's worker."""
+    set_up_process()
     set_up_logging()
-    return create_app(Settings.of_environment())
+    threading.excepthook = _report_thread
+    try:
+        return create_app(Settings.of_environment())
+    except S3TError as error:
+        logging.getLogger("s3t.serve").error("%s", error)
+        sys.exit(_CANNOT_START)  # uvicorn starts no other worker then
+
+
+def _report_thread(failed: threading.ExceptHookArgs) -> None:
+    """Tell of an exception that has ended a thread, without its text."""
+    if failed.exc_value is not None:
+        for line in Bug(failed.exc_value, command="serve").lines():
+            logging.getLogger("s3t.serve").error("%s", line)
 
 
 def set_up_logging() -> None:
@@ -72,7 +90,10 @@ def _answer_in_workers(settings: Settings, listener: socket.socket) -> None:
         os.environ[VARIABLE] = settings.model_dump_json()
         config = uvicorn.Config("s3t.serve.server:worker_app", factory=True, workers=settings.workers, **_OPTIONS)
         _say_where(listener)
-        Multiprocess(config, sockets=[listener]).run()
+        supervisor = Multiprocess(config, sockets=[listener])
+        supervisor.run()
+        if any(worker.exitcode == _CANNOT_START for worker in supervisor.processes):
+            raise WorkerError("a worker could not start; the reason is above")
 
 
 _OPTIONS: dict[str, Any] = {
@@ -80,6 +101,8 @@ _OPTIONS: dict[str, Any] = {
     "access_log": False,  # `guard` writes one line a request
     "server_header": False,
     "timeout_graceful_shutdown": _STOPPING_SECONDS,
+    "timeout_worker_healthcheck": 60,  # a worker that loads libraries from a slow disk does not answer meanwhile
+    "ws": "none",
 }
 
 

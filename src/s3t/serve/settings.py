@@ -32,23 +32,25 @@ class Settings(BaseModel):
     repair: bool = True
     """Begin repairs by the runs' policies."""
     repair_hours_a_day: Annotated[float, Field(gt=0, le=24)] | None = None
-    """Of each run's repairs; None: no bound."""
+    """Most hours of each run's repairs in 24; None: no bound."""
     exact: bool = False
     """Answer each request alone: then its bits do not depend on requests beside it."""
     wait: Annotated[float, Field(ge=0, le=1)] = 0.002
     """Longest wait for other requests to answer together, in seconds."""
-    most_bytes: int = Field(default=1_048_576, ge=1)
-    """Of a request's body."""
-    most_inputs: int = Field(default=256, ge=1)
-    """Of a request."""
-    most_names: int = Field(default=1_000, ge=1)
-    """Records and subjects of a request for deletion."""
-    most_pixels: int = Field(default=25_000_000, ge=1)
-    """Of an image."""
-    most_waiting: int = Field(default=10_000, ge=1)
-    """Inputs that wait to be answered; more are refused."""
+    max_body_bytes: int = Field(default=1_048_576, ge=1)
+    """Largest body of a request, in bytes."""
+    max_inputs: int = Field(default=256, ge=1)
+    """Most inputs of a request."""
+    max_names: int = Field(default=1_000, ge=1)
+    """Most records and subjects of a request for deletion."""
+    max_pixels: int = Field(default=25_000_000, ge=1)
+    """Most pixels of a request's images together."""
+    max_queued_inputs: int = Field(default=10_000, ge=1)
+    """Most inputs that wait to be answered at a worker; more are refused."""
     body_seconds: float = Field(default=30.0, gt=0)
-    """Time within which a request's body has to arrive."""
+    """Longest time in which a request's body may arrive, in seconds."""
+    send_seconds: float = Field(default=30.0, gt=0)
+    """Longest time in which a client may take an answer, in seconds."""
 
     @model_validator(mode="after")
     def _fits(self) -> Self:

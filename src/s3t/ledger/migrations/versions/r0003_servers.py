@@ -33,5 +33,7 @@ def upgrade() -> None:
         Column("stages", Integer, nullable=False),
         Column("trained", Integer, nullable=False),
         Column("share", Float, nullable=False),
+        Column("seconds", Float, nullable=False),
+        Column("attempts", Integer, nullable=False),
         Column("error", String),
     )
