@@ -201,6 +201,23 @@ def test_the_held_out_perplexity_is_what_a_run_on_this_base_finds(model, found, 
     assert told["perplexity"] == pytest.approx(np.exp(nats / tokens), rel=0.02)  # in bfloat16
 
 
+def test_committed_results_are_of_the_committed_settings():
+    committed = json.loads((FOLDER / "small_llama" / "results.json").read_text())
+    config = load(Config, FOLDER / "small_llama" / "config.yaml")
+    assert committed["config"] == config.model_dump(mode="json")
+    assert committed["seed"] == config.seed
+    assert "changes" not in committed["commit"]
+    assert committed["hours"] < 2
+    assert 10e6 < committed["parameters"] < 15e6
+    text = (FOLDER / "small_llama" / "README.md").read_text()
+    for number in (committed["held_out"]["perplexity"], committed["held_out"]["perplexity_with_prompts"]):
+        assert f"{number:.1f}" in text
+    assert f"{committed['hours']:.2f} hours" in text
+    assert f"{committed['tokens_passed'] / 1e6:.1f} million tokens" in text
+    assert f"{committed['held_out']['bits_a_byte']:.2f} bits a byte" in text
+    assert f"{committed['curve'][0]['perplexity']:.0f} after a tenth" in text
+
+
 def test_without_a_base_one_line_says_how_it_is_trained(tmp_path, monkeypatch):
     (tmp_path / "alpaca").mkdir()
     content = json.dumps(made_up_records(8).to_dict("records")).encode()
