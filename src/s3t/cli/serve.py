@@ -54,8 +54,8 @@ def command(
 ) -> None:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
-    Every request needs a token of the run, made with s3t token create. /v1/openapi.json describes all routes.
-    Repairs run in processes of their own, at low priority, and come in without a pause. Stop it with Ctrl-C.
+    Every route but health needs a token of the run, made with s3t token create. /v1/openapi.json describes all.
+    Repairs run in processes of their own; repaired stages answer from the next request on. Stop it with Ctrl-C.
     """
     with failures_reported(as_json):
         settings = _settings(

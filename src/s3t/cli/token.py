@@ -27,8 +27,8 @@ def create(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="What the holder may do: predict, delete, operate (status, forecast, dry runs, repairs) or audit (the "
-            "log); repeatable.",
+            help="What the holder may do: predict, delete (and follow deletions), operate (status, forecast, metrics, "
+            "repairs, with delete also dry runs) or audit (the log of deletions); repeatable.",
         ),
     ] = None,
     days: Annotated[

@@ -1,4 +1,4 @@
-"""Who may ask a run's servers for what: bearer tokens with scopes, of which the ledger keeps digests alone."""
+"""Bearer tokens of callers of a run's servers, with scopes. The ledger keeps their digests alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from s3t.wording import did_you_mean
 SCOPES = {
     "predict": "ask for answers",
     "delete": "delete records and people, and follow deletions",
-    "operate": "see status, forecast, slices and dry runs; start repairs",
+    "operate": "see status, forecast, metrics and deletions, begin repairs; with delete also dry runs",
     "audit": "read the log of deletions",
 }
 """Scopes, and what each allows."""

@@ -2,7 +2,7 @@
 
     settings → server → app → routes → run
                          ↑       ↓
-                      callers  batching → held answers → the client
+                      callers  batching → pending answers → the client
 
 A process has its runs open, answers from memory, and never trains.
 """

@@ -1,4 +1,4 @@
-"""Who asks: a bearer token's scopes and its share of requests. The ledger is asked at each, so revoked ones are out."""
+"""Callers: a token's scopes and its share of requests. The ledger is asked each time, so a revoked token is out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _CHALLENGE = {"WWW-Authenticate": "Bearer"}
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks, and what they may do."""
+    """Sender of a request, and what they may do."""
 
     name: str
     """Of the token; "" without one."""
