@@ -114,6 +114,18 @@ def test_a_process_that_has_lost_its_repair_is_told_so_and_cannot_end_it(trained
     assert (found.state, found.trained, found.seconds) == ("running", 1, 2.0)
 
 
+def test_server_and_process_both_note_whose_it_is_and_nobody_else_does(trained, begun):
+    first = trained.repairs.begin(asked_by="ops")
+    with roles(trained).ledger.writing() as transaction:
+        hand_over = transaction.repairs.hand_over
+        assert not hand_over(first.id, process=7, server=8)
+        assert hand_over(first.id, process=7, server=os.getpid())
+        assert hand_over(first.id, process=7, server=os.getpid())  # the other of the two
+        assert not hand_over(first.id, process=9, server=os.getpid())
+        assert not hand_over("none", process=7, server=os.getpid())
+    assert trained.repairs.find(first.id).process == 7
+
+
 def test_a_new_repair_takes_the_place_of_an_interrupted_one(trained, begun):
     first = trained.repairs.begin(asked_by="ops")
     with roles(trained).ledger.writing() as transaction:

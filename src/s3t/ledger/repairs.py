@@ -89,9 +89,19 @@ class Repairs:
         self._change(repair.id, **values, attempts=repair.attempts + 1)
         return self.find(repair.id)
 
-    def hand_over(self, id: str, *, process: int) -> None:
-        """Note the process, of this machine, that works on a repair from now on."""
+    def hand_over(self, id: str, *, process: int, server: int) -> bool:
+        """Note the process, of this machine, that works on a repair in the place of the server that started it.
+
+        Both note it: the server at once, for the process may die early; the process, for the server may. False if the
+        repair is neither's.
+        """
+        repair = self.find(id)
+        if repair is None or repair.ended_at is not None or repair.host != this_machine():
+            return False
+        if repair.process not in (process, server):
+            return False
         self._change(id, process=process)
+        return True
 
     def beat(self, id: str, *, process: int, trained: int, share: float, seconds: float) -> bool:
         """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended.

@@ -22,14 +22,14 @@ _MOST_FAILURES = 30
 """Beats that the ledger may refuse one after another."""
 
 
-class Heart(threading.Thread):
+class Heartbeat(threading.Thread):
     """Tells the ledger every second that the repair lives, and how far it is; counts, and no loss.
 
     Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
     """
 
     def __init__(self, ledger: Ledger, id: str) -> None:
-        super().__init__(name="s3t-heart", daemon=True)
+        super().__init__(name="s3t-heartbeat", daemon=True)
         self._ledger = ledger
         self._id = id
         self._total = self._done = self._trained = 0
@@ -75,30 +75,30 @@ class Heart(threading.Thread):
         self.beat()
 
 
-class HeardByHeart:
-    """Progress that the heart tells of."""
+class CountedProgress:
+    """Progress that the heartbeat tells of."""
 
-    def __init__(self, heart: Heart) -> None:
-        self._heart = heart
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
 
     def start(self, what: str, total: int) -> None:
         """Begin to count."""
-        self._heart.start_counting(total)
+        self._heartbeat.start_counting(total)
 
     def note(self, what: str) -> None:
         """Do nothing: stages tell of themselves."""
 
     def advance(self, count: int) -> None:
         """Count steps."""
-        self._heart.count(count)
+        self._heartbeat.count(count)
 
     def hear(self, event: Event) -> None:
         """Count stages."""
         if isinstance(event, StageEnd):
-            self._heart.count(0, stages=1)
+            self._heartbeat.count(0, stages=1)
 
     def finish(self) -> None:
-        """Do nothing: the heart is stopped."""
+        """Do nothing: the heartbeat is stopped."""
 
 
 def main() -> None:
@@ -116,20 +116,22 @@ def main() -> None:
 
 
 def _repair(run: Run, ledger: Ledger, id: str) -> None:
-    repair = run.repairs.find(id)
-    if repair is None or repair.ended_at is not None:
+    with ledger.writing() as transaction:
+        ours = transaction.repairs.hand_over(id, process=os.getpid(), server=os.getppid())
+        repair = transaction.repairs.find(id)
+    if not ours or repair is None:
         return
-    heart, error = Heart(ledger, id), None
-    heart.start()
+    heartbeat, error = Heartbeat(ledger, id), None
+    heartbeat.start()
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         if hours is None or hours > 0:
-            run.repair(hours=hours, progress=HeardByHeart(heart))
+            run.repair(hours=hours, progress=CountedProgress(heartbeat))
     except Exception as failed:
         error = type(failed).__name__
         raise
     finally:
-        heart.stop()
+        heartbeat.stop()
         if error is not None or sys.exc_info()[0] is None:
             with ledger.writing() as transaction:
                 transaction.repairs.end(id, process=os.getpid(), error=error)

@@ -135,7 +135,7 @@ class Repairs:
                 transaction.repairs.end(repair.id, process=repair.process, error=type(error).__name__)
             raise WorkerError(f"a repair could not be started: {error.strerror or error}") from error
         with self._parts.ledger.writing() as transaction:
-            transaction.repairs.hand_over(repair.id, process=self._process.pid)
+            transaction.repairs.hand_over(repair.id, process=self._process.pid, server=repair.process)
         return repair
 
     def _inventory(self) -> Inventory:
