@@ -81,6 +81,28 @@ def test_one_whose_process_is_gone_is_taken_up_once(trained, begun):
     assert [repair.id for repair in begun] == [first.id] * 2
 
 
+def test_the_policy_does_not_take_the_place_of_an_interrupted_one(text_model, tmp_path, begun):
+    with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
+        run.delete(records=["r0"], repair=False)
+        first = run.repairs.begin_if_due(hours_a_day=None)
+        for attempt in range(2, 9):
+            with roles(run).ledger.writing() as transaction:
+                transaction.repairs.note_process(os.getpid(), gone=True)
+            assert run.repairs.begin_if_due(hours_a_day=None) is None
+            earlier(run, 100)
+            resumed = run.repairs.resume(hours_a_day=2.0)
+            assert (resumed is not None) == (attempt <= 6)
+        assert {repair.id for repair in begun} == {first.id}
+        assert begun[-1].hours == pytest.approx(2.0)  # of the day, though it was begun without a bound
+        assert run.repairs.begin_if_due(hours_a_day=None) is None  # it has failed just now
+
+
+def test_a_server_that_stops_begins_no_repair_any_more(trained, monkeypatch):
+    monkeypatch.setattr("s3t.run.repairs.subprocess.Popen", None)
+    trained.repairs.stop()
+    assert trained.repairs.begin(asked_by="ops") is None
+
+
 def test_one_that_is_killed_again_and_again_ends(trained, begun):
     first = trained.repairs.begin(asked_by="ops")
     for _ in range(10):

@@ -99,6 +99,8 @@ def test_a_small_request_makes_no_large_answer(open_client):
         refused = open_client.post(f"/v1/{path}", json=body)
         check(refused, 413, 422)
         assert len(refused.content) < 5000
+        refused = open_client.post(f"/v1/{path}", json={f"field {number}": 0 for number in range(5000)})
+        assert len(check(refused, 422)["problems"]) == 1
 
 
 @pytest.mark.parametrize(
@@ -155,6 +157,11 @@ def test_a_client_that_does_not_read_holds_no_deletion_up(path):
             assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 200
             deleted = client.post("/v1/deletions", json={"records": ["r0"]}).json()
             assert deleted["state"] in ("effective", "erased")
+            deaf.settimeout(20.0)
+            with pytest.raises(ConnectionError):  # cut off: what it has not taken by now is lost
+                while deaf.recv(1 << 20):
+                    pass
+                raise AssertionError("the connection was closed in order")
 
 
 def test_a_bug_tells_its_place_in_the_log_and_nothing_to_the_caller(open_client, monkeypatch, caplog):

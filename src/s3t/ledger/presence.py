@@ -112,7 +112,7 @@ class Presence:
         self._ended = weakref.finalize(self, note_ended, self.session)
         self._ledger = ledger
         self._watcher = watcher
-        self._state = threading.Lock()
+        self._state = threading.RLock()  # a generator that garbage collection ends may enter it again
         self._looking = threading.Lock()
         self._running: set[Work] = set()
         self._claims: set[Stage] = set()
@@ -232,7 +232,7 @@ class Presence:
     def _compare(self, snapshot: Snapshot) -> None:
         """Compare all computations with a newer state of the ledger; within the lock of the state."""
         self._newest = snapshot
-        for work in self._running:
+        for work in tuple(self._running):
             work.look(snapshot)
 
     @contextmanager

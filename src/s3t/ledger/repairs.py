@@ -21,6 +21,8 @@ _KEPT, _KEPT_SECONDS = 100, 2 * 86_400.0
 """Repairs that are remembered: the newest, and those of the last two days."""
 _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 """Processes that work on a repair, at most; the unit of the waiting time, which doubles before each."""
+_AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
+_DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
 
 
@@ -46,6 +48,26 @@ class Repairs:
     def interrupted(self) -> Repair | None:
         """The newest repair whose process is gone before its end."""
         return next((one for one in self.all() if one.ended_at is None and not self._lives(one)), None)
+
+    def is_busy(self) -> bool:
+        """True if a policy begins no repair now: one runs or is to be taken up, or the last one has just ended.
+
+        After a failure that is longer: the next one would do no better.
+        """
+        repairs = self.all()
+        if any(repair.ended_at is None for repair in repairs):
+            return True
+        if not repairs or repairs[0].ended_at is None:
+            return False
+        pause = _AFTER_FAILURE_SECONDS if repairs[0].error is not None else _AFTER_END_SECONDS
+        return now(self._rows.connection) - repairs[0].ended_at < pause
+
+    def hours_left(self, hours_a_day: float | None) -> float | None:
+        """Hours of so many that repairs have not worked within the last 24; None: no bound."""
+        if hours_a_day is None:
+            return None
+        since = now(self._rows.connection) - _DAY_SECONDS
+        return hours_a_day - sum(repair.seconds for repair in self.all() if repair.seen_at > since) / 3600
 
     def begin(self, asked_by: str, *, hours: float | None, stages: int) -> Repair | None:
         """Note a new repair, as this process's; None if one runs. An interrupted one ends."""
@@ -74,10 +96,14 @@ class Repairs:
                 self._rows.connection.execute(delete(schema.repairs).where(schema.repairs.c.id == other.id))
         return self.find(id)
 
-    def take_up(self, *, stages: int) -> Repair | None:
+    def take_up(self, *, stages: int, hours_left: float | None = None) -> Repair | None:
         """Make an interrupted repair this process's; None if there is none, one runs, or it has to wait.
 
         It waits longer after each interruption, and ends after some: what kills it would kill it again.
+
+        Args:
+            stages: that are missing now.
+            hours_left: that it may still work; None: as many as it was asked for.
         """
         repair = self.interrupted() if self.living() is None else None
         if repair is None or now(self._rows.connection) - repair.seen_at < _WAIT_SECONDS * 2**repair.attempts:
@@ -85,7 +111,16 @@ class Repairs:
         if repair.attempts >= _MOST_ATTEMPTS:
             self.end(repair.id, process=repair.process, error=INTERRUPTED)
             return None
-        values = {"host": this_machine(), "process": os.getpid(), "stages": stages, "trained": 0, "share": 0.0}
+        values: dict[str, Any] = {
+            "host": this_machine(),
+            "process": os.getpid(),
+            "stages": stages,
+            "trained": 0,
+            "share": 0.0,
+        }
+        if hours_left is not None:
+            most = repair.seconds / 3600 + hours_left
+            values["hours"] = most if repair.hours is None else min(repair.hours, most)
         self._change(repair.id, **values, attempts=repair.attempts + 1)
         return self.find(repair.id)
 

@@ -51,7 +51,7 @@ class Heartbeat(threading.Thread):
         while not self._stopped.wait(_BEAT_SECONDS):
             try:
                 alive, failures = self.beat(), 0
-            except S3TError:
+            except Exception:  # the thread must go on: else nobody knows that the process lives
                 alive, failures = failures < _MOST_FAILURES, failures + 1
             if not alive:
                 os.kill(os.getpid(), signal.SIGTERM)

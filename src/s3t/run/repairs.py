@@ -8,7 +8,6 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-import time
 
 from s3t.deletion.policy import repair_due
 from s3t.errors import WorkerError
@@ -16,11 +15,9 @@ from s3t.inventory import Inventory
 from s3t.ledger import Repair
 from s3t.run.parts import Parts
 
-_DAY_SECONDS = 86_400.0
 _LEAST_HOURS = 0.1
 """A repair by policy is not begun for less: to load the model takes its time."""
 _STOPPING_SECONDS = 10.0
-_AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
 
 
 class Repairs:
@@ -30,6 +27,7 @@ class Repairs:
         self._parts = parts
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
+        self._stopped = False
 
     def all(self) -> tuple[Repair, ...]:
         """Those that are remembered, the newest first."""
@@ -53,11 +51,17 @@ class Repairs:
             KeyDestroyedError: nothing can be trained any more.
             WorkerError: the process could not be started.
         """
+        return self._begin(asked_by, hours=hours, if_idle=False)
+
+    def _begin(self, asked_by: str, *, hours: float | None, if_idle: bool) -> Repair | None:
+        """Begin a repair; `if_idle`: not in the place of an interrupted one, which is to be taken up."""
         self._parts.check_changeable()
         self._parts.check_trainable()
         missing = len(self._inventory().missing())
         with self._starting:
             with self._parts.ledger.writing() as transaction:
+                if if_idle and transaction.repairs.is_busy():
+                    return None
                 repair = transaction.repairs.begin(asked_by, hours=hours, stages=missing)
             return None if repair is None else self._start(repair)
 
@@ -70,12 +74,13 @@ class Repairs:
         with self._parts.ledger.reading() as transaction:
             if transaction.repairs.interrupted() is None:
                 return None
-        if (left := self._hours_left(hours_a_day)) is not None and left < _LEAST_HOURS:
+            left = transaction.repairs.hours_left(hours_a_day)
+        if left is not None and left < _LEAST_HOURS:
             return None
         missing = len(self._inventory().missing())
         with self._starting:
             with self._parts.ledger.writing() as transaction:
-                repair = transaction.repairs.take_up(stages=missing)
+                repair = transaction.repairs.take_up(stages=missing, hours_left=left)
             return None if repair is None else self._start(repair)
 
     def begin_if_due(self, *, hours_a_day: float | None) -> Repair | None:
@@ -85,15 +90,12 @@ class Repairs:
             hours_a_day: most hours of repairs within the last 24, whoever asked for them; None: no bound.
         """
         with self._parts.ledger.reading() as transaction:
-            newest = next(iter(transaction.repairs.all()), None)
-            if transaction.repairs.living() is not None or (newest is not None and _is_fresh(newest)):
-                return None
+            busy, left = transaction.repairs.is_busy(), transaction.repairs.hours_left(hours_a_day)
+        if busy or (left is not None and left < _LEAST_HOURS):
+            return None
         if not repair_due(self._parts.present_recipe.deletion.repair, self._inventory()):
             return None
-        left = self._hours_left(hours_a_day)
-        if left is not None and left < _LEAST_HOURS:
-            return None
-        return self.begin(asked_by="policy", hours=left)
+        return self._begin("policy", hours=left, if_idle=True)
 
     def attend(self) -> None:
         """Look after the process that this one has started: while it begins, it cannot tell of itself; once it is
@@ -112,8 +114,9 @@ class Repairs:
                 transaction.repairs.note_process(process.pid, gone=gone)
 
     def stop(self) -> None:
-        """Stop the repair that this process began; a server that starts later goes on with it."""
+        """Stop the repair that this process began, and begin none any more; a server that starts later goes on."""
         with self._starting:
+            self._stopped = True
             process, self._process = self._process, None
         if process is not None and process.poll() is None:
             process.terminate()
@@ -123,7 +126,9 @@ class Repairs:
                 process.kill()
                 process.wait()
 
-    def _start(self, repair: Repair) -> Repair:
+    def _start(self, repair: Repair) -> Repair | None:
+        if self._stopped:
+            return None  # the ledger has it as this process's, so another takes it up
         command = [sys.executable, "-m", "s3t.run.repair_process", str(self._parts.layout.root), repair.id]
         try:
             # A session of its own: an interrupt from the keyboard is the server's to hear.
@@ -140,15 +145,3 @@ class Repairs:
 
     def _inventory(self) -> Inventory:
         return self._parts.latest.inventory(self._parts.latest.snapshot())
-
-    def _hours_left(self, hours_a_day: float | None) -> float | None:
-        if hours_a_day is None:
-            return None
-        since = time.time() - _DAY_SECONDS
-        return hours_a_day - sum(repair.seconds for repair in self.all() if repair.seen_at > since) / 3600
-
-
-def _is_fresh(newest: Repair) -> bool:
-    """True if the last repair has ended a moment ago, or failed not long ago: the next one would do no better."""
-    pause = _AFTER_FAILURE_SECONDS if newest.error is not None else _AFTER_END_SECONDS
-    return newest.ended_at is not None and time.time() - newest.ended_at < pause

@@ -12,8 +12,11 @@ from anyio import to_thread
 from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from s3t.ledger.presence import TRUSTED_SECONDS
+from s3t.ledger.sessions import LEASE_SECONDS
 from s3t.serve.batching import AnswerShare, Batcher
 from s3t.serve.callers import Callers
+from s3t.serve.guard import NotTaken
 from s3t.serve.metrics import Metrics
 from s3t.serve.repairing import Repairer
 from s3t.serve.settings import Settings
@@ -24,10 +27,15 @@ if TYPE_CHECKING:
     from s3t.run.answers import Predictions
 
 GENERATION_HEADER = "S3T-Generation"
-_PART_BYTES = 65_536
-"""Bytes of a body that are handed to the connection at once: it may keep as many for a client that does not read."""
-_FEW_INPUTS = 16
-"""Answers to more are rendered in a thread, so that other requests go on."""
+ABORT = "s3t.abort"
+"""Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
+sending that for as long as the client likes."""
+_PART_BYTES = 32_768
+"""Bytes of a body that are handed to the connection at once. It may keep two parts for a client that does not read."""
+_PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
+"""Longest wait for a client to take a part: with a lease that was fresh before it, the session is still alive then."""
+_FEW_VALUES = 1000
+"""Answers with more are rendered in a thread, so that other requests go on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +78,7 @@ class PendingResponse(Response):
         """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end.
 
         Raises:
-            TimeoutError: the client did not take the answer in time, and deletions do not wait for it any longer.
+            NotTaken: the client did not take the answer in time; deletions do not wait for it any longer.
         """
         while True:
             share = await self._served.batcher.answer(self._inputs)
@@ -85,7 +93,8 @@ class PendingResponse(Response):
                 share.release()
 
     async def _body(self, share: AnswerShare) -> bytes:
-        if len(share.predictions) > _FEW_INPUTS:
+        shown = share.predictions.probabilities
+        if len(share.predictions) > _FEW_VALUES or (shown is not None and shown.size > _FEW_VALUES):
             return await to_thread.run_sync(self._rendered, share)
         return self._rendered(share)
 
@@ -100,14 +109,25 @@ class PendingResponse(Response):
             (b"content-length", str(len(body)).encode()),
             (GENERATION_HEADER.lower().encode(), str(generation).encode()),
         ]
-        async with asyncio.timeout(self._served.settings.send_seconds):
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            for part in _parts(body):
-                await send({"type": "http.response.body", "body": part, "more_body": True})
-            await send({"type": "http.response.body", "body": b""})
+        messages = [{"type": "http.response.start", "status": 200, "headers": headers}, *_parts(body)]
+        try:
+            async with asyncio.timeout(self._served.settings.send_seconds):
+                for message in messages:
+                    if not share.lease_is_fresh:  # the machine slept in the middle
+                        raise TimeoutError
+                    async with asyncio.timeout(_PART_SECONDS):
+                        await send(message)
+        except TimeoutError:
+            scope.get(ABORT, _do_nothing)()
+            raise NotTaken from None
         self._served.metrics.answered(self._served.name, count)
 
 
-def _parts(body: bytes) -> Iterator[bytes]:
+def _do_nothing() -> None:
+    """In the place of `ABORT` where the server does not let a connection be dropped."""
+
+
+def _parts(body: bytes) -> Iterator[dict[str, Any]]:
     for start in range(0, len(body), _PART_BYTES):
-        yield body[start : start + _PART_BYTES]
+        yield {"type": "http.response.body", "body": body[start : start + _PART_BYTES], "more_body": True}
+    yield {"type": "http.response.body", "body": b""}

@@ -12,10 +12,11 @@ from fastapi import Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
 
 import s3t
 from s3t.serve import problems
-from s3t.serve.answering import ServedRun
+from s3t.serve.answering import ABORT, ServedRun
 from s3t.serve.batching import Batcher
 from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
@@ -40,6 +41,15 @@ class Problem(BaseModel):
     problems: list[str] = []
 
 
+class _App(FastAPI):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with what drops its connection: nothing of ours stands between here and uvicorn."""
+        transport = getattr(getattr(send, "__self__", None), "transport", None)
+        if transport is not None:
+            scope[ABORT] = transport.abort
+        await super().__call__(scope, receive, send)
+
+
 def create_app(settings: Settings) -> FastAPI:
     """The application of some settings, with its runs open. They are closed when it ends.
 
@@ -56,7 +66,7 @@ def create_app(settings: Settings) -> FastAPI:
                 closing.push_async_callback(run_in_threadpool, close, one)
             yield
 
-    app = FastAPI(
+    app = _App(
         title="s3t",
         version=s3t.__version__,
         summary="Answers that never use a deleted record",

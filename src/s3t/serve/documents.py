@@ -18,6 +18,7 @@ from pydantic import (
     StrictInt,
     StrictStr,
     WithJsonSchema,
+    model_validator,
 )
 
 from s3t.recipe import Recipe
@@ -48,10 +49,21 @@ MAX_NAMES = 10_000
 Name = StrictStr | StrictInt
 
 
-class PredictRequest(BaseModel):
-    """Inputs to answer."""
+class RequestBody(BaseModel):
+    """A body without other fields: of those one problem is told, however many there are."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_other_fields(cls, body: Any) -> Any:
+        if isinstance(body, dict) and not body.keys() <= cls.model_fields.keys():
+            raise ValueError(f"has other fields than {', '.join(cls.model_fields)}")
+        return body
+
+
+class PredictRequest(RequestBody):
+    """Inputs to answer."""
 
     # Checked by `inputs_of`: of a long list pydantic would report each element, several times.
     inputs: Annotated[Any, WithJsonSchema(_INPUTS)] = Field(examples=["where is my card?", ["a text", "another"]])
@@ -71,10 +83,8 @@ class PredictResponse(BaseModel):
     )
 
 
-class DeletionRequest(BaseModel):
+class DeletionRequest(RequestBody):
     """Records and people to delete."""
-
-    model_config = ConfigDict(extra="forbid")
 
     records: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
         default=[], description="Ids of records."
@@ -103,10 +113,8 @@ class DeletionResponse(BaseModel):
     )
 
 
-class RepairRequest(BaseModel):
+class RepairRequest(RequestBody):
     """A repair to begin."""
-
-    model_config = ConfigDict(extra="forbid")
 
     hours: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False, strict=True)] | None = Field(
         default=None, description="Begin no stage after so many hours; without, train all that is missing."

@@ -22,6 +22,10 @@ _NO_ANSWER = 499
 """Status in log and metrics of a request that was not answered, as nginx has it."""
 
 
+class NotTaken(Exception):  # noqa: N818
+    """A client does not take its answer; its connection is cut off, and what it has not taken is lost."""
+
+
 class Guard:
     """An ASGI application around another.
 
@@ -54,8 +58,8 @@ class Guard:
         except Refused as error:
             if not answer.status:
                 await error.response()(scope, receive, answer.send)
-        except TimeoutError:
-            logging.getLogger("s3t.serve").info("a client did not take its answer in time; its connection is closed")
+        except NotTaken:
+            logging.getLogger("s3t.serve").info("a client did not take its answer in time; its connection is cut off")
         except Exception as error:  # its text, and Python's traceback, may hold a record's
             for line in Bug(error, command="serve").lines():
                 logging.getLogger("s3t.serve").error("%s", line)

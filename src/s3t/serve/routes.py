@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
+from s3t.errors import S3TError
 from s3t.run.answers import Predictions
 from s3t.serve.answering import GENERATION_HEADER, PendingResponse, ServedRun
 from s3t.serve.callers import Caller
@@ -228,7 +229,10 @@ async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
     """Server-sent events of a repair: `progress` whenever it changes. A bounded time: else no server could stop."""
     last, until = "", time.monotonic() + _STREAM_SECONDS
     while time.monotonic() < until:
-        repair = await to_thread.run_sync(served.run.repairs.find, id)
+        try:
+            repair = await to_thread.run_sync(served.run.repairs.find, id)
+        except S3TError:  # the stream ends; who asks again gets a problem document
+            return
         if repair is None:
             return
         text = json.dumps(repair.to_json())

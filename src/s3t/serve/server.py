@@ -9,6 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -18,6 +19,7 @@ from uvicorn.supervisors import Multiprocess
 
 import s3t
 from s3t.bugs import Bug
+from s3t.disk import refuse_after_failed_fsync
 from s3t.errors import S3TError, StorageError, WorkerError
 from s3t.program import set_up_process
 from s3t.serve.app import create_app
@@ -26,6 +28,8 @@ from s3t.serve.settings import VARIABLE, Settings
 _STOPPING_SECONDS = 30
 """Time for answers that are on their way when the server is told to stop."""
 _BACKLOG = 2048
+_STORAGE_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
+"""Seconds after each failed start of a worker."""
 _CANNOT_START = 3
 """Status of a worker, as uvicorn has it."""
 
@@ -48,6 +52,7 @@ def serve(settings: Settings) -> None:
         except SystemExit as ended:  # uvicorn raises the signal again, once it has ended in order
             if ended.code != 128 + signal.SIGTERM:
                 raise
+        refuse_after_failed_fsync()  # that ended it, and what starts servers shall start another
 
 
 def worker_app() -> FastAPI:
@@ -55,11 +60,20 @@ def worker_app() -> FastAPI:
     set_up_process()
     set_up_logging()
     threading.excepthook = _report_thread
-    try:
-        return create_app(Settings.of_environment())
-    except S3TError as error:
-        logging.getLogger("s3t.serve").error("%s", error)
-        sys.exit(_CANNOT_START)  # uvicorn starts no other worker then
+    for pause in _STORAGE_PAUSES:
+        try:
+            return create_app(Settings.of_environment())
+        except StorageError as error:  # the database may be away for a moment, and other workers answer meanwhile
+            logging.getLogger("s3t.serve").error("%s", error)
+            time.sleep(pause)
+        except S3TError as error:
+            logging.getLogger("s3t.serve").error("%s", error)
+            break
+        except Exception as error:
+            for line in Bug(error, command="serve").lines():
+                logging.getLogger("s3t.serve").error("%s", line)
+            break
+    sys.exit(_CANNOT_START)  # uvicorn starts no other worker then
 
 
 def _report_thread(failed: threading.ExceptHookArgs) -> None:
