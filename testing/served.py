@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,6 @@ from typing import Any
 
 import httpx
 import uvicorn
-from fastapi import FastAPI
 
 from s3t.serve.app import create_app
 from s3t.serve.settings import Settings
@@ -20,17 +20,20 @@ _STARTED_SECONDS = 30.0
 
 
 @contextmanager
-def serving(*runs: Path, **settings: Any) -> Iterator[httpx.Client]:
-    """A client of a server of some runs; settings as of `Settings`."""
-    with served_app(create_app(Settings(runs=runs, **settings))) as client:
-        yield client
+def serving(*runs: Path, send_buffer: int | None = None, **settings: Any) -> Iterator[httpx.Client]:
+    """A client of a server of some runs; settings as of `Settings`.
 
-
-@contextmanager
-def served_app(app: FastAPI) -> Iterator[httpx.Client]:
-    """A client of a server of an application."""
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, access_log=False, ws="none"))
-    thread = threading.Thread(target=server.run, name="server")
+    Args:
+        runs: their folders.
+        send_buffer: bytes that the system keeps for a client that does not read; None: it decides.
+        settings: as of `Settings`.
+    """
+    listener = socket.create_server(("127.0.0.1", 0))
+    if send_buffer is not None:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer)
+    app = create_app(Settings(runs=runs, **settings))
+    server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))
+    thread = threading.Thread(target=server.run, args=([listener],), name="server")
     thread.start()
     try:
         until = time.monotonic() + _STARTED_SECONDS
@@ -38,7 +41,7 @@ def served_app(app: FastAPI) -> Iterator[httpx.Client]:
             if not thread.is_alive() or time.monotonic() > until:
                 raise RuntimeError("the server did not start")
             time.sleep(0.01)
-        port = server.servers[0].sockets[0].getsockname()[1]
+        port = listener.getsockname()[1]
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30.0) as client:
             yield client
     finally:
