@@ -28,8 +28,9 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     for (name, depths), look in zip(summary["depth"].items(), ("few", "survival", "cyclic", "random"), strict=False):
         axes = LOOKS[look]
         depth.plot(range(1, len(depths) + 1), depths, color=axes.colour, linestyle=axes.dashes, label=name)
-    depth.set_ylim(bottom=0)
-    depth.legend()
+    highest = max(max(depths) for depths in summary["depth"].values())
+    depth.set_ylim(0, 1.5 * highest)  # with room for the legend
+    depth.legend(loc="upper center", ncols=2, fontsize="small")
     title(depth, "Slices that serve, after repair", x="authors deleted", y="slices, mean of shards")
     for (name, found), look in zip(summary["attack"].items(), ("few", "survival", "cyclic", "random"), strict=False):
         last: Mapping[str, Any] = next((found[each] for each in reversed(SETS) if found.get(each)), {})
