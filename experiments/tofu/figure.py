@@ -8,7 +8,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from experiments.drawing import LOOKS, legend_below, panels, title
+from experiments.drawing import legend_below, panels, title
 from experiments.tofu.records import SETS
 
 NAMES = {"forget01": "2 authors", "forget05": "10 authors", "forget10": "20 authors"}
@@ -25,16 +25,15 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     title(forgotten, "Left of the deleted authors", x="", y="ROUGE-L recall of their answers")
     _bars(utility, systems, lambda own: own["model_utility"])
     title(utility, "Left for the others", x="", y="model utility, as far as computed here")
-    for (name, depths), look in zip(summary["depth"].items(), ("few", "survival", "cyclic", "random"), strict=False):
-        axes = LOOKS[look]
-        depth.plot(range(1, len(depths) + 1), depths, color=axes.colour, linestyle=axes.dashes, label=name)
+    colours = dict(zip(systems, COLOURS, strict=False))  # of all panels
+    for name, depths in summary["depth"].items():
+        depth.plot(range(1, len(depths) + 1), depths, color=colours[name])
     depth.set_ylim(bottom=0)
-    depth.legend()
     title(depth, "Slices that serve, after repair", x="authors deleted", y="slices, mean of shards")
-    for (name, found), look in zip(summary["attack"].items(), ("few", "survival", "cyclic", "random"), strict=False):
+    for name, found in summary["attack"].items():
         last: Mapping[str, Any] = next((found[each] for each in reversed(SETS) if found.get(each)), {})
         recalls = [own["rouge_l_recall"] for own in last.values()]
-        attack.plot(list(map(float, last)), recalls, color=LOOKS[look].colour, marker="o", label=name)
+        attack.plot(list(map(float, last)), recalls, color=colours[name], marker="o")
     title(attack, "Attacker with both models", x="w: 0 after, 1 before", y="ROUGE-L recall")
     legend_below(figure, forgotten, columns=3)
 
