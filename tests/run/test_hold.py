@@ -36,8 +36,8 @@ def other(run):
 @pytest.fixture
 def hours(monkeypatch):
     """Hours that a stopped process has slept, to be set."""
-    clock, slept = s3t.ledger.presence._boot_clock, {"seconds": 0.0}
-    monkeypatch.setattr("s3t.ledger.presence._boot_clock", lambda: clock() + slept["seconds"])
+    clock, slept = s3t.ledger.presence.boot_clock, {"seconds": 0.0}
+    monkeypatch.setattr("s3t.ledger.presence.boot_clock", lambda: clock() + slept["seconds"])
     return slept
 
 

@@ -29,6 +29,7 @@ from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, Session, note_ended
 from s3t.ledger.state import SliceState, Snapshot
 from s3t.partition import Place
+from s3t.processes import boot_clock
 from s3t.stages import Stage
 
 POLL_SECONDS = 0.1
@@ -151,10 +152,7 @@ class Presence:
 
     @contextmanager
     def pending(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
-        """As `working`; its end asks nothing of the ledger, so it may come in a thread that must not wait.
-
-        The session's own thread then tells the ledger that the session has moved.
-        """
+        """As `working`; its end may come in a thread that must not wait: the session's own tells the ledger of it."""
         work = Work(uses, self._ledger)
         with self._noted(work, snapshot):
             yield work
@@ -191,17 +189,13 @@ class Presence:
     def lease_is_fresh(self) -> bool:
         """True if nobody counts this session as dead: no deletion can have become effective without it.
 
-        A process that was stopped, or a machine that slept, comes back with an old lease: `renew` it before an answer
-        leaves. Deletions never wait for a session that is read-only (`run.reporting.READ_ONLY`).
+        One that was stopped comes back with an old lease: `renew` it before an answer leaves. Deletions never wait for
+        a session that is read-only (`run.reporting.READ_ONLY`).
         """
-        return _boot_clock() - self._told_at <= TRUSTED_SECONDS
+        return boot_clock() - self._told_at <= TRUSTED_SECONDS
 
     def renew(self) -> None:
-        """Look at the ledger, and tell it that this session lives.
-
-        Raises:
-            StorageError: the ledger cannot be asked.
-        """
+        """Look at the ledger, and tell it that this session lives; StorageError if that cannot be done."""
         with self._looking:
             self._beat_at = 0.0
         self.look()
@@ -298,7 +292,7 @@ class Presence:
             if self._generation is not None:
                 return
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
-            began = _boot_clock()
+            began = boot_clock()
             if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
                 self._gone.set()
                 newest = self._ledger.snapshot()
@@ -331,7 +325,7 @@ class Presence:
             generation: the one that it has moved to.
             moved: True if that is newer than the ledger knows.
         """
-        began = _boot_clock()
+        began = boot_clock()
         if self._ledger.read_only:
             self._generation, self._told_at = generation, began
             return
@@ -348,11 +342,6 @@ class Presence:
         if moved:
             self._generation = generation
         self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
-
-
-def _boot_clock() -> float:
-    """Seconds on a clock that goes on while the process is stopped or the machine sleeps."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def _end(ledger: Ledger, session: Session) -> None:
