@@ -29,6 +29,7 @@ ROOMS = [
     "extras",
     "wording",
     "version",
+    "bugs",
     "progress",
     "training_events",
     "processes",
@@ -63,6 +64,7 @@ ROOMS = [
     "harness",
     "progress_lines",
     "progress_bar",
+    "serve",
     "cli",
 ]
 PURE = ["sequences", "forests", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import re
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -25,6 +26,11 @@ def this_machine() -> str:
         namespace = "".join(re.findall(r"\d", str(Path("/proc/self/ns/pid").readlink())))
     host = re.sub(r"[^\w.]", "_", platform.node()) or "host"
     return f"{host}_{boot}_{namespace}"
+
+
+def boot_clock() -> float:
+    """Seconds on a clock that goes on while a process is stopped or the machine sleeps (on Linux)."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
 
 def was_before(machine: str) -> bool:

@@ -33,6 +33,10 @@ COMMANDS = {
     "repair",
     "extend",
     "audit",
+    "serve",
+    "token create",
+    "token list",
+    "token revoke",
     "clone",
     "export",
     "erase",
@@ -360,17 +364,26 @@ def test_progress_goes_to_stderr(made, tmp_path):
     assert f"loss {told[-1]['losses'][0]:.4g} in" in lines[-1]
 
 
+def commands():
+    """Every command, also of groups, by its words."""
+    for name, command in typer.main.get_command(app_of()).commands.items():
+        inner = getattr(command, "commands", None)
+        yield from [(name, command)] if inner is None else ((f"{name} {own}", each) for own, each in inner.items())
+
+
 def parameters():
     group = typer.main.get_command(app_of())
-    assert set(group.commands) == COMMANDS
+    assert {name for name, _ in commands()} == COMMANDS
     yield from ((group.name, parameter) for parameter in group.params)
-    for name, command in group.commands.items():
+    for name, command in commands():
         yield from ((name, parameter) for parameter in command.params)
 
 
 def test_every_command_and_every_option_has_help():
     group = typer.main.get_command(app_of())
-    assert all(len(command.help.split()) > 3 for command in (group, *group.commands.values()))
+    assert all(
+        len(command.help.split()) > 3 for command in (group, *group.commands.values(), *dict(commands()).values())
+    )
     found = list(parameters())
     assert len(found) > 20
     missing = [f"{command} {parameter.name}" for command, parameter in found if not getattr(parameter, "help", None)]
@@ -379,7 +392,7 @@ def test_every_command_and_every_option_has_help():
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_help_shows_every_option_and_the_exit_status(command):
-    result = invoke(command, "--help")
+    result = invoke(*command.split(), "--help")
     assert result.exit_code == 0
     shown = " ".join(result.stdout.split())
     options = [name for held, parameter in parameters() if held == command for name in parameter.opts]

@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 
 import pytest
-import typer
 
-from s3t.cli.app import app_of
 from testing import tiny
+from tests.cli.test_cli import commands
 from tests.cli.typed import program
 
 # A right call of every command that takes a path; RUN, DATA and RECIPE stand for what is there.
@@ -34,6 +33,10 @@ CALLS = {
     "sequences": ("--slices", "3", "--budget", "2", "--plot", "plot.png"),
     "simulate": ("--shards", "2", "--slices", "3", "--budget", "2", "--prior-file", "PRIOR", "--plot", "plot.png"),
     "plan": ("--deletions-per-month", "5", "--mean-depth", "1", "--recipe", "RECIPE", "--plot", "plot.png"),
+    "serve": ("RUN",),
+    "token create": ("RUN", "NAME", "--scope", "predict"),
+    "token list": ("RUN",),
+    "token revoke": ("RUN", "NAME"),
     "clone": ("RUN", "NEW"),
     "export": ("RUN", "--output", "NEW"),
     "tune": (
@@ -62,7 +65,7 @@ RIGHT = {
 
 
 def paths():
-    for name, command in typer.main.get_command(app_of()).commands.items():
+    for name, command in commands():
         for parameter in command.params:
             if "Path" in str(parameter.type_descriptor.annotation) and (name, parameter.name) not in OPTIONAL:
                 yield name, parameter
@@ -121,7 +124,7 @@ def test_no_command_takes_what_is_no_such_file(command, kind, made, folder, tmp_
         given = odd(kind, folder, Path(words[at]).suffix)
         if kind == "half a pair" and parameter.name in ("output", "plot", "out", "confusion"):
             continue  # a name like any other, where a file is to be made
-        ended = program(command, *words[:at], given, *words[at + 1 :], "--json")
+        ended = program(*command.split(), *words[:at], given, *words[at + 1 :], "--json")
         error = json.loads(ended.stdout)["error"]
         assert (ended.status, "bug" in error) == (2, False), (parameter.name, ended.stderr)
         assert all(len(problem) < 500 for problem in error["problems"]), error

@@ -317,8 +317,10 @@ def test_a_server_that_does_not_answer_is_a_storage_error(tmp_path):
 def test_a_ledger_holds_tokens_alone(ledger):
     """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
-    # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices.
+    # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices;
+    # holders of bearer tokens, and what they may do; kinds of errors.
     free_text = {"prefix", "host", "path", "cache", "name", "output", "files", "keys", "digests"}
+    free_text |= {"scopes", "asked_by", "error", "id"}
     hashes = {"token", "subject", "request", "content"} | {
         "digest",
         "session",
@@ -328,7 +330,9 @@ def test_a_ledger_holds_tokens_alone(ledger):
     }
     numbers = {"generation", "records", "shard", "slice", "copies", "names", "deleted", "process", "value"}
     times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at", "seconds"}
-    times |= {"announced_at", "made_at", "withdrawn_at"}
+    times |= {"announced_at", "made_at", "withdrawn_at", "created_at", "expires_at", "revoked_at"}
+    times |= {"asked_at", "ended_at", "hours"}
+    numbers |= {"per_minute", "stages", "trained", "share", "attempts"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 2, request=b"k" * 32)])

@@ -11,8 +11,8 @@ from s3t.ledger import Copy, Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
 from tests.ledger.world import KEY, PERSON, PLACES, accept, an_export, taking, token
 
-UNCHECKED = {"sessions", "claims", "durations"}
-"""Open runs, stages in training, and times of stages: nothing that is deleted or answered rests on them."""
+UNCHECKED = {"sessions", "claims", "durations", "repairs"}
+"""Open runs, stages in training, times of stages, repairs: nothing that is deleted or answered rests on them."""
 
 READS = {
     "generations": lambda transaction: transaction.history.log(),
@@ -26,6 +26,7 @@ READS = {
     "copies": lambda transaction: transaction.history.copies(),
     "exports": lambda transaction: transaction.exports.all(),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
+    "tokens": lambda transaction: transaction.tokens.all(),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
@@ -41,6 +42,7 @@ def full(ledger):
         transaction.note_walked(0)
         transaction.condemn(versions=[(PLACES[0], "2" * 64)])
         transaction.rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
+        transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
     return ledger
 
 

@@ -29,7 +29,7 @@ _HELP = (
 
 _NAMES = """
     plan sequences simulate tune init train predict generate score evaluate harness delete locate log status repair
-    extend audit clone export erase reconcile destroy-key ids
+    extend audit serve token clone export erase reconcile destroy-key ids
 """
 COMMANDS = tuple(_NAMES.split())
 
@@ -46,7 +46,14 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        app.command(name=name, epilog=EPILOG)(import_module(f"s3t.cli.{name.replace('-', '_')}").command)
+        module = import_module(f"s3t.cli.{name.replace('-', '_')}")
+        if hasattr(module, "COMMANDS"):
+            group = typer.Typer(help=module.__doc__, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
+            for own, command in module.COMMANDS.items():
+                group.command(name=own, epilog=EPILOG)(command)
+            app.add_typer(group, name=name)
+        else:
+            app.command(name=name, epilog=EPILOG)(module.command)
     return app
 
 
@@ -90,7 +97,7 @@ def run(arguments: Sequence[str]) -> NoReturn:
 
 def _report_thread(failed: threading.ExceptHookArgs) -> None:
     """Tell of an exception that has ended a thread of ours."""
-    from s3t.cli.bugs import Bug
+    from s3t.bugs import Bug
 
     if failed.exc_value is not None:
         for line in Bug(failed.exc_value, command="in a thread").lines():

@@ -65,7 +65,7 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
     try:
         yield
     except Exception as error:
-        from s3t.cli.bugs import Bug
+        from s3t.bugs import Bug
 
         command = next((argument for argument in arguments if argument in commands), "none")
         bug = Bug(error, command=command)

@@ -11,10 +11,12 @@ from s3t.ledger.state import (
     Located,
     LogEntry,
     RecordRow,
+    Repair,
     SliceState,
     Snapshot,
     State,
     ToErase,
+    Token,
 )
 from s3t.ledger.transaction import Transaction
 
@@ -28,11 +30,13 @@ __all__ = [
     "LogEntry",
     "PostgresAddress",
     "RecordRow",
+    "Repair",
     "Session",
     "SliceState",
     "Snapshot",
     "State",
     "ToErase",
+    "Token",
     "Trained",
     "Transaction",
 ]

@@ -114,13 +114,22 @@ def record_of(row: Any) -> RecordRow:
 
 
 def copy_rows(source: Connection, target: Connection) -> None:
-    """Copy a ledger's rows into new tables, except what belongs to the other run: sessions, claims, exports."""
+    """Copy a ledger's rows into new tables, except what is the other run's alone."""
     for table in schema.metadata.sorted_tables:
         target.execute(delete(table))
-        if table in (schema.sessions, schema.claims, schema.exports, schema.withdrawals):
+        if table in _OF_ONE_RUN:
             continue
         for rows in source.execute(select(table)).mappings().partitions(_ROWS):
             target.execute(insert(table), [dict(row) for row in rows])
 
 
 _ROWS = 500
+_OF_ONE_RUN = (
+    schema.sessions,
+    schema.claims,
+    schema.exports,
+    schema.withdrawals,
+    schema.tokens,
+    schema.repairs,
+)
+"""Processes that have the run open, copies that its deletions remove, callers of its servers and their repairs."""

@@ -7,12 +7,14 @@ work, such as erasure, is done by a second thread.
 
 A session ends when it is closed or garbage-collected; other processes would otherwise wait for it.
 
-No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more.
+No lease and no clock decides what an answer may use: it leaves only after the ledger was asked once more. For an
+answer that is held until it has left (`PendingAnswers`), the lease says that deletions still wait for this session.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import threading
 import time
@@ -27,10 +29,13 @@ from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, Session, note_ended
 from s3t.ledger.state import SliceState, Snapshot
 from s3t.partition import Place
+from s3t.processes import boot_clock
 from s3t.stages import Stage
 
 POLL_SECONDS = 0.1
 BEAT_SECONDS = LEASE_SECONDS / 6
+TRUSTED_SECONDS = LEASE_SECONDS / 2
+"""Time after a heartbeat for which this session trusts that nobody counts it as dead. Clocks may be as far apart."""
 
 
 class Overtaken(Exception):  # noqa: N818
@@ -108,7 +113,7 @@ class Presence:
         self._ended = weakref.finalize(self, note_ended, self.session)
         self._ledger = ledger
         self._watcher = watcher
-        self._state = threading.Lock()
+        self._state = threading.RLock()  # a generator that garbage collection ends may enter it again
         self._looking = threading.Lock()
         self._running: set[Work] = set()
         self._claims: set[Stage] = set()
@@ -117,7 +122,9 @@ class Presence:
         self._moved_at: int | None = None  # `changes` of the snapshot that the watcher was called with last
         self._generation: int | None = None  # as the ledger knows it; None before the session is entered
         self._beat_at = 0.0
+        self._told_at = -math.inf  # when the ledger was last told that the session lives, before it was
         self._watched = False
+        self.poll_seconds = POLL_SECONDS  # between two looks at the ledger; the second thread keeps to POLL_SECONDS
         self._closed = threading.Event()
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
@@ -135,6 +142,23 @@ class Presence:
             StorageError: the session cannot be entered in the ledger.
         """
         work = Work(uses, self._ledger)
+        try:
+            with self._noted(work, snapshot):
+                yield work
+        finally:
+            if work.overtaken:
+                with suppress(S3TError):  # the thread tries again
+                    self.look()
+
+    @contextmanager
+    def pending(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
+        """As `working`; its end may come in a thread that must not wait: the session's own tells the ledger of it."""
+        work = Work(uses, self._ledger)
+        with self._noted(work, snapshot):
+            yield work
+
+    @contextmanager
+    def _noted(self, work: Work, snapshot: Snapshot) -> Iterator[None]:
         with self._state:
             self._running.add(work)
         try:
@@ -146,16 +170,13 @@ class Presence:
                     work.look(self._newest)
             work.check()
             try:
-                yield work
+                yield
             except IntegrityError:
                 work.confirm()  # an artifact or a slice was erased under its hands
                 raise
         finally:
             with self._state:
                 self._running.discard(work)
-            if work.overtaken:
-                with suppress(S3TError):  # the thread tries again
-                    self.look()
 
     @contextmanager
     def answering(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
@@ -163,6 +184,21 @@ class Presence:
         with self.working(snapshot, uses) as work:
             yield work
             work.confirm()
+
+    @property
+    def lease_is_fresh(self) -> bool:
+        """True if nobody counts this session as dead: no deletion can have become effective without it.
+
+        One that was stopped comes back with an old lease: `renew` it before an answer leaves. Deletions never wait for
+        a session that is read-only (`run.reporting.READ_ONLY`).
+        """
+        return boot_clock() - self._told_at <= TRUSTED_SECONDS
+
+    def renew(self) -> None:
+        """Look at the ledger, and tell it that this session lives; StorageError if that cannot be done."""
+        with self._looking:
+            self._beat_at = 0.0
+        self.look()
 
     def look(self) -> None:
         """Compare all computations with the newest state of the ledger, and note there if this session has moved.
@@ -175,9 +211,7 @@ class Presence:
                 return
             snapshot = self._ledger.snapshot()
             with self._state:
-                self._newest = snapshot
-                for work in self._running:
-                    work.look(snapshot)
+                self._compare(snapshot)
                 free = not any(work.overtaken for work in self._running)
                 behind = self._generation < snapshot.generation
             if self._moved_at != snapshot.changes:
@@ -188,6 +222,12 @@ class Presence:
                 self._tell(snapshot.generation, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:
                 self._tell(snapshot.generation if free else self._generation, moved=False)
+
+    def _compare(self, snapshot: Snapshot) -> None:
+        """Compare all computations with a newer state of the ledger; within the lock of the state."""
+        self._newest = snapshot
+        for work in tuple(self._running):
+            work.look(snapshot)
 
     @contextmanager
     def claimed(self, stage: Stage) -> Iterator[bool]:
@@ -252,6 +292,7 @@ class Presence:
             if self._generation is not None:
                 return
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
+            began = boot_clock()
             if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
                 self._gone.set()
                 newest = self._ledger.snapshot()
@@ -261,11 +302,9 @@ class Presence:
                     newest = transaction.snapshot()
             with self._state:
                 # A deletion that was accepted before the session was entered did not wait for it.
-                self._newest = newest
-                for work in self._running:
-                    work.look(newest)
+                self._compare(newest)
             self._generation = generation
-            self._beat_at = time.monotonic() + BEAT_SECONDS
+            self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
     def _start_threads(self) -> None:
         """Start both threads, which hold only weak references, so that the session can be garbage-collected."""
@@ -286,20 +325,23 @@ class Presence:
             generation: the one that it has moved to.
             moved: True if that is newer than the ledger knows.
         """
+        began = boot_clock()
         if self._ledger.read_only:
-            self._generation = generation
+            self._generation, self._told_at = generation, began
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
             if moved or not transaction.sessions.beat(self.session):  # it slept, and was removed as dead
                 transaction.sessions.enter(self.session, generation=generation)
+            newest = transaction.snapshot()
             with self._state:  # within the transaction, where no thread of this process makes a claim
                 claims, self._claims_in_doubt = set(self._claims), False
+                self._compare(newest)  # a session that had counted as dead was not waited for
             transaction.sessions.release_all_but(claims, self.session)
             transaction.settle()  # a session that deletions waited for may be dead
         if moved:
             self._generation = generation
-        self._beat_at = time.monotonic() + BEAT_SECONDS
+        self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
 
 def _end(ledger: Ledger, session: Session) -> None:
@@ -336,10 +378,12 @@ def _watch(
 def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Callable[[Presence], None]) -> bool:
     """Act several times a second until the session is closed or garbage-collected; False after a failed fsync."""
     level = logging.WARNING
-    while not closed.wait(POLL_SECONDS):
+    pause = POLL_SECONDS
+    while not closed.wait(pause):
         session = presence()
         if session is None:
             return True
+        pause = session.poll_seconds if act is Presence.look else POLL_SECONDS
         try:
             act(session)
         except FsyncError:

@@ -196,6 +196,40 @@ withdrawals = Table(
 )
 """Exports with a record of a deletion in them. The deletion is not erased before they are withdrawn."""
 
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("digest", LargeBinary(32), nullable=False, unique=True),  # SHA-256 of the token, which is random
+    Column("scopes", String, nullable=False),  # comma-separated
+    Column("per_minute", Integer),  # requests; null: any number
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),  # null: never
+    Column("revoked_at", Float),  # null until it is
+    _mac(),
+)
+"""Bearer tokens of callers of a run's servers, and what each may do."""
+
+repairs = Table(
+    "repairs",
+    metadata,
+    Column("id", String(16), primary_key=True),  # random
+    Column("asked_by", String, nullable=False),  # name of a token; "policy": nobody asked
+    Column("hours", Float),  # begins no stage after so many; null: no bound
+    Column("host", String, nullable=False),
+    Column("process", Integer, nullable=False),  # the server's, then the repair's own
+    Column("asked_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("ended_at", Float),  # null until it has ended by itself
+    Column("stages", Integer, nullable=False),  # to train
+    Column("trained", Integer, nullable=False),  # of them
+    Column("share", Float, nullable=False),  # of the work that is done, 0 to 1
+    Column("seconds", Float, nullable=False),  # of work, in all its processes
+    Column("attempts", Integer, nullable=False),  # processes that worked on it
+    Column("error", String),  # kind of error that ended it
+)
+"""Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""
+
 notes = Table(
     "notes",
     metadata,

@@ -17,6 +17,7 @@ from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_ag
 from s3t.ledger.exports import Exports
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.history import History
+from s3t.ledger.repairs import Repairs
 from s3t.ledger.rows import Rows, damaged
 from s3t.ledger.sessions import Sessions
 from s3t.ledger.state import Acceptance, LiveStages, Located, RecordRow, SliceState, Snapshot, ToErase
@@ -33,6 +34,7 @@ from s3t.ledger.statements import (
     select_in,
     stage_at,
 )
+from s3t.ledger.tokens import Tokens
 from s3t.partition import Place
 from s3t.stages import Stage
 
@@ -52,6 +54,8 @@ class Transaction:
         sessions: open runs, and the stages that they train.
         history: log, requests, marks of deletions, copies.
         exports: copies of chains for other programs.
+        tokens: callers of the run's servers.
+        repairs: by servers.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -61,6 +65,8 @@ class Transaction:
         self.sessions = Sessions(rows)
         self.history = History(rows)
         self.exports = Exports(rows)
+        self.tokens = Tokens(rows)
+        self.repairs = Repairs(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 

@@ -72,8 +72,10 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | N
 
 def _items(inputs: Any) -> Any:
     """A series, an array or a tuple as a list, missing values as None; anything else is returned unchanged."""
-    pandas = sys.modules.get("pandas")  # looked up, not imported: whoever passes a series has imported pandas already
-    if pandas is not None and isinstance(inputs, pandas.Series | pandas.Index):
+    # Looked up, not imported: a caller who passes a series has imported pandas. A thread may just be importing it.
+    pandas = sys.modules.get("pandas")
+    series = tuple(getattr(pandas, name) for name in ("Series", "Index") if hasattr(pandas, name))
+    if isinstance(inputs, series):
         inputs = inputs.tolist()
     if isinstance(inputs, np.ndarray):
         # An array of numbers is images, the first axis counting them; of text or objects, texts or rows.

@@ -70,6 +70,21 @@ class Predictions:
         """Number of inputs."""
         return len(self.predicted)
 
+    def part(self, first: int, last: int) -> Predictions:
+        """The answers to the inputs from one to before another, of N, without their ids and places."""
+        counts = self.counts
+        ends = range(len(self) + 1) if counts is None else list(itertools.accumulate(counts, initial=0))
+        rows = slice(ends[first], ends[last])
+        return replace(
+            self,
+            predicted=self.predicted[first:last],
+            probabilities=None if self.probabilities is None else self.probabilities[rows],
+            logits=self.logits[:, rows],
+            counts=None if counts is None else counts[first:last],
+            ids=None,
+            places=range(last - first),
+        )
+
     def rows(self, *, top: int | None = None) -> list[dict[str, Any]]:
         """Answers as mappings, one for each input.
 

@@ -35,6 +35,8 @@ class DeletionArguments:
     """Refuse unless every name is known."""
     dry_run: bool
     """Only forecast; delete nothing."""
+    repair: bool = True
+    """Repair afterwards, if the policy asks for it."""
 
 
 def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
@@ -66,7 +68,7 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
         after = status_of(parts, outcome.after)
     to_withdraw = _to_withdraw(after, outcome, dry_run=dry_run)
-    repair, error = (None, None) if dry_run else _repaired(parts, outcome.after, progress)
+    repair, error = _repaired(parts, outcome.after, progress) if asked.repair and not dry_run else (None, None)
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
     from s3t.deletion.deleter import Deleter
     from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
+    from s3t.run.access import Access
+    from s3t.run.repairs import Repairs
 
 
 class Parts:
@@ -92,6 +94,20 @@ class Parts:
         )
         self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded)
         self.presence = Presence(ledger, self.upkeep)
+
+    @cached_property
+    def access(self) -> Access:
+        """Who may ask the run's servers for what."""
+        from s3t.run.access import Access
+
+        return Access(self.ledger)
+
+    @cached_property
+    def repairs(self) -> Repairs:
+        """Repairs beside a server."""
+        from s3t.run.repairs import Repairs
+
+        return Repairs(self)
 
     # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
 

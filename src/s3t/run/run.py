@@ -22,15 +22,18 @@ if TYPE_CHECKING:
     from s3t.prediction.members import Prefixes
     from s3t.prediction.sampling import Sampling
     from s3t.recipe import Recipe
+    from s3t.records.ingest import IngestedInputs
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
-    from s3t.run.answerer import Answerer
+    from s3t.run.access import Access
+    from s3t.run.answerer import Answerer, PendingAnswers
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
     from s3t.run.placement import WorkerCount
+    from s3t.run.repairs import Repairs
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
     from s3t.run.training import Trainer
     from s3t.run.writer import Texts, Writer
@@ -201,6 +204,16 @@ class Run:
         """The label set in the head's order; empty for a regression."""
         return self._parts.description.labels
 
+    @property
+    def access(self) -> Access:
+        """Bearer tokens of those who call the run's servers (`s3t serve`)."""
+        return self._parts.access
+
+    @property
+    def repairs(self) -> Repairs:
+        """Repairs in processes of their own, beside a server."""
+        return self._parts.repairs
+
     def status(self) -> Status:
         """Live stages and serving prefixes."""
         from s3t.run.reporting import status_now
@@ -331,6 +344,30 @@ class Run:
         """
         return self._answerer.predict(inputs, prefixes, progress or SILENT)
 
+    def prepare(self, *, look_seconds: float = 0.1) -> None:
+        """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""
+        self._parts.presence.poll_seconds = look_seconds
+        self._parts.loaded.get()
+
+    def checked(self, inputs: Inputs) -> IngestedInputs:
+        """Inputs for `hold`, checked as `predict` checks them. Asks neither the ledger nor the model."""
+        return self._answerer.checked(inputs)
+
+    def hold(self, *requests: Inputs | IngestedInputs) -> PendingAnswers:
+        """Answer requests, in one computation, and keep deletions waiting until the answers have left: for servers.
+
+        After `predict` a deletion may become effective while its answer is on the way to a client; here it may not. Ask
+        `may_leave()` right before sending; if it says no, `release()` and hold again.
+
+        Args:
+            requests: inputs of each, as for `predict`, or as `checked` gives them.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: inputs of a request do not fit the recipe; which request is not told, so check each before.
+        """
+        return self._answerer.hold(requests)
+
     def score(self, data: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None) -> Likelihoods:
         """Log-probability of each learned token of texts, under the ensemble of every shard's serving prefix.
 
@@ -446,6 +483,7 @@ class Run:
         key: str | None = None,
         strict: bool = False,
         dry_run: bool = False,
+        repair: bool = True,
         progress: Progress | None = None,
     ) -> DeletionReport:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
@@ -462,6 +500,8 @@ class Run:
                 with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
+            repair: False: leave the repair to another process, whatever the recipe asks for.
+            progress: hears of a long request, and of the repair.
 
         Raises:
             InputError: a string instead of a list, an empty name, or a key that was used for other names.
@@ -470,7 +510,9 @@ class Run:
         """
         from s3t.run.deleting import DeletionArguments, delete
 
-        asked = DeletionArguments(records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run)
+        asked = DeletionArguments(
+            records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, repair=repair
+        )
         return delete(self._parts, asked, progress or SILENT)
 
     def erase(self, *, copies_are_gone: bool = False) -> Status:

@@ -1,0 +1,66 @@
+"""Bearer tokens in the ledger, by the digest of each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import delete
+
+from s3t.ledger import schema
+from s3t.ledger.rows import Rows
+from s3t.ledger.state import Token
+from s3t.ledger.statements import now
+
+
+class Tokens:
+    """Tokens, within one transaction."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def all(self) -> list[Token]:
+        """Every token, revoked and expired ones included, the oldest first."""
+        return sorted(map(_token_of, self._rows.read(schema.tokens)), key=lambda token: (token.created_at, token.name))
+
+    def find(self, digest: bytes) -> Token | None:
+        """The token with a digest."""
+        table = schema.tokens
+        return next(map(_token_of, self._rows.read(table, table.c.digest == digest)), None)
+
+    def named(self, name: str) -> Token | None:
+        """The token with a name."""
+        table = schema.tokens
+        return next(map(_token_of, self._rows.read(table, table.c.name == name)), None)
+
+    def add(
+        self, name: str, digest: bytes, *, scopes: tuple[str, ...], per_minute: int | None, seconds: float | None
+    ) -> Token:
+        """Note a new token, which lives for so many seconds; None: until it is revoked."""
+        time = now(self._rows.connection)
+        token = Token(
+            name=name,
+            digest=digest,
+            scopes=scopes,
+            per_minute=per_minute,
+            created_at=time,
+            expires_at=None if seconds is None else time + seconds,
+            revoked_at=None,
+        )
+        self._rows.insert(schema.tokens, [{**vars(token), "scopes": ",".join(scopes)}])
+        return token
+
+    def revoke(self, name: str) -> Token | None:
+        """Note that a token is accepted no more, the first time counts; the token, or None if there is none."""
+        table = schema.tokens
+        rows = self._rows.read(table, table.c.name == name, table.c.revoked_at.is_(None))
+        self._rows.change(table, [(row, {"revoked_at": now(self._rows.connection)}) for row in rows])
+        return self.named(name)
+
+    def forget(self) -> None:
+        """Forget every token: they are another run's."""
+        self._rows.connection.execute(delete(schema.tokens))
+
+
+def _token_of(row: Any) -> Token:
+    values = {column.name: row._mapping[column.name] for column in schema.tokens.c if column.name != "mac"}
+    return Token(**{**values, "scopes": tuple(row.scopes.split(","))})

@@ -1,0 +1,143 @@
+"""A repair in a process of its own, at low priority: `python -m s3t.run.repair_process RUN ID`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+
+from s3t.bugs import Bug
+from s3t.errors import S3TError
+from s3t.ledger import Ledger
+from s3t.program import exit_on_sigterm, set_up_process
+from s3t.run import Run
+from s3t.training_events import Event, StageEnd
+
+_NICE = 10
+_BEAT_SECONDS = 1.0
+_MOST_FAILURES = 30
+"""Beats that the ledger may refuse one after another."""
+
+
+class Heartbeat(threading.Thread):
+    """Tells the ledger every second that the repair lives, and how far it is; counts, and no loss.
+
+    Ends the process if the repair is another process's by now, or the ledger refuses for long: then nobody can know.
+    """
+
+    def __init__(self, ledger: Ledger, id: str) -> None:
+        super().__init__(name="s3t-heartbeat", daemon=True)
+        self._ledger = ledger
+        self._id = id
+        self._total = self._done = self._trained = 0
+        self._stopped = threading.Event()
+        self._told_at = time.monotonic()
+
+    def start_counting(self, total: int) -> None:
+        """Begin to count steps."""
+        self._total, self._done = total, 0
+
+    def count(self, steps: int, *, stages: int = 0) -> None:
+        """Count steps and stages."""
+        self._done += steps
+        self._trained += stages
+
+    def run(self) -> None:
+        """Tell until it is stopped."""
+        failures = 0
+        while not self._stopped.wait(_BEAT_SECONDS):
+            try:
+                alive, failures = self.beat(), 0
+            except Exception:  # the thread must go on: else nobody knows that the process lives
+                alive, failures = failures < _MOST_FAILURES, failures + 1
+            if not alive:
+                os.kill(os.getpid(), signal.SIGTERM)
+                return
+
+    def beat(self) -> bool:
+        """Tell the ledger; False if the repair is another process's, or has ended."""
+        now = time.monotonic()
+        seconds, share = now - self._told_at, min(1.0, self._done / self._total) if self._total else 0.0
+        with self._ledger.writing() as transaction:
+            ours = transaction.repairs.beat(
+                self._id, process=os.getpid(), trained=self._trained, share=share, seconds=seconds
+            )
+        self._told_at = now
+        return ours
+
+    def stop(self) -> None:
+        """Tell a last time, and end."""
+        self._stopped.set()
+        self.join()
+        self.beat()
+
+
+class CountedProgress:
+    """Progress that the heartbeat tells of."""
+
+    def __init__(self, heartbeat: Heartbeat) -> None:
+        self._heartbeat = heartbeat
+
+    def start(self, what: str, total: int) -> None:
+        """Begin to count."""
+        self._heartbeat.start_counting(total)
+
+    def note(self, what: str) -> None:
+        """Do nothing: stages tell of themselves."""
+
+    def advance(self, count: int) -> None:
+        """Count steps."""
+        self._heartbeat.count(count)
+
+    def hear(self, event: Event) -> None:
+        """Count stages."""
+        if isinstance(event, StageEnd):
+            self._heartbeat.count(0, stages=1)
+
+    def finish(self) -> None:
+        """Do nothing: the heartbeat is stopped."""
+
+
+def main() -> None:
+    """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
+    folder, id = sys.argv[1:]
+    os.nice(_NICE)
+    try:
+        with Run.open(folder) as run:
+            _repair(run, run._parts.ledger, id)
+    except Exception as failed:
+        lines = [str(failed)] if isinstance(failed, S3TError) else Bug(failed, command="repair").lines()
+        for line in lines:
+            logging.getLogger("s3t.serve").error("repair %s: %s", id, line)
+        sys.exit(1)
+
+
+def _repair(run: Run, ledger: Ledger, id: str) -> None:
+    with ledger.writing() as transaction:
+        ours = transaction.repairs.hand_over(id, process=os.getpid(), server=os.getppid())
+        repair = transaction.repairs.find(id)
+    if not ours or repair is None:
+        return
+    heartbeat, error = Heartbeat(ledger, id), None
+    heartbeat.start()
+    hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
+    try:
+        if hours is None or hours > 0:
+            run.repair(hours=hours, progress=CountedProgress(heartbeat))
+    except Exception as failed:
+        error = type(failed).__name__
+        raise
+    finally:
+        heartbeat.stop()
+        if error is not None or sys.exc_info()[0] is None:
+            with ledger.writing() as transaction:
+                transaction.repairs.end(id, process=os.getpid(), error=error)
+
+
+if __name__ == "__main__":
+    set_up_process()
+    exit_on_sigterm()
+    main()

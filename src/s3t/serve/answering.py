@@ -1,0 +1,133 @@
+"""A run that is served, and its answers on their way to a client: they leave only while no deletion overtakes them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from anyio import to_thread
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from s3t.ledger.presence import TRUSTED_SECONDS
+from s3t.ledger.sessions import LEASE_SECONDS
+from s3t.serve.batching import AnswerShare, Batcher
+from s3t.serve.callers import Callers
+from s3t.serve.guard import NotTaken
+from s3t.serve.metrics import Metrics
+from s3t.serve.repairing import Repairer
+from s3t.serve.settings import Settings
+
+if TYPE_CHECKING:
+    from s3t.records.ingest import IngestedInputs
+    from s3t.run import Run
+    from s3t.run.answers import Predictions
+
+GENERATION_HEADER = "S3T-Generation"
+ABORT = "s3t.abort"
+"""Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
+sending that for as long as the client likes."""
+_PART_BYTES = 32_768
+"""Bytes of a body that are handed to the connection at once. It may keep two parts for a client that does not read."""
+_PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
+"""Longest wait for a client to take a part: with a lease that was fresh before it, the session is still alive then."""
+_FEW_VALUES = 1000
+"""Answers with more are rendered in a thread, so that other requests go on."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedRun:
+    """A run that is served, and what its routes share."""
+
+    name: str
+    run: Run
+    callers: Callers
+    batcher: Batcher
+    metrics: Metrics
+    settings: Settings
+    repairer: Repairer
+
+
+class Renderer(Protocol):
+    """Gives answers the shape that a client wants."""
+
+    def __call__(self, predictions: Predictions) -> Any:
+        """The document, JSON-compatible."""
+        ...
+
+
+class PendingResponse(Response):
+    """Predictions that deletions wait for until they are handed to the connection.
+
+    Args:
+        served: the run that answers.
+        inputs: checked.
+        render: the body's shape.
+    """
+
+    def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
+        super().__init__()
+        self._served = served
+        self._inputs = inputs
+        self._render = render
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end.
+
+        Raises:
+            NotTaken: the client did not take the answer in time; deletions do not wait for it any longer.
+        """
+        while True:
+            share = await self._served.batcher.answer(self._inputs)
+            try:
+                body = await self._body(share)
+                if not share.lease_is_fresh:
+                    await to_thread.run_sync(share.may_leave)  # it asks the ledger
+                if share.may_leave():
+                    await self._send(body, share, scope, send)
+                    return
+            finally:
+                share.release()
+
+    async def _body(self, share: AnswerShare) -> bytes:
+        shown = share.predictions.probabilities
+        if len(share.predictions) > _FEW_VALUES or (shown is not None and shown.size > _FEW_VALUES):
+            return await to_thread.run_sync(self._rendered, share)
+        return self._rendered(share)
+
+    def _rendered(self, share: AnswerShare) -> bytes:
+        return json.dumps(self._render(share.predictions), ensure_ascii=False, allow_nan=False).encode()
+
+    async def _send(self, body: bytes, share: AnswerShare, scope: Scope, send: Send) -> None:
+        generation, count = share.predictions.generation, len(share.predictions)
+        scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+        headers = [
+            (b"content-type", b"application/json"),
+            (b"content-length", str(len(body)).encode()),
+            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
+        ]
+        messages = [{"type": "http.response.start", "status": 200, "headers": headers}, *_parts(body)]
+        try:
+            async with asyncio.timeout(self._served.settings.send_seconds):
+                for message in messages:
+                    if not share.lease_is_fresh:  # the machine slept in the middle
+                        raise TimeoutError
+                    async with asyncio.timeout(_PART_SECONDS):
+                        await send(message)
+        except TimeoutError:
+            scope.get(ABORT, _do_nothing)()
+            raise NotTaken from None
+        self._served.metrics.answered(self._served.name, count)
+
+
+def _do_nothing() -> None:
+    """In the place of `ABORT` where the server does not let a connection be dropped."""
+
+
+def _parts(body: bytes) -> Iterator[dict[str, Any]]:
+    for start in range(0, len(body), _PART_BYTES):
+        yield {"type": "http.response.body", "body": body[start : start + _PART_BYTES], "more_body": True}
+    yield {"type": "http.response.body", "body": b""}

@@ -1,0 +1,158 @@
+"""The application: open runs, their routes, and what concerns all of them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+from fastapi import Depends, FastAPI, Response
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel
+from starlette.concurrency import run_in_threadpool
+from starlette.types import Receive, Scope, Send
+
+import s3t
+from s3t.serve import problems
+from s3t.serve.answering import ABORT, ServedRun
+from s3t.serve.batching import Batcher
+from s3t.serve.callers import Callers
+from s3t.serve.guard import Guard
+from s3t.serve.metrics import Metrics
+from s3t.serve.problems import Refused
+from s3t.serve.repairing import Repairer
+from s3t.serve.routes import requires, router_of
+from s3t.serve.settings import Settings
+
+LOOK_SECONDS = 0.01
+"""Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
+_PLAIN = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Problem(BaseModel):
+    """A problem document (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    problems: list[str] = []
+
+
+class _App(FastAPI):
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with what drops its connection: nothing of ours stands between here and uvicorn."""
+        transport = getattr(getattr(send, "__self__", None), "transport", None)
+        if transport is not None:
+            scope[ABORT] = transport.abort
+        await super().__call__(scope, receive, send)
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application of some settings, with its runs open. They are closed when it ends.
+
+    Raises:
+        S3TError: a run cannot be opened, or its base model cannot be loaded; none is left open.
+    """
+    metrics = Metrics()
+    served = _opened(settings, metrics)
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as closing:  # also if one of them cannot be closed
+            for one in served:
+                closing.push_async_callback(run_in_threadpool, close, one)
+            yield
+
+    app = _App(
+        title="s3t",
+        version=s3t.__version__,
+        summary="Answers that never use a deleted record",
+        lifespan=lifespan,
+        docs_url=None,  # both pages load scripts from elsewhere
+        redoc_url=None,
+        openapi_url="/v1/openapi.json",
+    )
+    problems.install(app)
+    for place, one in enumerate(served):
+        app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=False)  # as below
+        if place == 0:
+            app.include_router(router_of(one), prefix="/v1")
+    _add_health(app, served, metrics)
+    app.add_middleware(Guard, settings=settings, metrics=metrics)
+    app.openapi = lambda: _described(app)  # type: ignore[method-assign]
+    return app
+
+
+def close(served: ServedRun) -> None:
+    """Answer what waits, stop repairs, and close a run."""
+    served.batcher.close()
+    served.repairer.close()
+    served.run.close()
+
+
+def _opened(settings: Settings, metrics: Metrics) -> list[ServedRun]:
+    served: list[ServedRun] = []
+    try:
+        for name, path in zip(settings.names, settings.runs, strict=True):
+            served.append(_open(name, path, settings, metrics))
+    except BaseException:
+        for one in served:
+            close(one)
+        raise
+    return served
+
+
+def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> ServedRun:
+    run = s3t.Run.open(path)
+    try:
+        run.prepare(look_seconds=LOOK_SECONDS)
+    except BaseException:
+        run.close()
+        raise
+    return ServedRun(
+        name=name,
+        run=run,
+        callers=Callers(run.access, frozenset(settings.open_scopes)),
+        batcher=Batcher(run, exact=settings.exact, wait=settings.wait, max_queued=settings.max_queued_inputs),
+        metrics=metrics,
+        settings=settings,
+        repairer=Repairer(run, by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day),
+    )
+
+
+def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> None:
+    @app.get("/healthz", summary="The process runs", tags=["health"])
+    async def healthz() -> dict[str, str]:
+        """Also where nothing can be answered."""
+        return {"status": "ok"}
+
+    @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
+    def readyz() -> dict[str, Any]:
+        """Each run has a live shard, and its ledger can be asked."""
+        if not all(any(one.run.status().depths) for one in served):
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no shard of a run can answer; it needs a repair")
+        return {"status": "ready"}
+
+    @app.get(
+        "/metrics",
+        summary="Numbers for Prometheus",
+        dependencies=[Depends(requires(served[0], "operate"))],
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"}},
+        tags=["health"],
+    )
+    def page() -> Response:
+        """Of all workers; with the scope operate of the first run."""
+        return Response(metrics.page([(one.name, one.run) for one in served]), media_type=_PLAIN)
+
+
+def _described(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document."""
+    if app.openapi_schema is None:
+        document = get_openapi(title=app.title, version=app.version, summary=app.summary, routes=app.routes)
+        document.setdefault("components", {}).setdefault("schemas", {})["Problem"] = Problem.model_json_schema()
+        app.openapi_schema = document
+    return app.openapi_schema

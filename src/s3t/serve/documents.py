@@ -1,0 +1,175 @@
+"""Bodies of requests and answers, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from PIL import Image
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    model_validator,
+)
+
+from s3t.recipe import Recipe
+from s3t.records.inputs import Inputs
+from s3t.serve.problems import Refused
+from s3t.serve.settings import Settings
+
+_INPUT = {
+    "anyOf": [
+        {"type": "string", "description": "A text, or an image in base64."},
+        {"type": "object", "description": "A row with the columns of the recipe."},
+    ]
+}
+_INPUTS = {
+    "anyOf": [
+        *_INPUT["anyOf"],
+        {
+            "type": "array",
+            "items": {"anyOf": [*_INPUT["anyOf"], {"type": "array", "items": {"type": "string"}}]},
+            "description": "Several inputs; among them an array is a pair of texts, or a list of words.",
+        },
+    ]
+}
+_IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+"""Formats that Pillow opens by their header alone, and decodes without another program."""
+MAX_NAMES = 10_000
+"""Most names that are read of a request for deletion; a server's own bound may be lower."""
+Name = StrictStr | StrictInt
+
+
+class RequestBody(BaseModel):
+    """A body without other fields: of those one problem is told, however many there are."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_other_fields(cls, body: Any) -> Any:
+        if isinstance(body, dict) and not body.keys() <= cls.model_fields.keys():
+            raise ValueError(f"has other fields than {', '.join(cls.model_fields)}")
+        return body
+
+
+class PredictRequest(RequestBody):
+    """Inputs to answer."""
+
+    # Checked by `inputs_of`: of a long list pydantic would report each element, several times.
+    inputs: Annotated[Any, WithJsonSchema(_INPUTS)] = Field(examples=["where is my card?", ["a text", "another"]])
+    top: Annotated[StrictInt, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Labels with their probabilities, the likeliest first; without, all of them."
+    )
+
+
+class PredictResponse(BaseModel):
+    """Answers of one generation."""
+
+    run: str
+    generation: int = Field(description="The newest deletion that was accepted when its members were chosen.")
+    members: list[dict[str, Any]] = Field(description="Shard and prefix of each member that answered.")
+    predictions: list[dict[str, Any]] = Field(
+        description="For each input its label, labels, tags or value, and probabilities where the run gives them."
+    )
+
+
+class DeletionRequest(RequestBody):
+    """Records and people to delete."""
+
+    records: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
+        default=[], description="Ids of records."
+    )
+    subjects: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
+        default=[], description="People, all of whose records go."
+    )
+    strict: StrictBool = Field(default=False, description="Delete nothing unless every name is known.")
+    dry_run: StrictBool = Field(
+        default=False, description="Say what would happen, and do nothing. Needs the scope operate, too."
+    )
+
+
+class DeletionResponse(BaseModel):
+    """A deletion that was accepted, or that changed nothing."""
+
+    id: int | None = Field(description="For `GET /v1/deletions/{id}`; null if no record was taken.")
+    deleted: int = Field(description="Records.")
+    already: list[str] = Field(description="Names that were gone before.")
+    unknown: list[str] = Field(description="Names that the run has never held.")
+    state: str | None = Field(description="accepted, effective or erased; null if no record was taken.")
+    repeated: bool = Field(description="The idempotency key was used before; nothing more was done.")
+    dry_run: bool
+    plan: dict[str, Any] | None = Field(
+        default=None, description="For operators: slices hit, stages lost, depths before and after."
+    )
+
+
+class RepairRequest(RequestBody):
+    """A repair to begin."""
+
+    hours: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False, strict=True)] | None = Field(
+        default=None, description="Begin no stage after so many hours; without, train all that is missing."
+    )
+
+
+def inputs_of(request: PredictRequest, recipe: Recipe, settings: Settings) -> Inputs:
+    """Inputs as `Run.predict` takes them.
+
+    Raises:
+        Refused: 413 for too many or too large ones, 422 for what is no input.
+    """
+    inputs: list[Any] = request.inputs if isinstance(request.inputs, list) else [request.inputs]
+    if len(inputs) > settings.max_inputs:
+        detail = f"{len(inputs)} inputs; send at most {settings.max_inputs} at once"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    if recipe.task.inputs.kind == "image":
+        return _images(inputs, settings.max_pixels)
+    wrong = [place for place, each in enumerate(inputs) if not _is_input(each)]
+    if wrong:
+        raise wrong_input([f"inputs.{place}: is no text, pair, list of words or row" for place in wrong])
+    return inputs
+
+
+def wrong_input(problems: Sequence[str]) -> Refused:
+    """The refusal of a request's content; of many problems the first ones are told."""
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    detail = "wrong input"
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title=detail, problems=[*problems[:_SHOWN], *more])
+
+
+_SHOWN = 10
+
+
+def _is_input(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(part, str) for part in value)
+    return isinstance(value, str | dict)
+
+
+def _images(inputs: Sequence[Any], max_pixels: int) -> list[bytes]:
+    """The bytes of images, of which the headers alone are read; together of bounded size."""
+    images, pixels = [], 0
+    for place, value in enumerate(inputs):
+        try:
+            content = base64.b64decode(value.rpartition("base64,")[2], validate=True)
+            with Image.open(io.BytesIO(content), formats=_IMAGE_FORMATS) as image:
+                pixels += image.width * image.height
+        except Image.DecompressionBombError:
+            pixels += max_pixels + 1
+        except Exception:  # whatever Pillow finds; and what is no text
+            formats = ", ".join(_IMAGE_FORMATS)
+            raise wrong_input([f"inputs.{place}: is no image ({formats}) in base64"]) from None
+        if pixels > max_pixels:
+            detail = f"images of more than {max_pixels} pixels together; send smaller ones, or fewer"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+        images.append(content)
+    return images

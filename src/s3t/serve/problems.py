@@ -1,0 +1,116 @@
+"""Errors as problem documents (RFC 9457). They name fields and rows, and hold no text of a request."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as ProtocolError
+
+from s3t.errors import (
+    ClosedError,
+    FsyncError,
+    InputError,
+    IntegrityError,
+    NoLiveShardError,
+    OvertakenError,
+    S3TError,
+    StorageError,
+    UnknownNamesError,
+)
+
+MEDIA_TYPE = "application/problem+json"
+_AGAIN = {"Retry-After": "1"}
+_SHOWN = 10
+"""Problems of a request's form that are told."""
+_OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
+    (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
+    (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
+    (NoLiveShardError, HTTPStatus.SERVICE_UNAVAILABLE, "no shard can answer"),
+    (OvertakenError, HTTPStatus.SERVICE_UNAVAILABLE, "a deletion came between"),
+    (ClosedError, HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"),
+    (StorageError, HTTPStatus.SERVICE_UNAVAILABLE, "disk or database refused"),
+    (IntegrityError, HTTPStatus.INTERNAL_SERVER_ERROR, "the run is damaged, restored or moved"),
+)
+"""The first that fits decides."""
+
+
+class Refused(HTTPException):
+    """A request that is refused before it reaches a run. An `HTTPException`, which FastAPI lets through everywhere."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        title: str | None = None,
+        problems: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(int(status), detail, None if headers is None else dict(headers))
+        self.title, self.problems = title or HTTPStatus(status).phrase, tuple(problems)
+
+    def response(self) -> JSONResponse:
+        """The problem document."""
+        document: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status_code,
+            "detail": self.detail,
+        }
+        if self.problems:
+            document["problems"] = list(self.problems)
+        return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
+
+
+def refusal_of(error: S3TError) -> Refused:
+    """The refusal that an error of the run is."""
+    for kind, status, title in _OF_ERRORS:
+        if isinstance(error, kind):
+            again = _AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+            problems = error.problems if isinstance(error, InputError) else ()
+            return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, _detail(error, "the run refused"))
+
+
+def _detail(error: S3TError, title: str) -> str:
+    """What a caller may know: of faults of the server no paths and hosts, but what is true of the run now."""
+    if not isinstance(error, StorageError | IntegrityError):
+        return error.reason
+    now = "" if error.aftermath is None else f"; {error.aftermath.now}"
+    return f"{title}; the server's log has the reason{now}"
+
+
+def install(app: FastAPI) -> None:
+    """Answer every expected error of an app with a problem document; `guard.Guard` sees to the others."""
+
+    @app.exception_handler(Refused)
+    async def _refused(_request: Request, error: Refused) -> JSONResponse:
+        return error.response()
+
+    @app.exception_handler(S3TError)
+    async def _of_the_run(_request: Request, error: S3TError) -> JSONResponse:
+        refused = refusal_of(error)
+        if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            logging.getLogger("s3t.serve").warning("%s", error)
+        if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
+            os.kill(os.getpid(), signal.SIGTERM)
+        return refused.response()
+
+    @app.exception_handler(RequestValidationError)
+    async def _of_the_form(_request: Request, error: RequestValidationError) -> JSONResponse:
+        # Not pydantic's own list: it holds the values.
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:_SHOWN]]
+        title, detail = "wrong input", "the request is not of the form that /v1/openapi.json describes"
+        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title=title, problems=problems).response()
+
+    @app.exception_handler(ProtocolError)
+    async def _of_the_protocol(_request: Request, error: ProtocolError) -> JSONResponse:
+        return Refused(error.status_code, str(error.detail), headers=error.headers).response()

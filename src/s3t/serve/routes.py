@@ -1,0 +1,261 @@
+"""Routes of one run. Annotations are values here, not texts: FastAPI reads them, and some name what is around them."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+from anyio import CapacityLimiter, sleep, to_thread
+from fastapi import APIRouter, Depends, Header, Path, Request, Response
+from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.security import HTTPBearer
+
+from s3t.errors import S3TError
+from s3t.run.answers import Predictions
+from s3t.serve.answering import GENERATION_HEADER, PendingResponse, ServedRun
+from s3t.serve.callers import Caller
+from s3t.serve.documents import (
+    DeletionRequest,
+    DeletionResponse,
+    PredictRequest,
+    PredictResponse,
+    RepairRequest,
+    inputs_of,
+    wrong_input,
+)
+from s3t.serve.problems import MEDIA_TYPE, Refused
+
+if TYPE_CHECKING:
+    from s3t.run.results import DeletionReport
+
+
+_BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
+_PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+
+
+def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+    """What a route may refuse with, for the OpenAPI document."""
+    always = (
+        HTTPStatus.UNAUTHORIZED,
+        HTTPStatus.FORBIDDEN,
+        HTTPStatus.UNPROCESSABLE_ENTITY,
+        HTTPStatus.TOO_MANY_REQUESTS,
+        HTTPStatus.SERVICE_UNAVAILABLE,
+    )
+    return {int(status): {"description": status.phrase, **_PROBLEM} for status in (*always, *statuses)}
+
+
+_DELETING_THREADS = 32
+"""Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
+_EVENTS = "text/event-stream"
+_EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
+_OF_A_BODY = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+)
+
+
+def requires(served: ServedRun, *scopes: str) -> Callable[..., Caller]:
+    """A dependency: the caller of a route that needs one of some scopes."""
+
+    def caller(
+        request: Request,
+        _documented: Annotated[Any, Depends(_BEARER)] = None,
+        authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
+    ) -> Caller:
+        who = served.callers.check(authorization, scopes)
+        request.scope["state"].setdefault("log", {}).update(run=served.name, token=who.name)
+        return who
+
+    return caller
+
+
+def router_of(served: ServedRun) -> APIRouter:
+    """All routes of a run, below its prefix."""
+    router = APIRouter()
+    _add_answers(router, served)
+    _add_deletions(router, served)
+    _add_repairs(router, served)
+    _add_state(router, served)
+    return router
+
+
+def _add_answers(router: APIRouter, served: ServedRun) -> None:
+    @router.post(
+        "/predict",
+        summary="Answer inputs",
+        response_model=PredictResponse,
+        responses=_problems(*_OF_A_BODY),
+        dependencies=[Depends(requires(served, "predict"))],
+        tags=["answers"],
+    )
+    def predict(asked: PredictRequest) -> Response:
+        """The ensemble's answer to each input, by the newest generation, which header and body name."""
+        inputs = served.run.checked(inputs_of(asked, served.run.recipe, served.settings))
+        return PendingResponse(served, inputs, partial(_plain, run=served.name, top=asked.top))
+
+
+def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, Any]:
+    """The shape of `POST /v1/predict`."""
+    document = predictions.to_json(top=top)
+    for row in document["predictions"]:
+        del row["generation"]  # it is that of all
+    return {"run": run, **document}
+
+
+def _add_deletions(router: APIRouter, served: ServedRun) -> None:
+    deleting = CapacityLimiter(_DELETING_THREADS)
+
+    @router.post(
+        "/deletions",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Delete records and people",
+        responses=_problems(*_OF_A_BODY, HTTPStatus.NOT_FOUND),
+        tags=["deletions"],
+    )
+    async def delete(
+        asked: DeletionRequest,
+        caller: Annotated[Caller, Depends(requires(served, "delete"))],
+        idempotency_key: Annotated[
+            str | None, Header(max_length=200, description="A request that is made again with it does nothing more.")
+        ] = None,
+    ) -> DeletionResponse:
+        """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
+        if asked.dry_run and not caller.may("operate"):
+            raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
+        names = len(asked.records) + len(asked.subjects)
+        if not 0 < names <= served.settings.max_names:
+            raise wrong_input([f"{names} records and subjects; give 1 to {served.settings.max_names}"])
+        act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
+        report = await to_thread.run_sync(act, limiter=deleting)
+        if not report.dry_run and not report.repeated:
+            served.metrics.deleted(served.name, report.deleted)
+        return _deletion(report, for_operator=caller.may("operate"))
+
+    @router.get(
+        "/deletions",
+        summary="List deletions",
+        responses=_problems(),
+        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
+        tags=["deletions"],
+    )
+    def deletions() -> dict[str, Any]:
+        """Every deletion with its times, without names; entry 0 is the making of the run."""
+        return {"deletions": [entry.to_json() for entry in served.run.log()]}
+
+    @router.get(
+        "/deletions/{id}",
+        summary="Follow a deletion",
+        responses=_problems(HTTPStatus.NOT_FOUND),
+        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
+        tags=["deletions"],
+    )
+    def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="Of the deletion.")]) -> dict[str, Any]:
+        """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
+        for entry in served.run.log():
+            if entry.generation == id:
+                return entry.to_json()
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
+
+
+def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionResponse:
+    plan = {
+        "slices": [list(place) for place in report.slices],
+        "stages_lost": report.stages_lost,
+        "depths_before": list(report.depths_before),
+        "depths_after": list(report.status.depths),
+    }
+    return DeletionResponse(
+        id=max((entry.generation for entry in report.entries), default=None),
+        deleted=report.deleted,
+        already=list(report.already),
+        unknown=list(report.unknown),
+        state=report.state,
+        repeated=report.repeated,
+        dry_run=report.dry_run,
+        plan=plan if for_operator else None,
+    )
+
+
+def _add_repairs(router: APIRouter, served: ServedRun) -> None:
+    operators = [Depends(requires(served, "operate"))]
+
+    @router.post(
+        "/repairs",
+        status_code=HTTPStatus.ACCEPTED,
+        summary="Begin a repair",
+        responses=_problems(*_OF_A_BODY, HTTPStatus.CONFLICT),
+        tags=["repairs"],
+    )
+    def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
+        """Train what deletions cost, in a process of its own, while the server goes on answering."""
+        begun = served.run.repairs.begin(asked_by=caller.name or "open", hours=asked.hours)
+        if begun is None:
+            raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
+        return begun.to_json()
+
+    @router.get("/repairs", summary="List repairs", responses=_problems(), dependencies=operators, tags=["repairs"])
+    def repairs() -> dict[str, Any]:
+        """The newest first."""
+        return {"repairs": [one.to_json() for one in served.run.repairs.all()]}
+
+    @router.get(
+        "/repairs/{id}",
+        summary="Follow a repair",
+        responses={
+            **_problems(HTTPStatus.NOT_FOUND),
+            200: {"description": "The repair, or events", "content": {"application/json": {}, _EVENTS: {}}},
+        },
+        dependencies=operators,
+        tags=["repairs"],
+    )
+    def one_repair(id: str, accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
+        """Its state; with `Accept: text/event-stream` an event whenever that changes, until it has ended.
+
+        A stream ends after 20 seconds; browsers then ask again by themselves.
+        """
+        repair = served.run.repairs.find(id)
+        if repair is None:
+            raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
+        if _EVENTS in accept:
+            return StreamingResponse(_events(served, id), media_type=_EVENTS, headers={"Cache-Control": "no-store"})
+        return JSONResponse(repair.to_json())
+
+
+async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
+    """Server-sent events of a repair: `progress` whenever it changes. A bounded time: else no server could stop."""
+    last, until = "", time.monotonic() + _STREAM_SECONDS
+    while time.monotonic() < until:
+        try:
+            repair = await to_thread.run_sync(served.run.repairs.find, id)
+        except S3TError:  # the stream ends; who asks again gets a problem document
+            return
+        if repair is None:
+            return
+        text = json.dumps(repair.to_json())
+        if text != last:
+            last = text
+            yield f"event: progress\ndata: {text}\n\n"
+        if repair.ended_at is not None:
+            return
+        await sleep(_EVENT_SECONDS)
+
+
+def _add_state(router: APIRouter, served: ServedRun) -> None:
+    operators = [Depends(requires(served, "operate"))]
+
+    @router.get("/status", summary="What is alive", responses=_problems(), dependencies=operators, tags=["state"])
+    def status(response: Response) -> dict[str, Any]:
+        """The document of `s3t status --json`."""
+        now = served.run.status()
+        response.headers[GENERATION_HEADER] = str(now.generation)
+        return now.to_json()
+
+    @router.get("/forecast", summary="How long it lasts", responses=_problems(), dependencies=operators, tags=["state"])
+    def forecast() -> dict[str, Any]:
+        """Expected numbers of deletions, without repair, until shards lose depth and die."""
+        expected = served.run.forecast()
+        return {"forecast": None if expected is None else expected.to_json()}

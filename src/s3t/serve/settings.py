@@ -1,0 +1,76 @@
+"""What a server is told when it starts. Workers read it from their environment."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from s3t.run.access import SCOPES
+
+VARIABLE = "S3T_SERVE"
+"""Environment variable with the settings of a server's workers, as JSON. It holds no secret."""
+
+
+class Settings(BaseModel):
+    """Settings of a server."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    runs: tuple[Path, ...] = Field(min_length=1)
+    """Run folders. Each is served under its folder's name, the first one also without it."""
+    host: str = "127.0.0.1"
+    """Address to listen at."""
+    port: int = Field(default=8080, ge=0, le=65_535)
+    """Port to listen at; 0: any free one."""
+    workers: int = Field(default=1, ge=1, le=256)
+    """Processes that answer, each with the runs' models in memory."""
+    open_scopes: tuple[str, ...] = ()
+    """Scopes that need no token."""
+    repair: bool = True
+    """Begin repairs by the runs' policies."""
+    repair_hours_a_day: Annotated[float, Field(gt=0, le=24)] | None = None
+    """Most hours of each run's repairs in 24; None: no bound."""
+    exact: bool = False
+    """Answer each request alone: then its bits do not depend on requests beside it."""
+    wait: Annotated[float, Field(ge=0, le=1)] = 0.002
+    """Longest wait for other requests to answer together, in seconds."""
+    max_body_bytes: int = Field(default=1_048_576, ge=1)
+    """Largest body of a request, in bytes."""
+    max_inputs: int = Field(default=256, ge=1)
+    """Most inputs of a request."""
+    max_names: int = Field(default=1_000, ge=1)
+    """Most records and subjects of a request for deletion."""
+    max_pixels: int = Field(default=25_000_000, ge=1)
+    """Most pixels of a request's images together."""
+    max_queued_inputs: int = Field(default=10_000, ge=1)
+    """Most inputs that wait to be answered at a worker; more are refused."""
+    body_seconds: float = Field(default=30.0, gt=0)
+    """Longest time in which a request's body may arrive, in seconds."""
+    send_seconds: float = Field(default=30.0, gt=0)
+    """Longest time in which a client may take an answer, in seconds."""
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        problems = [
+            f"there is no scope {scope!r}: {', '.join(SCOPES)}" for scope in self.open_scopes if scope not in SCOPES
+        ]
+        names = self.names
+        problems += [
+            f"two runs are called {name}; rename a folder" for name in sorted({*names}) if names.count(name) > 1
+        ]
+        if problems:
+            raise ValueError("; ".join(problems))
+        return self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Under which runs are served."""
+        return tuple(run.absolute().name for run in self.runs)
+
+    @classmethod
+    def of_environment(cls) -> Settings:
+        """The settings of the server whose worker this process is."""
+        return cls.model_validate_json(os.environ[VARIABLE])

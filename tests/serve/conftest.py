@@ -1,0 +1,31 @@
+from pathlib import Path
+
+import pytest
+
+import s3t
+from s3t.run.access import SCOPES
+from testing import tiny
+from testing.served import serving
+
+
+@pytest.fixture
+def path(trained_once, tmp_path) -> Path:
+    """A run's folder."""
+    return tiny.copy_run(trained_once, tmp_path / "run")
+
+
+@pytest.fixture
+def tokens(path) -> dict[str, str]:
+    """A token of each scope alone, and one of all."""
+    with s3t.Run.open(path) as run:
+        made = {scope: run.access.create(scope, scopes=[scope])[1] for scope in SCOPES}
+        made["all"] = run.access.create("all", scopes=list(SCOPES))[1]
+    return made
+
+
+@pytest.fixture
+def client(path, tokens):
+    """Of a server; asks with all scopes."""
+    with serving(path) as client:
+        client.headers["Authorization"] = f"Bearer {tokens['all']}"
+        yield client

@@ -1,0 +1,112 @@
+"""Who may do what: without a token nothing, with one what its scopes say, and no longer than it lives."""
+
+import logging
+
+import pytest
+
+import s3t
+from s3t.run.access import SCOPES
+from s3t.serve.callers import Callers
+from s3t.serve.problems import Refused
+from testing.roles import roles
+from testing.served import bearer, serving
+
+ROUTES = {
+    ("POST", "/v1/predict"): {"predict"},
+    ("POST", "/v1/deletions"): {"delete"},
+    ("GET", "/v1/deletions"): {"delete", "operate", "audit"},
+    ("GET", "/v1/deletions/{id}"): {"delete", "operate", "audit"},
+    ("GET", "/v1/status"): {"operate"},
+    ("GET", "/v1/forecast"): {"operate"},
+    ("POST", "/v1/repairs"): {"operate"},
+    ("GET", "/v1/repairs"): {"operate"},
+    ("GET", "/v1/repairs/{id}"): {"operate"},
+    ("GET", "/metrics"): {"operate"},
+}
+OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
+BODIES = {"/v1/predict": {"inputs": "w1"}, "/v1/repairs": {}, "/v1/deletions": {"records": ["nobody"]}}
+
+
+def ask(client, method, route, headers):
+    client.headers.pop("Authorization", None)
+    body = {"json": BODIES[route]} if method == "POST" else {}
+    return client.request(method, route.replace("{id}", "1"), headers=headers, **body)
+
+
+def test_every_route_is_tried(client):
+    described = client.get("/v1/openapi.json").json()["paths"]
+    found = {(method.upper(), path) for path, methods in described.items() for method in methods}
+    assert found == ROUTES.keys() | OPEN
+
+
+def test_each_scope_opens_its_routes_alone(client, tokens):
+    for (method, route), scopes in ROUTES.items():
+        for scope in SCOPES:
+            status = ask(client, method, route, bearer(tokens[scope])).status_code
+            assert (status == 403) == (scope not in scopes), (method, route, scope, status)
+            assert status not in (401, 500)
+
+
+@pytest.mark.parametrize("state", ["none", "of another run", "expired", "revoked", "of another kind", "cut"])
+def test_no_route_answers_without_a_token_that_is_accepted(client, tokens, path, state, monkeypatch):
+    secret = tokens["all"]
+    with s3t.Run.open(path) as run:
+        if state == "revoked":
+            run.access.revoke("all")
+        if state == "expired":
+            _, secret = run.access.create("short", scopes=list(SCOPES), days=1e-9)
+    headers = {
+        "none": {},
+        "of another run": bearer("s3t_" + "x" * 43),
+        "of another kind": {"Authorization": f"Basic {secret}"},
+        "cut": bearer(secret[:-1]),
+    }.get(state, bearer(secret))
+    for method, route in ROUTES:
+        refused = ask(client, method, route, headers)
+        assert refused.status_code == 401, (method, route)
+        assert refused.headers["www-authenticate"].startswith("Bearer")
+        assert refused.json()["status"] == 401
+        assert refused.headers["content-type"] == "application/problem+json"
+
+
+def test_the_token_is_looked_at_before_the_form_of_the_body_is(client):
+    assert client.post("/v1/predict", headers={"Authorization": ""}, json={"inputs": 3}).status_code == 401
+
+
+def test_scopes_may_be_open_and_deletion_is_not_by_that(path):
+    with serving(path, open_scopes=("predict",)) as client:
+        assert client.post("/v1/predict", json={"inputs": "w1"}).status_code == 200
+        assert client.post("/v1/deletions", json={"records": ["r0"]}).status_code == 401
+        assert client.get("/v1/status").status_code == 401
+
+
+def test_a_token_has_its_requests_of_a_minute(trained, monkeypatch):
+    now = {"seconds": 1000.0}
+    monkeypatch.setattr("s3t.serve.callers.time.monotonic", lambda: now["seconds"])
+    _, few = trained.access.create("few", scopes=["predict"], per_minute=2)
+    _, any_number = trained.access.create("many", scopes=["predict"])
+    callers = Callers(roles(trained).access, frozenset())
+    for _ in range(2):
+        assert callers.check(f"Bearer {few}", ["predict"]).name == "few"
+    with pytest.raises(Refused) as refused:
+        callers.check(f"Bearer {few}", ["predict"])
+    assert refused.value.status_code == 429
+    assert int(refused.value.headers["Retry-After"]) == 61
+    for _ in range(5):
+        callers.check(f"bearer {any_number}", ["predict"])
+    now["seconds"] += 60.0
+    assert callers.check(f"Bearer {few}", ["predict"]).name == "few"
+
+
+def test_the_log_says_who_asked_what_and_no_text(client, tokens, caplog):
+    with caplog.at_level(logging.INFO):
+        client.post("/v1/predict", json={"inputs": ["w7 secret"]}, headers=bearer(tokens["predict"]))
+        client.post("/v1/predict", json={"inputs": {"text": 5, "private": 1}})
+        client.post("/v1/deletions", json={"records": ["r0"]})
+    lines = [record.getMessage() for record in caplog.records if record.name == "s3t.requests"]
+    assert '"route": "/predict"' in lines[0]
+    assert '"token": "predict"' in lines[0]
+    assert '"generation": 0' in lines[0]
+    everything = caplog.text
+    for secret in ("w7", "private", "r0", *tokens.values()):
+        assert secret not in everything
