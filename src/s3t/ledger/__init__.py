@@ -3,6 +3,7 @@
 from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.committing import Trained
 from s3t.ledger.ledger import Ledger
+from s3t.ledger.repairs import Repair
 from s3t.ledger.sessions import Session
 from s3t.ledger.state import (
     Acceptance,
@@ -11,13 +12,12 @@ from s3t.ledger.state import (
     Located,
     LogEntry,
     RecordRow,
-    Repair,
     SliceState,
     Snapshot,
     State,
     ToErase,
-    Token,
 )
+from s3t.ledger.tokens import Token
 from s3t.ledger.transaction import Transaction
 
 __all__ = [

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from sqlalchemy import delete, select, update
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.state import Repair
+from s3t.ledger.state import utc
 from s3t.ledger.statements import now
 from s3t.processes import is_running, this_machine
 
@@ -24,6 +25,62 @@ _MOST_ATTEMPTS, _WAIT_SECONDS = 6, 1.0
 _AFTER_END_SECONDS, _AFTER_FAILURE_SECONDS = 2.0, 60.0
 _DAY_SECONDS = 86_400.0
 _NO_PROCESS = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repair:
+    """A repair by a server, as those who look on see it. Times are seconds since the epoch."""
+
+    id: str
+    asked_by: str
+    """Name of a token; `policy` if nobody asked."""
+    hours: float | None
+    """It begins no stage after so many; None: no bound."""
+    host: str
+    process: int
+    """Number of the process that trains; before that of the server."""
+    asked_at: float
+    seen_at: float
+    """Last time at which it told of itself."""
+    ended_at: float | None
+    """None until it has ended by itself."""
+    stages: int
+    """To train."""
+    trained: int
+    """Of them."""
+    share: float
+    """Of the work that is done, 0 to 1."""
+    seconds: float
+    """Of work, in all its processes."""
+    attempts: int
+    """Processes that worked on it, one after another."""
+    error: str | None
+    """Kind of the error that ended it; the server's log has its text."""
+
+    @property
+    def state(self) -> Literal["running", "done", "failed"]:
+        """Whether it has ended, and how. One whose process was killed is running until a server takes it up."""
+        if self.ended_at is None:
+            return "running"
+        return "done" if self.error is None else "failed"
+
+    def to_json(self) -> dict[str, Any]:
+        """The repair in documents; times in UTC."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "asked_by": self.asked_by,
+            "hours": self.hours,
+            "asked_at": utc(self.asked_at),
+            "seen_at": utc(self.seen_at),
+            "ended_at": utc(self.ended_at),
+            "stages": self.stages,
+            "trained": self.trained,
+            "share": round(self.share, 4),
+            "seconds": round(self.seconds, 1),
+            "attempts": self.attempts,
+            "error": self.error,
+        }
 
 
 class Repairs:

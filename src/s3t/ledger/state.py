@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
@@ -297,102 +297,6 @@ class LogEntry:
             "effective_at": utc(self.effective_at),
             "erased_at": utc(self.erased_at),
             "to_withdraw": list(self.to_withdraw),
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Repair:
-    """A repair by a server, as those who look on see it. Times are seconds since the epoch."""
-
-    id: str
-    asked_by: str
-    """Name of a token; `policy` if nobody asked."""
-    hours: float | None
-    """It begins no stage after so many; None: no bound."""
-    host: str
-    process: int
-    """Number of the process that trains; before that of the server."""
-    asked_at: float
-    seen_at: float
-    """Last time at which it told of itself."""
-    ended_at: float | None
-    """None until it has ended by itself."""
-    stages: int
-    """To train."""
-    trained: int
-    """Of them."""
-    share: float
-    """Of the work that is done, 0 to 1."""
-    seconds: float
-    """Of work, in all its processes."""
-    attempts: int
-    """Processes that worked on it, one after another."""
-    error: str | None
-    """Kind of the error that ended it; the server's log has its text."""
-
-    @property
-    def state(self) -> Literal["running", "done", "failed"]:
-        """Whether it has ended, and how. One whose process was killed is running until a server takes it up."""
-        if self.ended_at is None:
-            return "running"
-        return "done" if self.error is None else "failed"
-
-    def to_json(self) -> dict[str, Any]:
-        """The repair in documents; times in UTC."""
-        return {
-            "id": self.id,
-            "state": self.state,
-            "asked_by": self.asked_by,
-            "hours": self.hours,
-            "asked_at": utc(self.asked_at),
-            "seen_at": utc(self.seen_at),
-            "ended_at": utc(self.ended_at),
-            "stages": self.stages,
-            "trained": self.trained,
-            "share": round(self.share, 4),
-            "seconds": round(self.seconds, 1),
-            "attempts": self.attempts,
-            "error": self.error,
-        }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Token:
-    """A bearer token, without the secret itself. Times are seconds since the epoch."""
-
-    name: str
-    """Its holder, in logs and in `s3t token list`."""
-    digest: bytes = field(repr=False)
-    """SHA-256 of the token. The token has 256 random bits, so nobody guesses it from that."""
-    scopes: tuple[str, ...]
-    """What its holder may do."""
-    per_minute: int | None
-    """Requests in a minute; None: any number."""
-    created_at: float
-    expires_at: float | None
-    """None: never."""
-    revoked_at: float | None
-
-    def refusal(self, time: float) -> str | None:
-        """Reason for which it is not accepted at a time; None if it is.
-
-        >>> token = Token(name="a", digest=b"", scopes=(), per_minute=None, created_at=0, expires_at=9, revoked_at=None)
-        >>> token.refusal(8.5), token.refusal(9.0)
-        (None, 'the token has expired')
-        """
-        if self.revoked_at is not None:
-            return "the token was revoked"
-        return "the token has expired" if self.expires_at is not None and time >= self.expires_at else None
-
-    def to_json(self) -> dict[str, Any]:
-        """The token in documents, without its digest; times in UTC."""
-        return {
-            "name": self.name,
-            "scopes": list(self.scopes),
-            "per_minute": self.per_minute,
-            "created_at": utc(self.created_at),
-            "expires_at": utc(self.expires_at),
-            "revoked_at": utc(self.revoked_at),
         }
 
 

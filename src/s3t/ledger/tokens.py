@@ -2,14 +2,55 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import delete
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Token
+from s3t.ledger.state import utc
 from s3t.ledger.statements import now
+
+
+@dataclass(frozen=True, kw_only=True)
+class Token:
+    """A bearer token, without the secret itself. Times are seconds since the epoch."""
+
+    name: str
+    """Its holder, in logs and in `s3t token list`."""
+    digest: bytes = field(repr=False)
+    """SHA-256 of the token. The token has 256 random bits, so nobody guesses it from that."""
+    scopes: tuple[str, ...]
+    """What its holder may do."""
+    per_minute: int | None
+    """Requests in a minute; None: any number."""
+    created_at: float
+    expires_at: float | None
+    """None: never."""
+    revoked_at: float | None
+
+    def refusal(self, time: float) -> str | None:
+        """Reason for which it is not accepted at a time; None if it is.
+
+        >>> token = Token(name="a", digest=b"", scopes=(), per_minute=None, created_at=0, expires_at=9, revoked_at=None)
+        >>> token.refusal(8.5), token.refusal(9.0)
+        (None, 'the token has expired')
+        """
+        if self.revoked_at is not None:
+            return "the token was revoked"
+        return "the token has expired" if self.expires_at is not None and time >= self.expires_at else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The token in documents, without its digest; times in UTC."""
+        return {
+            "name": self.name,
+            "scopes": list(self.scopes),
+            "per_minute": self.per_minute,
+            "created_at": utc(self.created_at),
+            "expires_at": utc(self.expires_at),
+            "revoked_at": utc(self.revoked_at),
+        }
 
 
 class Tokens:

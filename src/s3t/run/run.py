@@ -359,12 +359,8 @@ class Run:
         After `predict` a deletion may become effective while its answer is on the way to a client; here it may not. Ask
         `may_leave()` right before sending; if it says no, `release()` and hold again.
 
-        Args:
-            requests: inputs of each, as for `predict`, or as `checked` gives them.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
-            InputError: inputs of a request do not fit the recipe; which request is not told, so check each before.
+        `requests` are inputs of each, as for `predict`, or as `checked` gives them: an error does not tell which was
+        wrong. Errors as for `predict`.
         """
         return self._answerer.hold(requests)
 
