@@ -6,6 +6,7 @@ alone are printed.
 
 from __future__ import annotations
 
+import logging
 import os
 import platform
 import re
@@ -13,12 +14,24 @@ import traceback
 from collections.abc import Iterator
 from typing import Any
 
+from s3t.errors import S3TError
 from s3t.version import __version__
 
 VARIABLE = "S3T_DEBUG"
 _MOST_FRAMES = 30
 _OUR_PART = re.compile(r"(?:.*/(?:site-packages|python\d[\d.]*)/|.*/(?=s3t/)|.*/)(.+)")
 """Path of a module within its package, without the place of installation."""
+
+
+def failure_lines(error: BaseException, *, command: str) -> list[str]:
+    """An error's own sentence if s3t raised it on purpose, else the lines of a bug report: for logs."""
+    return [str(error)] if isinstance(error, S3TError) else Bug(error, command=command).lines()
+
+
+def log_failure(error: BaseException, *, command: str) -> None:
+    """Log an error that ends a piece of work, without text of records."""
+    for line in failure_lines(error, command=command):
+        logging.getLogger("s3t").error("%s: %s", command, line)
 
 
 class Bug:

@@ -1,6 +1,8 @@
 """What a program may pass to be predicted: every shape gives the same rows."""
 
 import io
+import sys
+import types
 
 import numpy as np
 import pandas as pd
@@ -113,3 +115,11 @@ def test_what_fits_no_column_is_refused_in_a_sentence(inputs, of, problem):
 def test_a_series_that_misses_a_text_names_its_row():
     with pytest.raises(DataError, match="row 1: column 'words' is empty"):
         ingest_inputs(pd.Series(["a", None]), SINGLE)
+
+
+@pytest.mark.parametrize("package", ["pandas", "datasets"])
+@pytest.mark.parametrize("inputs", [["w1", "w2"], [{"text": "w1"}]], ids=["texts", "rows"])
+def test_inputs_are_read_while_another_thread_imports_a_package(package, inputs, monkeypatch):
+    """A module that is being imported is there already, and has no classes yet."""
+    monkeypatch.setitem(sys.modules, package, types.ModuleType(package))
+    assert ingest_inputs(inputs, recipe(text="text")).features.num_rows == len(inputs)

@@ -27,8 +27,8 @@ def create(
         typer.Option(
             "--scope",
             metavar="SCOPE",
-            help="What the holder may do: predict, delete (and follow deletions), operate (status, forecast, metrics, "
-            "repairs, with delete also dry runs) or audit (the log of deletions); repeatable.",
+            help="A right of the holder; repeatable. predict: answers. delete: deletions, and their states. operate: "
+            "status, forecast, metrics, repairs; with delete, dry runs. audit: the log of deletions.",
         ),
     ] = None,
     days: Annotated[

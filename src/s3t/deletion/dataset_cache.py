@@ -7,22 +7,24 @@ first deletion removes them. The next `load_dataset` makes them again, from the 
 from __future__ import annotations
 
 import platform
-import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from s3t.disk import remove_durably
 from s3t.ledger.state import Copy
+from s3t.records.imported import is_of
 
 INFO = "dataset_info.json"  # its presence tells `load_dataset` that a folder of the cache is whole
 SAVED = "state.json"  # written by `save_to_disk`: such a folder is the user's, wherever it lies
 
 
-def cached_copies(data: object) -> tuple[Copy, ...]:
+def cached_copies(data: Any) -> tuple[Copy, ...]:
     """The Arrow files of a `datasets.Dataset` in the cache, sorted; none for other data, or a dataset in memory."""
-    datasets = sys.modules.get("datasets")  # a caller with a dataset has imported the package
-    if datasets is None or not isinstance(data, datasets.Dataset):
+    if not is_of(data, "datasets", "Dataset"):
         return ()
+    import datasets  # it is in memory
+
     cache = Path(datasets.config.HF_DATASETS_CACHE).expanduser().resolve()
     paths = {Path(file["filename"]).resolve() for file in data.cache_files}
     return tuple(Copy(path=path, cache=cache, host=platform.node()) for path in sorted(paths) if _lies_in(cache, path))

@@ -45,13 +45,13 @@ class Repair:
     ended_at: float | None
     """None until it has ended by itself."""
     stages: int
-    """To train."""
+    """Stages to train."""
     trained: int
-    """Of them."""
+    """Stages trained so far, by the present process."""
     share: float
-    """Of the work that is done, 0 to 1."""
+    """Share of the steps that are done, 0 to 1."""
     seconds: float
-    """Of work, in all its processes."""
+    """Seconds of work, of all its processes together."""
     attempts: int
     """Processes that worked on it, one after another."""
     error: str | None
@@ -59,7 +59,7 @@ class Repair:
 
     @property
     def state(self) -> Literal["running", "done", "failed"]:
-        """Whether it has ended, and how. One whose process was killed is running until a server takes it up."""
+        """Running, done or failed. A repair whose process was killed counts as running: a server takes it up again."""
         if self.ended_at is None:
             return "running"
         return "done" if self.error is None else "failed"

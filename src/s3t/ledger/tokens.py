@@ -18,11 +18,11 @@ class Token:
     """A bearer token, without the secret itself. Times are seconds since the epoch."""
 
     name: str
-    """Its holder, in logs and in `s3t token list`."""
+    """Name of the holder, in logs and in `s3t token list`."""
     digest: bytes = field(repr=False)
     """SHA-256 of the token. The token has 256 random bits, so nobody guesses it from that."""
     scopes: tuple[str, ...]
-    """What its holder may do."""
+    """Scopes of the holder, as in `run.access.SCOPES`."""
     per_minute: int | None
     """Requests in a minute; None: any number."""
     created_at: float

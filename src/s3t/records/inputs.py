@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import math
-import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +16,7 @@ from PIL import Image
 from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import is_template
+from s3t.records.imported import is_of
 from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, Data
 from s3t.tasks import Kind
 
@@ -72,10 +72,7 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | N
 
 def _items(inputs: Any) -> Any:
     """A series, an array or a tuple as a list, missing values as None; anything else is returned unchanged."""
-    # Looked up, not imported: a caller who passes a series has imported pandas. A thread may just be importing it.
-    pandas = sys.modules.get("pandas")
-    series = tuple(getattr(pandas, name) for name in ("Series", "Index") if hasattr(pandas, name))
-    if isinstance(inputs, series):
+    if is_of(inputs, "pandas", "Series", "Index"):
         inputs = inputs.tolist()
     if isinstance(inputs, np.ndarray):
         # An array of numbers is images, the first axis counting them; of text or objects, texts or rows.

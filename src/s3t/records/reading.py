@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import codecs
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +22,7 @@ import pyarrow.parquet
 from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError
 from s3t.records.csv_blocks import CsvBlocks
+from s3t.records.imported import is_of
 from s3t.records.names import is_unicode
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems
@@ -107,11 +107,11 @@ def _table_of(data: Any, columns: Mapping[str, Kind]) -> tuple[pa.Table | None, 
     """(Table, problems) of an object in memory: one of both, or neither if it is no data."""
     if isinstance(data, pa.Table):
         return data, []
-    # Looked up, not imported: who passes a frame has imported pandas already.
-    pandas, datasets = sys.modules.get("pandas"), sys.modules.get("datasets")
-    if pandas is not None and isinstance(data, pandas.DataFrame):
+    if is_of(data, "pandas", "DataFrame"):
         return _from_frame(data, columns)
-    if datasets is not None and isinstance(data, datasets.Dataset):
+    if is_of(data, "datasets", "Dataset"):
+        import datasets  # it is in memory
+
         table = data.with_format("arrow")[:]
         for name, feature in data.features.items():
             inner = getattr(feature, "feature", None)

@@ -88,7 +88,7 @@ class Access:
 
 
 def digest_of(secret: str) -> bytes:
-    """What the ledger keeps of a token."""
+    """SHA-256 of a token; the ledger keeps nothing else of it."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
 
 

@@ -97,7 +97,7 @@ class Parts:
 
     @cached_property
     def access(self) -> Access:
-        """Who may ask the run's servers for what."""
+        """Bearer tokens of callers of the run's servers."""
         from s3t.run.access import Access
 
         return Access(self.ledger)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import sys
 import threading
 import time
 
-from s3t.bugs import Bug
-from s3t.errors import S3TError
+from s3t.bugs import log_failure
 from s3t.ledger import Ledger
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
@@ -109,9 +107,7 @@ def main() -> None:
         with Run.open(folder) as run:
             _repair(run, run._parts.ledger, id)
     except Exception as failed:
-        lines = [str(failed)] if isinstance(failed, S3TError) else Bug(failed, command="repair").lines()
-        for line in lines:
-            logging.getLogger("s3t.serve").error("repair %s: %s", id, line)
+        log_failure(failed, command=f"repair {id}")
         sys.exit(1)
 
 

@@ -30,7 +30,7 @@ class Repairs:
         self._stopped = False
 
     def all(self) -> tuple[Repair, ...]:
-        """Those that are remembered, the newest first."""
+        """The repairs that the ledger remembers, the newest first."""
         with self._parts.ledger.reading() as transaction:
             return tuple(transaction.repairs.all())
 

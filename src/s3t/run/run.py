@@ -535,10 +535,10 @@ class Run:
 
         return locate(self._parts.lookup, **requested_names(records, subjects))
 
-    def log(self) -> tuple[LogEntry, ...]:
-        """Every deletion with the times at which it was accepted, effective and erased; entry 0 is init's."""
+    def log(self, generations: Sequence[int] | None = None) -> tuple[LogEntry, ...]:
+        """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""
         with self._parts.ledger.reading() as transaction:
-            return tuple(transaction.history.log())
+            return tuple(transaction.history.log(generations))
 
     def export(
         self,

@@ -118,13 +118,10 @@ class PendingResponse(Response):
                     async with asyncio.timeout(_PART_SECONDS):
                         await send(message)
         except TimeoutError:
-            scope.get(ABORT, _do_nothing)()
+            if ABORT in scope:
+                scope[ABORT]()
             raise NotTaken from None
         self._served.metrics.answered(self._served.name, count)
-
-
-def _do_nothing() -> None:
-    """In the place of `ABORT` where the server does not let a connection be dropped."""
 
 
 def _parts(body: bytes) -> Iterator[dict[str, Any]]:

@@ -145,7 +145,7 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
         tags=["health"],
     )
     def page() -> Response:
-        """Of all workers; with the scope operate of the first run."""
+        """Numbers of all workers and runs. Needs the scope operate of the first run."""
         return Response(metrics.page([(one.name, one.run) for one in served]), media_type=_PLAIN)
 
 

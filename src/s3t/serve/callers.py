@@ -22,7 +22,7 @@ class Caller:
     """Sender of a request, and what they may do."""
 
     name: str
-    """Of the token; "" without one."""
+    """The token's name; "" without a token."""
     scopes: frozenset[str]
 
     def may(self, scope: str) -> bool:

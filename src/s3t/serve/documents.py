@@ -23,7 +23,7 @@ from pydantic import (
 
 from s3t.recipe import Recipe
 from s3t.records.inputs import Inputs
-from s3t.serve.problems import Refused
+from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.settings import Settings
 
 _INPUT = {
@@ -137,16 +137,6 @@ def inputs_of(request: PredictRequest, recipe: Recipe, settings: Settings) -> In
     if wrong:
         raise wrong_input([f"inputs.{place}: is no text, pair, list of words or row" for place in wrong])
     return inputs
-
-
-def wrong_input(problems: Sequence[str]) -> Refused:
-    """The refusal of a request's content; of many problems the first ones are told."""
-    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
-    detail = "wrong input"
-    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title=detail, problems=[*problems[:_SHOWN], *more])
-
-
-_SHOWN = 10
 
 
 def _is_input(value: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What surrounds every request: bounds of size and time, counts, a line in the log, and bugs that tell no insides."""
+"""Around every request: bounds of size and time, metrics, a line in the log, and bug reports without record texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from s3t.bugs import Bug
+from s3t.bugs import log_failure
 from s3t.serve.metrics import Metrics
 from s3t.serve.problems import Refused
 from s3t.serve.settings import Settings
@@ -61,8 +61,7 @@ class Guard:
         except NotTaken:
             logging.getLogger("s3t.serve").info("a client did not take its answer in time; its connection is cut off")
         except Exception as error:  # its text, and Python's traceback, may hold a record's
-            for line in Bug(error, command="serve").lines():
-                logging.getLogger("s3t.serve").error("%s", line)
+            log_failure(error, command="serve")
             if not answer.status:
                 refused = Refused(
                     HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug of s3t; the server's log has a report"
@@ -91,7 +90,7 @@ def too_long(most: int) -> Refused:
 
 
 class _Answer:
-    """What has been sent."""
+    """Records an answer's status, and the time at which it began."""
 
     def __init__(self, send: Send) -> None:
         self._send = send
@@ -105,7 +104,7 @@ class _Answer:
 
 
 class _Body:
-    """A request's body, which may be neither too long nor too slow."""
+    """Passes a request's body on, and refuses one that is too long or too slow."""
 
     def __init__(self, receive: Receive, *, most: int, seconds: float) -> None:
         self._receive = receive

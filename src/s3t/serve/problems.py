@@ -29,7 +29,7 @@ from s3t.errors import (
 MEDIA_TYPE = "application/problem+json"
 _AGAIN = {"Retry-After": "1"}
 _SHOWN = 10
-"""Problems of a request's form that are told."""
+"""Problems of a request that are told."""
 _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
     (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
@@ -70,6 +70,14 @@ class Refused(HTTPException):
         return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
 
+def wrong_input(problems: Sequence[str]) -> Refused:
+    """The refusal of a request's content; of many problems the first ones are told."""
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    detail = "the request is not of the form that /v1/openapi.json describes"
+    listed = [*problems[:_SHOWN], *more]
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title="wrong input", problems=listed)
+
+
 def refusal_of(error: S3TError) -> Refused:
     """The refusal that an error of the run is."""
     for kind, status, title in _OF_ERRORS:
@@ -81,7 +89,7 @@ def refusal_of(error: S3TError) -> Refused:
 
 
 def _detail(error: S3TError, title: str) -> str:
-    """What a caller may know: of faults of the server no paths and hosts, but what is true of the run now."""
+    """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
     if not isinstance(error, StorageError | IntegrityError):
         return error.reason
     now = "" if error.aftermath is None else f"; {error.aftermath.now}"
@@ -107,9 +115,7 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     async def _of_the_form(_request: Request, error: RequestValidationError) -> JSONResponse:
         # Not pydantic's own list: it holds the values.
-        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:_SHOWN]]
-        title, detail = "wrong input", "the request is not of the form that /v1/openapi.json describes"
-        return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title=title, problems=problems).response()
+        return wrong_input([f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]).response()
 
     @app.exception_handler(ProtocolError)
     async def _of_the_protocol(_request: Request, error: ProtocolError) -> JSONResponse:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 from typing import TYPE_CHECKING
 
-from s3t.bugs import Bug
-from s3t.errors import FsyncError, S3TError
+from s3t.bugs import failure_lines, log_failure
+from s3t.errors import FsyncError
 
 if TYPE_CHECKING:
     from s3t.run import Run
@@ -49,8 +48,6 @@ class Repairer:
             except FsyncError:
                 return
             except Exception as error:
-                lines = [str(error)] if isinstance(error, S3TError) else Bug(error, command="repairs").lines()
-                if lines[0] != reported:  # once, and not every second
-                    for line in lines:
-                        logging.getLogger("s3t.serve").warning("no repair could begin: %s", line)
-                reported = lines[0]
+                if (line := failure_lines(error, command="repairs")[0]) != reported:  # once, and not every second
+                    log_failure(error, command="repairs")
+                reported = line

@@ -23,9 +23,8 @@ from s3t.serve.documents import (
     PredictResponse,
     RepairRequest,
     inputs_of,
-    wrong_input,
 )
-from s3t.serve.problems import MEDIA_TYPE, Refused
+from s3t.serve.problems import MEDIA_TYPE, Refused, wrong_input
 
 if TYPE_CHECKING:
     from s3t.run.results import DeletionReport
@@ -36,7 +35,7 @@ _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Pr
 
 
 def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    """What a route may refuse with, for the OpenAPI document."""
+    """Statuses with which a route may refuse a request, for the OpenAPI document."""
     always = (
         HTTPStatus.UNAUTHORIZED,
         HTTPStatus.FORBIDDEN,
@@ -153,11 +152,10 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
-    def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="Of the deletion.")]) -> dict[str, Any]:
+    def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="The deletion's id.")]) -> dict[str, Any]:
         """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
-        for entry in served.run.log():
-            if entry.generation == id:
-                return entry.to_json()
+        for entry in served.run.log([id]):
+            return entry.to_json()
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
 
 

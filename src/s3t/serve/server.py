@@ -17,10 +17,9 @@ import uvicorn
 from fastapi import FastAPI
 from uvicorn.supervisors import Multiprocess
 
-import s3t
-from s3t.bugs import Bug
+from s3t.bugs import log_failure
 from s3t.disk import refuse_after_failed_fsync
-from s3t.errors import S3TError, StorageError, WorkerError
+from s3t.errors import StorageError, WorkerError
 from s3t.program import set_up_process
 from s3t.serve.app import create_app
 from s3t.serve.settings import VARIABLE, Settings
@@ -35,7 +34,7 @@ _CANNOT_START = 3
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGINT or SIGTERM.
+    """Answer until SIGINT or SIGTERM. Open each run before: workers tell of a fault each for itself, in the log.
 
     Raises:
         S3TError: a run cannot be opened, or the port cannot be listened at.
@@ -64,14 +63,10 @@ def worker_app() -> FastAPI:
         try:
             return create_app(Settings.of_environment())
         except StorageError as error:  # the database may be away for a moment, and other workers answer meanwhile
-            logging.getLogger("s3t.serve").error("%s", error)
+            log_failure(error, command="serve")
             time.sleep(pause)
-        except S3TError as error:
-            logging.getLogger("s3t.serve").error("%s", error)
-            break
         except Exception as error:
-            for line in Bug(error, command="serve").lines():
-                logging.getLogger("s3t.serve").error("%s", line)
+            log_failure(error, command="serve")
             break
     sys.exit(_CANNOT_START)  # uvicorn starts no other worker then
 
@@ -79,8 +74,7 @@ def worker_app() -> FastAPI:
 def _report_thread(failed: threading.ExceptHookArgs) -> None:
     """Tell of an exception that has ended a thread, without its text."""
     if failed.exc_value is not None:
-        for line in Bug(failed.exc_value, command="serve").lines():
-            logging.getLogger("s3t.serve").error("%s", line)
+        log_failure(failed.exc_value, command="serve, in a thread")
 
 
 def set_up_logging() -> None:
@@ -97,8 +91,6 @@ def _answer_here(settings: Settings, listener: socket.socket) -> None:
 
 
 def _answer_in_workers(settings: Settings, listener: socket.socket) -> None:
-    for run in settings.runs:  # what is wrong with one is told once, and not by every worker
-        s3t.Run.open(run).close()
     with tempfile.TemporaryDirectory(prefix="s3t-metrics-") as counts:
         os.environ["PROMETHEUS_MULTIPROC_DIR"] = counts
         os.environ[VARIABLE] = settings.model_dump_json()

@@ -1,4 +1,4 @@
-"""What a server is told when it starts. Workers read it from their environment."""
+"""Settings of a server. Workers read them from their environment."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Settings(BaseModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Under which runs are served."""
+        """Names under which the runs are served."""
         return tuple(run.absolute().name for run in self.runs)
 
     @classmethod
