@@ -249,7 +249,8 @@ def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refus
         with s3t.Run.open(tmp_path / "run") as run:
             first = wait_for(lambda: (one := run.repairs.all()[0]).process != os.getpid() and one)
             os.kill(first.process, signal.SIGKILL)
-            again = wait_for(lambda: (one := run.repairs.all()[0]).process not in (first.process, os.getpid()) and one)
+            others = (0, first.process, os.getpid())  # 0: its process is gone, and none has taken it up yet
+            again = wait_for(lambda: (one := run.repairs.all()[0]).process not in others and one)
             assert (again.id, again.state) == (first.id, "running")
             assert os.getpriority(os.PRIO_PROCESS, again.process) >= 10
     with s3t.Run.open(tmp_path / "run") as run:  # the server has stopped it, and it is not at its end
