@@ -22,9 +22,20 @@ ROUTES = {
     ("GET", "/v1/repairs"): {"operate"},
     ("GET", "/v1/repairs/{id}"): {"operate"},
     ("GET", "/metrics"): {"operate"},
+    ("POST", "/classify"): {"predict"},
+    ("POST", "/v1/classify"): {"predict"},
+    ("POST", "/predict"): {"predict"},
+    ("GET", "/v1/models"): {"predict"},
 }
 OPEN = {("GET", "/healthz"), ("GET", "/readyz")}
-BODIES = {"/v1/predict": {"inputs": "w1"}, "/v1/repairs": {}, "/v1/deletions": {"records": ["nobody"]}}
+BODIES = {
+    "/v1/predict": {"inputs": "w1"},
+    "/v1/repairs": {},
+    "/v1/deletions": {"records": ["nobody"]},
+    "/classify": {"input": "w1"},
+    "/v1/classify": {"input": "w1"},
+    "/predict": {"inputs": "w1"},
+}
 
 
 def ask(client, method, route, headers):

@@ -25,6 +25,7 @@ from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
 from s3t.serve.routes import requires, router_of
 from s3t.serve.settings import Settings
+from s3t.serve.shapes import shapes_of
 
 LOOK_SECONDS = 0.01
 """Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
@@ -78,8 +79,10 @@ def create_app(settings: Settings) -> FastAPI:
     problems.install(app)
     for place, one in enumerate(served):
         app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=False)  # as below
+        app.include_router(shapes_of(one), prefix=f"/runs/{one.name}", include_in_schema=False)
         if place == 0:
             app.include_router(router_of(one), prefix="/v1")
+            app.include_router(shapes_of(one))
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]

@@ -121,13 +121,13 @@ class RepairRequest(RequestBody):
     )
 
 
-def inputs_of(request: PredictRequest, recipe: Recipe, settings: Settings) -> Inputs:
-    """Inputs as `Run.predict` takes them.
+def inputs_of(given: Any, recipe: Recipe, settings: Settings) -> Inputs:
+    """Inputs of a request, one or a list, as `Run.predict` takes them.
 
     Raises:
         Refused: 413 for too many or too large ones, 422 for what is no input.
     """
-    inputs: list[Any] = request.inputs if isinstance(request.inputs, list) else [request.inputs]
+    inputs: list[Any] = given if isinstance(given, list) else [given]
     if len(inputs) > settings.max_inputs:
         detail = f"{len(inputs)} inputs; send at most {settings.max_inputs} at once"
         raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)

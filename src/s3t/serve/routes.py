@@ -34,7 +34,7 @@ _BEARER = HTTPBearer(auto_error=False, description="A token of the run, made wit
 _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
 
 
-def _problems(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
+def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     """Statuses with which a route may refuse a request, for the OpenAPI document."""
     always = (
         HTTPStatus.UNAUTHORIZED,
@@ -50,11 +50,12 @@ _DELETING_THREADS = 32
 """Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
 _EVENTS = "text/event-stream"
 _EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
-_OF_A_BODY = (
+OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
     HTTPStatus.REQUEST_TIMEOUT,
     HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
 )
+"""Refusals of a request that has a body."""
 
 
 def requires(served: ServedRun, *scopes: str) -> Callable[..., Caller]:
@@ -87,13 +88,13 @@ def _add_answers(router: APIRouter, served: ServedRun) -> None:
         "/predict",
         summary="Answer inputs",
         response_model=PredictResponse,
-        responses=_problems(*_OF_A_BODY),
+        responses=problem_responses(*OF_A_BODY),
         dependencies=[Depends(requires(served, "predict"))],
         tags=["answers"],
     )
     def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
-        inputs = served.run.checked(inputs_of(asked, served.run.recipe, served.settings))
+        inputs = served.run.checked(inputs_of(asked.inputs, served.run.recipe, served.settings))
         return PendingResponse(served, inputs, partial(_plain, run=served.name, top=asked.top))
 
 
@@ -112,7 +113,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
         summary="Delete records and people",
-        responses=_problems(*_OF_A_BODY, HTTPStatus.NOT_FOUND),
+        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND),
         tags=["deletions"],
     )
     async def delete(
@@ -137,7 +138,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
     @router.get(
         "/deletions",
         summary="List deletions",
-        responses=_problems(),
+        responses=problem_responses(),
         dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
@@ -148,7 +149,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
     @router.get(
         "/deletions/{id}",
         summary="Follow a deletion",
-        responses=_problems(HTTPStatus.NOT_FOUND),
+        responses=problem_responses(HTTPStatus.NOT_FOUND),
         dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
@@ -185,7 +186,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
         "/repairs",
         status_code=HTTPStatus.ACCEPTED,
         summary="Begin a repair",
-        responses=_problems(*_OF_A_BODY, HTTPStatus.CONFLICT),
+        responses=problem_responses(*OF_A_BODY, HTTPStatus.CONFLICT),
         tags=["repairs"],
     )
     def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
@@ -195,7 +196,9 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun.to_json()
 
-    @router.get("/repairs", summary="List repairs", responses=_problems(), dependencies=operators, tags=["repairs"])
+    @router.get(
+        "/repairs", summary="List repairs", responses=problem_responses(), dependencies=operators, tags=["repairs"]
+    )
     def repairs() -> dict[str, Any]:
         """The newest first."""
         return {"repairs": [one.to_json() for one in served.run.repairs.all()]}
@@ -204,7 +207,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
         "/repairs/{id}",
         summary="Follow a repair",
         responses={
-            **_problems(HTTPStatus.NOT_FOUND),
+            **problem_responses(HTTPStatus.NOT_FOUND),
             200: {"description": "The repair, or events", "content": {"application/json": {}, _EVENTS: {}}},
         },
         dependencies=operators,
@@ -245,14 +248,18 @@ async def _events(served: ServedRun, id: str) -> AsyncIterator[str]:
 def _add_state(router: APIRouter, served: ServedRun) -> None:
     operators = [Depends(requires(served, "operate"))]
 
-    @router.get("/status", summary="What is alive", responses=_problems(), dependencies=operators, tags=["state"])
+    @router.get(
+        "/status", summary="What is alive", responses=problem_responses(), dependencies=operators, tags=["state"]
+    )
     def status(response: Response) -> dict[str, Any]:
         """The document of `s3t status --json`."""
         now = served.run.status()
         response.headers[GENERATION_HEADER] = str(now.generation)
         return now.to_json()
 
-    @router.get("/forecast", summary="How long it lasts", responses=_problems(), dependencies=operators, tags=["state"])
+    @router.get(
+        "/forecast", summary="How long it lasts", responses=problem_responses(), dependencies=operators, tags=["state"]
+    )
     def forecast() -> dict[str, Any]:
         """Expected numbers of deletions, without repair, until shards lose depth and die."""
         expected = served.run.forecast()

@@ -1,0 +1,170 @@
+"""Requests and answers as other servers have them, so that their clients work: vLLM and SGLang (`/classify`), and
+text-embeddings-inference (`/predict`). The engine, its fence and its bounds are those of `POST /v1/predict`.
+
+Fields that change nothing here are ignored, as those servers do; those that would change the answer are refused.
+"""
+
+import time
+import uuid
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
+
+from s3t.recipe import Recipe
+from s3t.run.answers import Predictions
+from s3t.serve.answering import PendingResponse, ServedRun
+from s3t.serve.documents import inputs_of
+from s3t.serve.problems import Refused, wrong_input
+from s3t.serve.routes import OF_A_BODY, problem_responses, requires
+
+_TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
+
+
+class ShapedRequest(BaseModel):
+    """A body that may have other fields."""
+
+    model_config = ConfigDict(extra="ignore")
+
+
+class ClassifyRequest(ShapedRequest):
+    """Texts to classify, as vLLM and SGLang take them."""
+
+    # Checked by `inputs_of`: of a long list pydantic would report each element.
+    input: Annotated[Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})]
+    model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
+    use_activation: Literal[True] | None = Field(default=None, description="Probabilities; there are no logits.")
+    add_special_tokens: Literal[True] = Field(default=True, description="As in training.")
+
+
+class TextPredictRequest(ShapedRequest):
+    """Texts and pairs to classify, as text-embeddings-inference takes them."""
+
+    inputs: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "anyOf": [_TEXT, _PAIR, {"type": "array", "items": _PAIR, "minItems": 1}],
+                "description": "A text, a pair of texts, or a batch: a list of lists of one or two texts.",
+            }
+        ),
+    ]
+    raw_scores: Literal[False] = Field(default=False, description="Probabilities; there are no logits.")
+
+
+class Score(BaseModel):
+    """A label and its probability."""
+
+    score: float
+    label: str
+
+
+def has_shapes(recipe: Recipe) -> bool:
+    """True if a run answers texts with one label and all probabilities, as these servers do."""
+    task = recipe.task
+    return task.inputs.kind == "text" and task.target.one_label and recipe.prediction.answers != "labels"
+
+
+def shapes_of(served: ServedRun) -> APIRouter:
+    """Routes of a run, below the address that such a client is given."""
+    router = APIRouter(dependencies=[Depends(requires(served, "predict"))], tags=["shapes of other servers"])
+
+    @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it", responses=problem_responses())
+    def models() -> dict[str, Any]:
+        """One model: the run."""
+        made = int(served.run.log([0])[0].received_at)
+        return {
+            "object": "list",
+            "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}],
+        }
+
+    if has_shapes(served.run.recipe):
+        _add_classify(router, served)
+        _add_predict(router, served)
+    return router
+
+
+def _add_classify(router: APIRouter, served: ServedRun) -> None:
+    def classify(asked: ClassifyRequest) -> Response:
+        """Each text's label, and its probabilities in the order of the run's labels."""
+        if asked.model not in (None, served.name):
+            raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
+        texts = asked.input if isinstance(asked.input, list) else [asked.input]
+        if any(not isinstance(text, str) for text in texts):
+            raise wrong_input(["input: is no text or list of texts"])
+        return _answer(served, texts, partial(_classified, model=served.name))
+
+    for path in ("/classify", "/v1/classify"):
+        router.post(
+            path,
+            summary="Classify texts, as vLLM and SGLang do",
+            responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _answers(dict[str, Any]),
+        )(classify)
+
+
+def _add_predict(router: APIRouter, served: ServedRun) -> None:
+    @router.post(
+        "/predict",
+        summary="Classify texts, as text-embeddings-inference does",
+        responses=problem_responses(*OF_A_BODY) | _answers(list[Score] | list[list[Score]]),
+    )
+    def predict(asked: TextPredictRequest) -> Response:
+        """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
+        alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
+        batch = [asked.inputs] if alone else asked.inputs
+        inputs = [_text_or_pair(value) for value in batch]
+        if wrong := [place for place, value in enumerate(inputs) if value is None]:
+            raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
+        if not inputs:
+            raise wrong_input(["inputs: is an empty list"])
+        return _answer(served, inputs, partial(_scored, alone=alone))
+
+
+def _text_or_pair(value: Any) -> str | list[str] | None:
+    """A text, a pair, or None for what is neither."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and len(value) in (1, 2) and all(isinstance(part, str) for part in value):
+        return value[0] if len(value) == 1 else value
+    return None
+
+
+def _answer(served: ServedRun, inputs: list[Any], render: Any) -> Response:
+    checked = served.run.checked(inputs_of(inputs, served.run.recipe, served.settings))
+    return PendingResponse(served, checked, render)
+
+
+def _answers(shape: Any) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": shape, "description": "Answers of one generation, which the header S3T-Generation names."}}
+
+
+def _classified(predictions: Predictions, *, model: str) -> dict[str, Any]:
+    """The shape of vLLM's `/classify`, without `usage`: tokens are not counted."""
+    return {
+        "id": f"classify-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": [
+            {
+                "index": index,
+                "label": row["label"],
+                "probs": list(row["probabilities"].values()),
+                "num_classes": len(predictions.classes),
+            }
+            for index, row in enumerate(predictions.rows())
+        ],
+    }
+
+
+def _scored(predictions: Predictions, *, alone: bool) -> list[Any]:
+    """The shape of text-embeddings-inference's `/predict`."""
+    labels = len(predictions.classes)
+    rows = [
+        [{"score": value, "label": name} for name, value in row["probabilities"].items()]
+        for row in predictions.rows(top=labels)
+    ]
+    return rows[0] if alone else rows
