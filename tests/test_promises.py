@@ -64,6 +64,7 @@ ROOMS = [
     "harness",
     "progress_lines",
     "progress_bar",
+    "client",
     "serve",
     "cli",
 ]
@@ -154,6 +155,7 @@ def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
 def test_every_public_name_loads_and_all_is_pinned():
     assert s3t.__all__ == [
         "AuditReport",
+        "Client",
         "ClosedError",
         "DataError",
         "DeletionReport",
@@ -184,6 +186,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "Run",
         "RunFolderError",
         "S3TError",
+        "ServerError",
         "SettingError",
         "StageEnd",
         "StageStart",

@@ -20,6 +20,7 @@ from s3t.version import __version__
 from s3t.waiting import let_threads_sleep
 
 if TYPE_CHECKING:
+    from s3t.client import Client
     from s3t.errors import (
         ClosedError,
         DataError,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
         RestoredError,
         RunFolderError,
         S3TError,
+        ServerError,
         SettingError,
         StorageError,
         TrainingError,
@@ -66,6 +68,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "AuditReport": "s3t.run.results",
+    "Client": "s3t.client",
     "DeletionReport": "s3t.run.results",
     "EpochEnd": "s3t.training_events",
     "Evaluation": "s3t.run.answers",
@@ -95,6 +98,7 @@ let_threads_sleep()  # before torch is loaded, which may be soon
 
 __all__ = [
     "AuditReport",
+    "Client",
     "ClosedError",
     "DataError",
     "DeletionReport",
@@ -125,6 +129,7 @@ __all__ = [
     "Run",
     "RunFolderError",
     "S3TError",
+    "ServerError",
     "SettingError",
     "StageEnd",
     "StageStart",

@@ -18,6 +18,7 @@ S3TError
 ├── WorkerError           a worker process was killed, or could not be started        (exit status 1)
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 ├── ClosedError           a run that was closed, used afterwards                      (exit status 1)
+├── ServerError           a server refused, or was not found                        (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
     └── FsyncError            the disk's content is unknown; this process must end
@@ -176,6 +177,19 @@ class StorageError(S3TError):
         if self.remedy:
             return f"{super().__str__()}. {self.remedy[0].upper()}{self.remedy[1:]}, then {then}"
         return super().__str__() if self.aftermath is None else f"{super().__str__()}; then {then}"
+
+
+class ServerError(S3TError):
+    """A server refused, or did not answer.
+
+    Args:
+        reason: what it said.
+        status: of HTTP; None without an answer.
+    """
+
+    def __init__(self, reason: str, *, status: int | None = None) -> None:
+        self.status = status
+        super().__init__(reason)
 
 
 class ClosedError(S3TError):

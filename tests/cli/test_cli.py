@@ -415,7 +415,7 @@ def test_the_program_is_installed_under_its_name():
 
 
 @pytest.mark.parametrize(
-    "arguments", [("nonsense",), ("init", "x"), ("status",), ("audit", "x", "--replay", "-1"), ("train", "x", "--no")]
+    "arguments", [("nonsense",), ("init", "x"), ("train",), ("audit", "x", "--replay", "-1"), ("train", "x", "--no")]
 )
 def test_a_command_that_is_spelt_wrong_ends_with_status_2(arguments):
     result = invoke(*arguments)

@@ -164,13 +164,13 @@ def test_metrics_count_requests_and_tell_the_state(client):
 def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path):
     other = tiny.copy_run(trained_once, tmp_path / "other")
     with serving(path, other, open_scopes=("predict", "delete", "operate")) as client:
-        client.post("/v1/runs/other/deletions", json={"records": ["r0"]})
-        assert [client.get(f"/v1{at}/status").json()["generation"] for at in ("", "/runs/run", "/runs/other")] == [
+        client.post("/runs/other/v1/deletions", json={"records": ["r0"]})
+        assert [client.get(f"{at}/v1/status").json()["generation"] for at in ("", "/runs/run", "/runs/other")] == [
             0,
             0,
             1,
         ]
-        client.post("/v1/runs/other/deletions", json={"records": list(tiny.text_table().id)})
+        client.post("/runs/other/v1/deletions", json={"records": list(tiny.text_table().id)})
         assert client.get("/readyz").status_code == 503
 
 

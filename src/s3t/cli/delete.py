@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,8 +11,9 @@ import s3t
 from s3t.cli.deletions import depths_changed, history, places_in_words, remedy, withdrawal
 from s3t.cli.display import print_status
 from s3t.cli.names import FileOption, names_in
-from s3t.cli.options import JsonOption, MovedOption, RunArgument
+from s3t.cli.options import JsonOption, MovedOption
 from s3t.cli.outcome import FAILED, failures_reported, show
+from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.errors import listed
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted, duration
@@ -50,7 +51,7 @@ StrictOption = Annotated[
 
 
 def command(
-    run: RunArgument,
+    run: RunOrServerArgument = None,
     record: RecordOption = None,
     subject: SubjectOption = None,
     file: FileOption = None,
@@ -58,6 +59,7 @@ def command(
     strict: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and delete nothing.")] = False,
     moved: MovedOption = False,
+    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Delete records exactly and at once; what is left goes on serving.
@@ -76,11 +78,17 @@ def command(
     """
     with failures_reported(as_json):
         records, subjects = names_in(record, subject, file, verb="delete")
-        with s3t.Run.open(run, moved=moved) as opened:
+        if (client := server(run, url, local=["--moved"] if moved else [])) is not None:
+            with client:
+                found = client.delete(records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run)
+            show(found, as_json, lambda: _print_document(found))
+            return
+        path = folder(run)
+        with s3t.Run.open(path, moved=moved) as opened:
             report = opened.delete(
                 records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, progress=ProgressBar()
             )
-        show(report.to_json(), as_json, lambda: _print(report, run))
+        show(report.to_json(), as_json, lambda: _print(report, path))
         if report.repair_error is not None:
             typer.echo(f"s3t: the deletion is done; the repair failed: {report.repair_error}", err=True)
             raise typer.Exit(FAILED)
@@ -109,6 +117,24 @@ def _print(report: DeletionReport, run: Path) -> None:
     print_status(report.status if repair is None else repair.status, run, planned=report.dry_run)
     if report.unknown:
         typer.echo(unknown_names(report))
+
+
+def _print_document(found: dict[str, Any]) -> None:
+    """A deletion that a server has told of."""
+    if found["repeated"]:
+        typer.echo("key already used; nothing repeated. The original result:")
+    records = counted(found["deleted"], "record")
+    typer.echo(f"{records} would be deleted" if found["dry_run"] and not found["repeated"] else f"{records} deleted")
+    if found["already"]:
+        typer.echo(f"gone already: {', '.join(found['already'])}")
+    if (plan := found["plan"]) is not None:
+        typer.echo(f"stages lost: {plan['stages_lost']}")
+        if changed := depths_changed(plan["depths_before"], plan["depths_after"]):
+            typer.echo(f"depth: {', '.join(changed)}")
+    if found["state"] is not None:
+        typer.echo(f"{found['state']}: deletion {found['id']}")
+    if found["unknown"]:
+        typer.echo(f"WARNING: {counted(len(found['unknown']), 'name')} UNKNOWN: {listed(found['unknown'])}")
 
 
 def unknown_names(report: DeletionReport) -> str:

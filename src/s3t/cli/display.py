@@ -44,6 +44,32 @@ def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
         typer.echo(f"gap in exactness: {gap}")
 
 
+def print_status_document(document: dict[str, Any]) -> None:
+    """Print a status that a server has told: its shards, what is missing, and what is not erased yet."""
+    from rich.filesize import decimal
+
+    title = f"generation {document['generation']}, {counted(document['records'], 'record')}"
+    _print_sequences(document["shards"], title)
+    typer.echo(f"method {document['method']}, {decimal(document['stored_bytes'])} of artifacts")
+    if document["missing_stages"]:
+        hours = "" if document["missing_hours"] is None else f" ({in_hours(document['missing_hours'])})"
+        typer.echo(f"missing: {counted(document['missing_stages'], 'stage')}{hours}; POST /v1/repairs trains them")
+    if (forecast := document["forecast"]) is not None and forecast["living_shards"]:
+        typer.echo(f"expected without repair: the next shard dies {_after(forecast['next_shard_dies'])}")
+    for entry in document["unfinished"]:
+        typer.echo(
+            f"not erased yet: generation {entry['generation']}, {counted(entry['records'], 'record')}, "
+            f"{entry['state']}, to be erased by {entry['erased_by']}"
+        )
+    for export in document["exports"]:
+        if export["to_withdraw"]:
+            typer.echo(f"to be withdrawn: export {export['name']}, on {export['host']} in {export['path']}")
+    for warning in document["warnings"]:
+        typer.echo(f"warning: {warning}")
+    for gap in document["gaps"]:
+        typer.echo(f"gap in exactness: {gap}")
+
+
 def _print_sequences(shards: list[dict[str, Any]], title: str) -> None:
     """Print the shards of a status's document, with all their sequences."""
     from rich.console import Console

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,8 +11,9 @@ import typer
 import s3t
 from s3t.cli.deletions import history, places_in_words
 from s3t.cli.names import FileOption, names_in
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
 
 if TYPE_CHECKING:
@@ -18,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def command(
-    run: RunArgument,
+    run: RunOrServerArgument = None,
     record: Annotated[
         list[str] | None,
         typer.Option(
@@ -32,6 +35,7 @@ def command(
         ),
     ] = None,
     file: FileOption = None,
+    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Look up whether records and people are in the run: present and where, deleted and when, or never held.
@@ -40,8 +44,7 @@ def command(
     """
     with failures_reported(as_json):
         records, subjects = names_in(record, subject, file, verb="look up")
-        with s3t.Run.open(run) as opened:
-            locations = opened.locate(records=records, subjects=subjects)
+        locations = _locations(run, url, records, subjects)
 
         def render() -> None:
             for location in locations:
@@ -58,3 +61,14 @@ def _in_words(location: Location) -> str:
             return f"unknown to the ledger; {places_in_words(location.unreadable)} cannot be read"
         return "unknown: the run has never held it"
     return f"deleted by generation {location.deleted.generation}: {history([location.deleted])}"
+
+
+def _locations(
+    run: Path | None, url: str | None, records: Sequence[str], subjects: Sequence[str]
+) -> Sequence[Location]:
+    """Where a folder's run, or a server's, has names."""
+    if (client := server(run, url)) is None:
+        with s3t.Run.open(folder(run)) as opened:
+            return opened.locate(records=records, subjects=subjects)
+    with client:
+        return [s3t.Location.of_json(each) for each in client.locate(records=records, subjects=subjects)]

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 import typer
 
 import s3t
 from s3t.cli.deletions import moment, remedy
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
+
+if TYPE_CHECKING:
+    from s3t.ledger import LogEntry
 
 STEPS = ("received", "accepted", "effective", "erased")
 WIDTH = 120
 """Columns that four times side by side need."""
 
 
-def command(run: RunArgument, as_json: JsonOption = False) -> None:
+def command(run: RunOrServerArgument = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
     """Show every deletion: how many records it took, and when it was received, accepted, effective and erased.
 
     The log holds no names. To find the deletion of a record, give its name to s3t locate.
     """
     with failures_reported(as_json):
-        with s3t.Run.open(run) as opened:
-            entries = opened.log()
+        entries = _entries(run, url)
 
         def render() -> None:
             from rich.console import Console
@@ -43,6 +50,15 @@ def command(run: RunArgument, as_json: JsonOption = False) -> None:
             console.print(table)
             for entry in deletions:
                 if entry.to_withdraw:
-                    typer.echo(f"generation {entry.generation}: {remedy(entry, 0.0, run)}")
+                    typer.echo(f"generation {entry.generation}: {remedy(entry, 0.0, run or url)}")
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)
+
+
+def _entries(run: Path | None, url: str | None) -> Sequence[LogEntry]:
+    """The log of a folder's run, or of a server's."""
+    if (client := server(run, url)) is None:
+        with s3t.Run.open(folder(run)) as opened:
+            return opened.log()
+    with client:
+        return [s3t.LogEntry.of_json(entry) for entry in client.log()]

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 import s3t
 from s3t.cli.display import print_table
-from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
+from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.errors import InputError
 from s3t.progress_bar import ProgressBar
 from s3t.wording import counted
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
     from s3t.run.answers import Predictions
 
 STDIN = Path("-")
+_AT_ONCE = 64
+"""Inputs that are sent to a server at once, with --jsonl."""
 
 TextOption = Annotated[
     list[str] | None, typer.Option("--text", metavar="TEXT", help="A text to answer; repeatable, instead of FILE.")
@@ -54,7 +58,7 @@ OutputOption = Annotated[
 
 
 def command(
-    run: RunArgument,
+    run: RunOrServerArgument = None,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -70,6 +74,7 @@ def command(
         typer.Option("--jsonl", help="Print one JSON object an input on stdout, window by window, as FILE is read."),
     ] = False,
     output: OutputOption = None,
+    url: UrlOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer with the ensemble: a label, every label's probability, and the generation that answered.
@@ -85,27 +90,27 @@ def command(
         _check(data, text, pair, form, top=top, jsonl=jsonl, output=output, as_json=as_json)
         if output is not None:
             check_output(output)
-        with s3t.Run.open(run) as opened:
-            answers = _answers(opened, data, text or (), pair, form, whole=not jsonl)
+        inputs = Given(data=data, text=text or (), pair=pair, form=form)
+        with closing(_documents(run, url, inputs, top=top, whole=not jsonl)) as documents:
             if jsonl:
-                for window in answers:
-                    _print_lines(window.rows(top=top))
+                for window in documents:
+                    _print_lines(window["predictions"])
                 return
-            result = next(answers, None)
-            if result is None:
-                where = "standard input" if data == STDIN else str(data)
-                raise InputError(where, "holds no inputs; give at least one")
-        document = result.to_json(top=top)
+            document = next(documents, None)
+        if document is None:
+            where = "standard input" if data == STDIN else str(data)
+            raise InputError(where, "holds no inputs; give at least one")
+        rows = document["predictions"]
         if output is not None:
-            write_predictions(output, result.rows(top=top))
+            write_predictions(output, rows)
             del document["predictions"]
-            document |= {"output": str(output), "count": len(result)}
+            document |= {"output": str(output), "count": len(rows)}
 
         def render() -> None:
             if output is not None:
-                typer.echo(f"{counted(len(result), 'answer')} of generation {result.generation} written to {output}")
+                typer.echo(f"{counted(len(rows), 'answer')} of generation {document['generation']} written to {output}")
             else:
-                print_table(f"generation {result.generation}", [_shown(row, top) for row in result.rows(top=top)])
+                print_table(f"generation {document['generation']}", [_shown(row, top) for row in rows])
 
         show(document, as_json, render)
 
@@ -137,17 +142,64 @@ def _check(
         raise InputError("the command", problems)
 
 
-def _answers(
-    run: Run, data: Path | None, text: Sequence[str], pair: Sequence[str] | None, form: str | None, *, whole: bool
-) -> Iterator[Predictions]:
-    """Answers window by window, or all at once, of one generation."""
+class Given(NamedTuple):
+    """Inputs of the command line."""
+
+    data: Path | None
+    text: Sequence[str]
+    pair: Sequence[str] | None
+    form: str | None
+
+    @property
+    def typed(self) -> Sequence[Any]:
+        """Those of --text and --pair."""
+        return list(zip(self.text, self.pair, strict=True)) if self.pair else self.text
+
+
+def _documents(
+    run: Path | None, url: str | None, given: Given, *, top: int | None, whole: bool
+) -> Generator[dict[str, Any], None, None]:
+    """Documents of the answers to windows of inputs, or to all of them at once by one generation."""
+    if (client := server(run, url)) is not None:
+        with client:
+            for rows, places in _windows(given, whole=whole):
+                found = client.predict(list(rows), top=top)
+                for row in found["predictions"]:
+                    if "row" in row:
+                        row["row"] = places[row["row"]]
+                    row["generation"] = found["generation"]
+                yield found
+        return
+    with s3t.Run.open(folder(run)) as opened:
+        for answers in _answers(opened, given, whole=whole):
+            yield answers.to_json(top=top)
+
+
+def _answers(run: Run, given: Given, *, whole: bool) -> Iterator[Predictions]:
+    """A run's own answers."""
+    data = given.data
     if data is None:
-        yield run.predict(list(zip(text, pair, strict=True)) if pair else text)
-    elif whole and data != STDIN and form is None:
+        yield run.predict(given.typed)
+    elif whole and data != STDIN and given.form is None:
         yield run.predict(data, progress=ProgressBar())
     else:
         source, default = (sys.stdin.buffer, "jsonl") if data == STDIN else (data, None)
-        yield from run.predict_windows(source, form=form or default, whole=whole)
+        yield from run.predict_windows(source, form=given.form or default, whole=whole)
+
+
+def _windows(given: Given, *, whole: bool) -> Iterator[tuple[Sequence[Any], Sequence[int]]]:
+    """Inputs as a server takes them, and their places: the rows of a file as they are, for the server knows the
+    recipe."""
+    if given.data is None:
+        yield given.typed, range(len(given.typed))
+        return
+    from s3t.records.streaming import format_of, windows
+
+    source, default = (sys.stdin.buffer, "jsonl") if given.data == STDIN else (given.data, None)
+    size = sys.maxsize if whole else _AT_ONCE
+    for rows, positions in windows(source, format_of(source, given.form or default), size=size):
+        listed = rows if isinstance(rows, list) else rows.to_pylist()
+        yield listed, positions.numbers
 
 
 def _print_lines(rows: list[dict[str, Any]]) -> None:

@@ -299,6 +299,16 @@ class LogEntry:
             "to_withdraw": list(self.to_withdraw),
         }
 
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> LogEntry:
+        """The entry of a document, with times to the millisecond."""
+        times: dict[str, Any] = {
+            name: None if (text := document[name]) is None else datetime.fromisoformat(text).timestamp()
+            for name in ("received_at", "accepted_at", "effective_at", "erased_at")
+        }
+        own = {name: document[name] for name in ("generation", "records")}
+        return cls(**own, **times, to_withdraw=tuple(document["to_withdraw"]))
+
 
 def utc(seconds: float | None) -> str | None:
     """ISO 8601, to the millisecond."""

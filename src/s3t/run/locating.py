@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -44,6 +44,20 @@ class Location:
             "unreadable": [list(place) for place in self.unreadable],
             "deleted": None if self.deleted is None else self.deleted.to_json(),
         }
+
+    @classmethod
+    def of_json(cls, document: Mapping[str, Any]) -> Location:
+        """The location of a document, with times to the millisecond."""
+        kind: Literal["record", "subject"] = "record" if "record" in document else "subject"
+        return cls(
+            kind=kind,
+            name=document[kind],
+            present=document["state"] == "present",
+            places=tuple(Place(*pair) for pair in document["places"]),
+            records=document["records"],
+            unreadable=tuple(Place(*pair) for pair in document["unreadable"]),
+            deleted=None if document["deleted"] is None else LogEntry.of_json(document["deleted"]),
+        )
 
 
 def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:

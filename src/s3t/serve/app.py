@@ -78,11 +78,11 @@ def create_app(settings: Settings) -> FastAPI:
     )
     problems.install(app)
     for place, one in enumerate(served):
-        app.include_router(router_of(one), prefix=f"/v1/runs/{one.name}", include_in_schema=False)  # as below
-        app.include_router(shapes_of(one), prefix=f"/runs/{one.name}", include_in_schema=False)
-        if place == 0:
-            app.include_router(router_of(one), prefix="/v1")
-            app.include_router(shapes_of(one))
+        addresses = [f"/runs/{one.name}", *([""] if place == 0 else [])]
+        for address in addresses:
+            in_schema = address == ""  # those of every run are described once
+            app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
+            app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]

@@ -83,15 +83,30 @@ class PredictResponse(BaseModel):
     )
 
 
-class DeletionRequest(RequestBody):
-    """Records and people to delete."""
+class NamesRequest(RequestBody):
+    """Records and people."""
 
     records: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
         default=[], description="Ids of records."
     )
     subjects: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
-        default=[], description="People, all of whose records go."
+        default=[], description="People, with all of their records."
     )
+
+    def check_count(self, most: int) -> None:
+        """Check that there are names, and not too many.
+
+        Raises:
+            Refused: 422.
+        """
+        names = len(self.records) + len(self.subjects)
+        if not 0 < names <= most:
+            raise wrong_input([f"{names} records and subjects; give 1 to {most}"])
+
+
+class DeletionRequest(NamesRequest):
+    """Records and people to delete."""
+
     strict: StrictBool = Field(default=False, description="Delete nothing unless every name is known.")
     dry_run: StrictBool = Field(
         default=False, description="Say what would happen, and do nothing. Needs the scope operate, too."

@@ -19,12 +19,13 @@ from s3t.serve.callers import Caller
 from s3t.serve.documents import (
     DeletionRequest,
     DeletionResponse,
+    NamesRequest,
     PredictRequest,
     PredictResponse,
     RepairRequest,
     inputs_of,
 )
-from s3t.serve.problems import MEDIA_TYPE, Refused, wrong_input
+from s3t.serve.problems import MEDIA_TYPE, Refused
 
 if TYPE_CHECKING:
     from s3t.run.results import DeletionReport
@@ -126,9 +127,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
         if asked.dry_run and not caller.may("operate"):
             raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
-        names = len(asked.records) + len(asked.subjects)
-        if not 0 < names <= served.settings.max_names:
-            raise wrong_input([f"{names} records and subjects; give 1 to {served.settings.max_names}"])
+        asked.check_count(served.settings.max_names)
         act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
         report = await to_thread.run_sync(act, limiter=deleting)
         if not report.dry_run and not report.repeated:
@@ -256,6 +255,18 @@ def _add_state(router: APIRouter, served: ServedRun) -> None:
         now = served.run.status()
         response.headers[GENERATION_HEADER] = str(now.generation)
         return now.to_json()
+
+    @router.post(
+        "/locate",
+        summary="Look records and people up",
+        responses=problem_responses(*OF_A_BODY),
+        dependencies=operators,
+        tags=["state"],
+    )
+    def locate(asked: NamesRequest) -> dict[str, Any]:
+        """Each name: present and where, deleted and when, or never held. Names are in the body, so in no log."""
+        asked.check_count(served.settings.max_names)
+        return {"located": [each.to_json() for each in served.run.locate(**asked.model_dump())]}
 
     @router.get(
         "/forecast", summary="How long it lasts", responses=problem_responses(), dependencies=operators, tags=["state"]

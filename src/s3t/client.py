@@ -1,0 +1,263 @@
+"""A run that `s3t serve` serves, with the verbs of `Run` over HTTP. Results are the documents of /v1/openapi.json."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+
+from s3t.errors import InputError, ServerError
+from s3t.records.requests import requested_names
+
+_AGAIN = (429, 502, 503, 504)
+"""Statuses after which the same request may succeed in a moment."""
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0
+"""Seconds; each pause is twice the one before."""
+
+
+class Client:
+    """A run that a server serves. Close it, or use it in a `with`.
+
+        with s3t.Client("http://127.0.0.1:8080", token) as run:
+            run.predict(["where is my card?"])["predictions"]
+            run.delete(subjects=["c7"], key="ticket-4711")
+
+    A request that finds no server, or one that is busy, is made again, after the pause that the server asks for.
+    Deletions have a key, so one that was carried out and whose answer was lost is not carried out twice.
+
+    Args:
+        url: address of the server; with `/runs/NAME` after it, of one of its several runs.
+        token: made with `s3t token create`; None: what needs no token.
+        attempts: at each request, of which the last one's error is raised.
+        timeout: longest silence of the server, in seconds.
+
+    Raises:
+        InputError: the address is none.
+    """
+
+    def __init__(self, url: str, token: str | None = None, *, attempts: int = 4, timeout: float = 60.0) -> None:
+        if attempts < 1:
+            raise InputError("the client", f"attempts {attempts}: give at least 1")
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        try:
+            address = httpx.URL(url.rstrip("/"))
+            if address.scheme not in ("http", "https") or not address.host:
+                raise httpx.InvalidURL("it does not begin with http://HOST or https://HOST")
+            self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
+        except (httpx.InvalidURL, UnicodeError) as error:
+            reason = "the token is not ASCII" if isinstance(error, UnicodeError) else f"the address is none: {error}"
+            raise InputError("the client", reason) from None
+        self._attempts = attempts
+
+    def __enter__(self) -> Self:
+        """Itself."""
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        """Close it."""
+        self.close()
+
+    def __repr__(self) -> str:
+        """The address; no token."""
+        return f"Client({str(self._http.base_url)!r})"
+
+    def close(self) -> None:
+        """Close its connections."""
+        self._http.close()
+
+    def predict(self, inputs: Any, *, top: int | None = None) -> dict[str, Any]:
+        """The ensemble's answers, all of one generation.
+
+        Args:
+            inputs: texts, pairs, lists of words, rows, or images (bytes, paths or PIL); one text, or a list.
+            top: labels with their probabilities, the likeliest first; None: all.
+
+        Returns:
+            `run`, `generation`, `members` and `predictions`, one an input.
+
+        Raises:
+            InputError: the server takes no such input; all problems at once.
+            ServerError: it refused, or was not found.
+        """
+        sent = (
+            [_sent(each) for each in inputs] if isinstance(inputs, Sequence) and not _is_one(inputs) else _sent(inputs)
+        )
+        return self._ask("POST", "/v1/predict", {"inputs": sent, "top": top})
+
+    def delete(
+        self,
+        *,
+        records: Sequence[str | int] = (),
+        subjects: Sequence[str | int] = (),
+        key: str | None = None,
+        strict: bool = False,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Delete records, and people with all of theirs. When it returns, they are durably out of use.
+
+        Args:
+            records: ids.
+            subjects: people.
+            key: of this request, such as a ticket's number; None: a random one.
+            strict: delete nothing unless every name is known.
+            dry_run: say what would happen, and do nothing.
+
+        Returns:
+            `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, and for operators `plan`.
+
+        Raises:
+            InputError: no names, or what is none.
+            ServerError: the server refused, or was not found; repeat it with the same key.
+        """
+        body = requested_names(records, subjects) | {"strict": strict, "dry_run": dry_run}
+        return self._ask("POST", "/v1/deletions", body, headers={"Idempotency-Key": key or uuid.uuid4().hex})
+
+    def log(self) -> list[dict[str, Any]]:
+        """Every deletion with its times, without names; entry 0 is the making of the run. Errors as `status`."""
+        return list(self._ask("GET", "/v1/deletions")["deletions"])
+
+    def deletion(self, id: int) -> dict[str, Any]:
+        """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
+        return self._ask("GET", f"/v1/deletions/{id:d}")
+
+    def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> list[dict[str, Any]]:
+        """Whether records and people are in the run: present and where, deleted and when, or never held.
+
+        Args:
+            records: ids.
+            subjects: people.
+
+        Raises:
+            InputError: no names, or what is none.
+            ServerError: the server refused, or was not found.
+        """
+        return list(self._ask("POST", "/v1/locate", {"records": list(records), "subjects": list(subjects)})["located"])
+
+    def status(self) -> dict[str, Any]:
+        """What is alive: the document of `s3t status --json`.
+
+        Raises:
+            ServerError: the server refused, or was not found.
+        """
+        return self._ask("GET", "/v1/status")
+
+    def forecast(self) -> dict[str, Any] | None:
+        """Expected numbers of deletions until shards lose depth and die; None if none could be computed. Errors as
+        `status`."""
+        found: dict[str, Any] | None = self._ask("GET", "/v1/forecast")["forecast"]
+        return found
+
+    def repair(self, *, hours: float | None = None) -> dict[str, Any]:
+        """Begin a repair beside the server, which goes on answering; `follow` tells how far it is.
+
+        Args:
+            hours: begin no stage after so many; None: train all that is missing.
+
+        Raises:
+            InputError: hours that are none.
+            ServerError: the server refused, one is under way (409), or it was not found.
+        """
+        return self._ask("POST", "/v1/repairs", {"hours": hours})
+
+    def repairs(self) -> list[dict[str, Any]]:
+        """Repairs, the newest first. Errors as `status`."""
+        return list(self._ask("GET", "/v1/repairs")["repairs"])
+
+    def follow(self, repair: str) -> Iterator[dict[str, Any]]:
+        """A repair, by its id, whenever it has changed, until it has ended. Errors as `status`."""
+        last: dict[str, Any] = {"ended_at": None}
+        while last["ended_at"] is None:
+            path, headers = f"/v1/repairs/{repair}", {"Accept": "text/event-stream"}
+            try:
+                with self._http.stream("GET", path, headers=headers) as answer:
+                    if not answer.is_success:
+                        answer.read()
+                        raise _error_of(answer)
+                    for line in answer.iter_lines():
+                        if line.startswith("data: "):
+                            told = json.loads(line.removeprefix("data: "))
+                            if told != last:
+                                yield (last := told)
+            except httpx.TransportError:  # the server was started again; if it is gone, this says so
+                self._ask("GET", path)
+
+    def _ask(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+    ) -> dict[str, Any]:
+        """The document that a route answers with. `body` without what is None."""
+        given = None if body is None else {name: value for name, value in body.items() if value is not None}
+        attempt = 0
+        while True:
+            attempt += 1
+            last = attempt == self._attempts
+            pause = _FIRST_PAUSE * 2.0 ** (attempt - 1)
+            try:
+                answer = self._http.request(method, path, json=given, headers=dict(headers or {}))
+            except httpx.TransportError as error:
+                if last:
+                    reason = f"no answer from {self._http.base_url}: {str(error) or type(error).__name__}"
+                    raise ServerError(reason) from error
+            except (TypeError, ValueError) as error:
+                raise InputError("the request", f"cannot be sent as JSON: {error}") from None
+            else:
+                if answer.is_success:
+                    return _document(answer)
+                if last or answer.status_code not in _AGAIN:
+                    raise _error_of(answer)
+                pause = max(pause, _pause_of(answer))
+            time.sleep(min(pause, _LONGEST_PAUSE))
+
+
+def _is_one(inputs: Any) -> bool:
+    return isinstance(inputs, str | bytes)
+
+
+def _sent(value: Any) -> Any:
+    """An input as JSON has it: images in base64."""
+    if isinstance(value, Path):
+        value = value.read_bytes()
+    elif callable(getattr(value, "save", None)):  # an image of Pillow, which is not imported for this
+        content = io.BytesIO()
+        value.save(content, "PNG")
+        value = content.getvalue()
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    return value
+
+
+def _document(answer: httpx.Response) -> dict[str, Any]:
+    try:
+        found = answer.json()
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise ServerError(f"{answer.url.host} is no server of s3t: it answers with something else than its documents")
+    return found
+
+
+def _pause_of(answer: httpx.Response) -> float:
+    given = answer.headers.get("Retry-After", "")
+    return float(given) if given.isdecimal() else 0.0
+
+
+def _error_of(answer: httpx.Response) -> InputError | ServerError:
+    """The error that a refusal is."""
+    try:
+        document = answer.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or "detail" not in document:
+        reason = f"{answer.url.host} answers with status {answer.status_code}; is it a server of s3t?"
+        return ServerError(reason, status=answer.status_code)
+    problems = [str(each) for each in document.get("problems", ())]
+    if answer.status_code in (413, 422):
+        return InputError("the request", problems or [str(document["detail"])])
+    return ServerError(f"{document['detail']} (status {answer.status_code})", status=answer.status_code)

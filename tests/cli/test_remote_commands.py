@@ -1,0 +1,120 @@
+"""`--url`: commands that ask a server, with its documents and the same words as of a folder."""
+
+import json
+
+import pandas as pd
+import pytest
+
+import s3t
+from s3t.cli.remote import TOKEN
+from testing import tiny
+from testing.served import serving
+from tests.cli.typed import document, invoke
+
+TEXTS = ["w1 w2", "w30"]
+
+
+def called(*arguments, expect=0):
+    """What a command printed."""
+    result = invoke(*arguments)
+    assert result.exit_code == expect, result.stderr
+    return result
+
+
+@pytest.fixture
+def url(trained_once, tmp_path, monkeypatch):
+    """Address of a server of tmp_path/run; its token is in the environment."""
+    path = tiny.copy_run(trained_once, tmp_path / "run")
+    with s3t.Run.open(path) as run:
+        _, secret = run.access.create("all", scopes=["predict", "delete", "operate"])
+    monkeypatch.setenv(TOKEN, secret)
+    with serving(path) as client:
+        yield str(client.base_url)
+
+
+def test_predict_of_texts_and_of_files_in_every_format(url, tmp_path):
+    texts = [argument for text in TEXTS for argument in ("--text", text)]
+    with s3t.Run.open(tmp_path / "run") as run:
+        wanted = run.predict(TEXTS).to_json()
+        found = document("predict", "--url", url, *texts)
+        assert {name: found[name] for name in wanted} == wanted
+        table = tiny.text_table().drop(columns="label").iloc[:9]
+        answers = run.predict(table).rows(top=1)
+        for form in ("csv", "jsonl", "parquet"):
+            path = tmp_path / f"inputs.{form}"
+            write(table, path)
+            assert document("predict", "--url", url, "--input", path, "--top", "1")["predictions"] == answers
+            lines = called("predict", "--url", url, "--input", path, "--top", "1", "--jsonl").stdout.splitlines()
+            assert [json.loads(line) for line in lines] == answers
+            (tmp_path / "without.csv").write_text(table.drop(columns="id").to_csv(index=False))
+        by_row = run.predict(tmp_path / "without.csv").rows()
+        assert document("predict", "--url", url, "--input", tmp_path / "without.csv")["predictions"] == by_row
+    shown = called("predict", "--url", url, *texts).stdout
+    assert "generation 0" in shown
+    assert wanted["predictions"][0]["label"] in shown
+    written = document("predict", "--url", url, *texts, "--output", tmp_path / "out.jsonl")
+    assert (written["count"], len((tmp_path / "out.jsonl").read_text().splitlines())) == (2, 2)
+
+
+def write(table: pd.DataFrame, path):
+    if path.suffix == ".csv":
+        table.to_csv(path, index=False)
+    elif path.suffix == ".jsonl":
+        table.to_json(path, orient="records", lines=True)
+    else:
+        table.to_parquet(path)
+
+
+def test_a_deletion_is_asked_for_and_followed(url, tmp_path):
+    record = tiny.text_table().id[0]
+    located = document("locate", "--url", url, "--record", record)["located"]
+    assert located == document("locate", tmp_path / "run", "--record", record)["located"]
+    assert "would be deleted" in called("delete", "--url", url, "--record", record, "--dry-run").stdout
+    shown = called("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1").stdout
+    for words in ("1 record deleted", "1 name UNKNOWN: nobody", "deletion 1"):
+        assert words in shown
+    again = document("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1")
+    assert (again["repeated"], again["deleted"]) == (True, 1)
+    assert (
+        "key already used"
+        in called("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1").stdout
+    )
+    for words in ((), ("--json",)):
+        of_server = called("locate", "--url", url, "--record", record, *words).stdout
+        assert of_server == called("locate", tmp_path / "run", "--record", record, *words).stdout
+        assert called("log", "--url", url, *words).stdout == called("log", tmp_path / "run", *words).stdout
+
+
+def test_status(url, tmp_path):
+    called("delete", "--url", url, "--record", tiny.text_table().id[0])
+    assert document("status", "--url", url) == document("status", tmp_path / "run")
+    shown = called("status", "--url", url).stdout
+    with s3t.Run.open(tmp_path / "run") as run:
+        status = run.status()
+    assert f"generation 1, {status.records} records" in shown
+    assert f"missing: {status.missing} stages" in shown
+    assert "the next shard dies after" in shown
+
+
+@pytest.mark.parametrize("command", ["predict", "delete", "locate", "status", "log"])
+def test_a_folder_or_a_server_and_what_goes_with_it(command, tmp_path, monkeypatch):
+    monkeypatch.setenv(TOKEN, "s3t_x")
+    monkeypatch.setattr("s3t.client.time.sleep", lambda _: None)
+    own = {"predict": ("--text", "w1"), "delete": ("--record", "r0"), "locate": ("--record", "r0")}.get(command, ())
+    for where in ((), (tmp_path, "--url", "http://127.0.0.1:9")):
+        refused = called(command, *where, *own, expect=2)
+        assert "one of them" in refused.stderr
+    assert "address" in called(command, "--url", "127.0.0.1:9", *own, expect=2).stderr
+    gone = called(command, "--url", "http://127.0.0.1:9", *own, expect=1)
+    assert "no answer from http://127.0.0.1:9" in gone.stderr
+    assert "s3t_x" not in gone.stderr
+    if command == "delete":
+        assert "--moved" in called(command, "--url", "http://127.0.0.1:9", *own, "--moved", expect=2).stderr
+
+
+def test_a_refusal_is_told_in_the_server_s_words(url, monkeypatch):
+    assert "strict" in called("delete", "--url", url, "--record", "nobody", "--strict", expect=1).stderr
+    monkeypatch.delenv(TOKEN)
+    refused = called("status", "--url", url, "--json", expect=1)
+    assert "Authorization: Bearer" in refused.stderr
+    assert json.loads(refused.stdout)["error"]["kind"] == "ServerError"
