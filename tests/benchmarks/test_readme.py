@@ -51,6 +51,12 @@ def of_banking77():
     return [f"{accuracy:.3f}" for accuracy in (*depths, results("banking77-one_adapter")["accuracy"])]
 
 
+def of_language():
+    """The best and the worst of all opponents."""
+    found = [each["times_as_fast"] for each in results("language")["training"]["against"].values()]
+    return [f"{number:.2f}" for number in (min(found), max(found))]
+
+
 def of_sequences():
     rows = {(row["slices"], row["budget"]): row for row in results("sequences")["survival"]}
     return [f"{rows[shape]['gain_in_summed_depth']['cyclic-adjacent']:.2f}" for shape in ((16, 4), (32, 8))]
@@ -61,6 +67,7 @@ NUMBERS = {
     "ledger": of_ledger,
     "data_sets": of_data_sets,
     "ensemble": of_ensemble,
+    "language": of_language,
     "banking77": of_banking77,
     "sequences": of_sequences,
 }
