@@ -4,6 +4,7 @@ import pytest
 
 import s3t
 from s3t.serve.answering import GENERATION_HEADER
+from s3t.serve.batching import AnswerShare
 from testing import tiny
 from testing.served import serving
 
@@ -69,6 +70,27 @@ def test_a_deletion_is_in_the_next_answer(client, path, wanted):
     with s3t.Run.open(path) as run:
         after = run.predict(TEXTS).probabilities.tolist()
     assert [row["probs"] for row in found.json()["data"]] == after != wanted.probabilities.tolist()
+
+
+@pytest.mark.parametrize(
+    ("address", "body"),
+    [
+        ("/v1/predict", {"inputs": "w1"}),
+        ("/classify", {"input": "w1"}),
+        ("/v1/classify", {"input": "w1"}),
+        ("/predict", {"inputs": "w1"}),
+    ],
+)
+def test_an_answer_of_any_shape_is_made_again_if_a_deletion_has_overtaken_it(client, monkeypatch, address, body):
+    asked = []
+
+    def may_leave(share):
+        asked.append(share)
+        return len(asked) > 1
+
+    monkeypatch.setattr(AnswerShare, "may_leave", may_leave)
+    assert client.post(address, json=body).status_code == 200
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(
