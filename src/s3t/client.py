@@ -188,6 +188,7 @@ class Client:
                                 yield (last := told)
             except httpx.TransportError:  # the server was started again; if it is gone, this says so
                 self._ask("GET", path)
+                time.sleep(_FIRST_PAUSE)
 
     def _ask(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None

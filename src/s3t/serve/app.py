@@ -23,7 +23,7 @@ from s3t.serve.guard import Guard
 from s3t.serve.metrics import Metrics
 from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
-from s3t.serve.routes import requires, router_of
+from s3t.serve.routes import problem_responses, requires, router_of
 from s3t.serve.settings import Settings
 from s3t.serve.shapes import shapes_of
 
@@ -144,7 +144,10 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
         summary="Numbers for Prometheus",
         dependencies=[Depends(requires(served[0], "operate"))],
         response_class=Response,
-        responses={200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"}},
+        responses={
+            **problem_responses(),
+            200: {"content": {"text/plain": {}}, "description": "Prometheus's text format"},
+        },
         tags=["health"],
     )
     def page() -> Response:
