@@ -18,7 +18,7 @@ TOKEN = "S3T_TOKEN"  # noqa: S105
 """Environment variable with the token: arguments are seen by all users of a machine."""
 
 RunOrServerArgument = Annotated[
-    Path | None, typer.Argument(metavar="[RUN]", help="The run's folder; without it, --url.", show_default=False)
+    Path | None, typer.Argument(metavar="RUN", help="The run's folder; without it, --url.", show_default=False)
 ]
 UrlOption = Annotated[
     str | None,
@@ -54,7 +54,11 @@ def server(run: Path | None, url: str | None, *, local: Sequence[str] = ()) -> C
 
 
 def folder(run: Path | None) -> Path:
-    """The folder of a command that was given no server."""
+    """The folder of a command that was given no server.
+
+    Raises:
+        InputError: there is none.
+    """
     if run is None:
         raise InputError("the command", "give the run's folder")
     return run
