@@ -35,12 +35,12 @@ class Client:
 
     Args:
         url: address of the server; with `/runs/NAME` after it, of one of its several runs.
-        token: made with `s3t token create`; None: what needs no token.
-        attempts: at each request, of which the last one's error is raised.
+        token: made with `s3t token create`; None: ask only what needs no token.
+        attempts: how often a request is made at most; then the last error is raised.
         timeout: longest silence of the server, in seconds.
 
     Raises:
-        InputError: the address is none.
+        InputError: the address is wrong, or the token is not ASCII.
     """
 
     def __init__(self, url: str, token: str | None = None, *, attempts: int = 4, timeout: float = 60.0) -> None:
@@ -53,7 +53,7 @@ class Client:
                 raise httpx.InvalidURL("it does not begin with http://HOST or https://HOST")
             self._http = httpx.Client(base_url=address, headers=headers, timeout=timeout)
         except (httpx.InvalidURL, UnicodeError) as error:
-            reason = "the token is not ASCII" if isinstance(error, UnicodeError) else f"the address is none: {error}"
+            reason = "the token is not ASCII" if isinstance(error, UnicodeError) else f"the address is wrong: {error}"
             raise InputError("the client", reason) from None
         self._attempts = attempts
 
@@ -87,10 +87,7 @@ class Client:
             InputError: the server takes no such input; all problems at once.
             ServerError: it refused, or was not found.
         """
-        sent = (
-            [_sent(each) for each in inputs] if isinstance(inputs, Sequence) and not _is_one(inputs) else _sent(inputs)
-        )
-        return self._ask("POST", "/v1/predict", {"inputs": sent, "top": top})
+        return self._ask("POST", "/v1/predict", {"inputs": _sent(inputs), "top": top})
 
     def delete(
         self,
@@ -114,7 +111,7 @@ class Client:
             `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, and for operators `plan`.
 
         Raises:
-            InputError: no names, or what is none.
+            InputError: no names, or some that are wrong.
             ServerError: the server refused, or was not found; repeat it with the same key.
         """
         body = requested_names(records, subjects) | {"strict": strict, "dry_run": dry_run}
@@ -129,20 +126,20 @@ class Client:
         return self._ask("GET", f"/v1/deletions/{id:d}")
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> list[dict[str, Any]]:
-        """Whether records and people are in the run: present and where, deleted and when, or never held.
+        """Find records and people: present ones with their slices, deleted ones with the time. For operators.
 
         Args:
             records: ids.
             subjects: people.
 
         Raises:
-            InputError: no names, or what is none.
+            InputError: no names, or some that are wrong.
             ServerError: the server refused, or was not found.
         """
-        return list(self._ask("POST", "/v1/locate", {"records": list(records), "subjects": list(subjects)})["located"])
+        return list(self._ask("POST", "/v1/locate", requested_names(records, subjects))["located"])
 
     def status(self) -> dict[str, Any]:
-        """What is alive: the document of `s3t status --json`.
+        """The state of the run: the document of `s3t status --json`.
 
         Raises:
             ServerError: the server refused, or was not found.
@@ -162,7 +159,7 @@ class Client:
             hours: begin no stage after so many; None: train all that is missing.
 
         Raises:
-            InputError: hours that are none.
+            InputError: the hours are not above 0.
             ServerError: the server refused, one is under way (409), or it was not found.
         """
         return self._ask("POST", "/v1/repairs", {"hours": hours})
@@ -217,12 +214,10 @@ class Client:
             time.sleep(min(pause, _LONGEST_PAUSE))
 
 
-def _is_one(inputs: Any) -> bool:
-    return isinstance(inputs, str | bytes)
-
-
 def _sent(value: Any) -> Any:
-    """An input as JSON has it: images in base64."""
+    """An input, or a list of them, as JSON has it: images in base64."""
+    if isinstance(value, list | tuple):
+        return [_sent(each) for each in value]
     if isinstance(value, Path):
         value = value.read_bytes()
     elif callable(getattr(value, "save", None)):  # an image of Pillow, which is not imported for this

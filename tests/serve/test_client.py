@@ -90,8 +90,9 @@ def test_all_problems_of_an_input_and_refusals_in_the_server_s_words(served, cli
         served.predict([3, "w1", 4])
     assert len(caught.value.problems) == 2
     for wrong in ({}, {"records": "r0"}):
-        with pytest.raises(s3t.InputError):
-            served.delete(**wrong)
+        for ask in (served.delete, served.locate):
+            with pytest.raises(s3t.InputError):
+                ask(**wrong)
     with pytest.raises(s3t.InputError, match="JSON"):
         served.predict([{"text": object()}])
     with pytest.raises(s3t.ServerError, match="strict") as unknown:

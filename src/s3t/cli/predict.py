@@ -7,7 +7,7 @@ import sys
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, NamedTuple
 
 import typer
 
@@ -152,8 +152,18 @@ class Given(NamedTuple):
 
     @property
     def typed(self) -> Sequence[Any]:
-        """Those of --text and --pair."""
+        """Texts, or pairs of texts, of the options --text and --pair."""
         return list(zip(self.text, self.pair, strict=True)) if self.pair else self.text
+
+    @property
+    def source(self) -> Path | BinaryIO | None:
+        """The file, or standard input; None if the inputs are typed."""
+        return sys.stdin.buffer if self.data == STDIN else self.data
+
+    @property
+    def format(self) -> str | None:
+        """Format of the source; None: as the file's suffix says."""
+        return self.form or ("jsonl" if self.data == STDIN else None)
 
 
 def _documents(
@@ -177,27 +187,26 @@ def _documents(
 
 def _answers(run: Run, given: Given, *, whole: bool) -> Iterator[Predictions]:
     """A run's own answers."""
-    data = given.data
-    if data is None:
+    source = given.source
+    if source is None:
         yield run.predict(given.typed)
-    elif whole and data != STDIN and given.form is None:
-        yield run.predict(data, progress=ProgressBar())
+    elif whole and isinstance(source, Path) and given.form is None:
+        yield run.predict(source, progress=ProgressBar())
     else:
-        source, default = (sys.stdin.buffer, "jsonl") if data == STDIN else (data, None)
-        yield from run.predict_windows(source, form=given.form or default, whole=whole)
+        yield from run.predict_windows(source, form=given.format, whole=whole)
 
 
 def _windows(given: Given, *, whole: bool) -> Iterator[tuple[Sequence[Any], Sequence[int]]]:
     """Inputs as a server takes them, and their places: the rows of a file as they are, for the server knows the
     recipe."""
-    if given.data is None:
+    source = given.source
+    if source is None:
         yield given.typed, range(len(given.typed))
         return
     from s3t.records.streaming import format_of, windows
 
-    source, default = (sys.stdin.buffer, "jsonl") if given.data == STDIN else (given.data, None)
     size = sys.maxsize if whole else _AT_ONCE
-    for rows, positions in windows(source, format_of(source, given.form or default), size=size):
+    for rows, positions in windows(source, format_of(source, given.format), size=size):
         listed = rows if isinstance(rows, list) else rows.to_pylist()
         yield listed, positions.numbers
 

@@ -16,6 +16,7 @@ from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
 from s3t.serve.batching import AnswerShare, Batcher
 from s3t.serve.callers import Callers
+from s3t.serve.documents import inputs_of
 from s3t.serve.guard import NotTaken
 from s3t.serve.metrics import Metrics
 from s3t.serve.repairing import Repairer
@@ -122,6 +123,17 @@ class PendingResponse(Response):
                 scope[ABORT]()
             raise NotTaken from None
         self._served.metrics.answered(self._served.name, count)
+
+
+def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
+    """The response to one input of a request, or a list of them, as JSON has them.
+
+    Raises:
+        Refused: 413 for too many or too large ones, 422 for what is no input.
+        InputError: the run takes no such input.
+    """
+    inputs = inputs_of(given, served.run.recipe, served.settings)
+    return PendingResponse(served, served.run.checked(inputs), render)
 
 
 def _parts(body: bytes) -> Iterator[dict[str, Any]]:

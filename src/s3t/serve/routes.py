@@ -14,7 +14,7 @@ from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
 from s3t.run.answers import Predictions
-from s3t.serve.answering import GENERATION_HEADER, PendingResponse, ServedRun
+from s3t.serve.answering import GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
 from s3t.serve.documents import (
     DeletionRequest,
@@ -23,7 +23,6 @@ from s3t.serve.documents import (
     PredictRequest,
     PredictResponse,
     RepairRequest,
-    inputs_of,
 )
 from s3t.serve.problems import MEDIA_TYPE, Refused
 
@@ -95,8 +94,7 @@ def _add_answers(router: APIRouter, served: ServedRun) -> None:
     )
     def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
-        inputs = served.run.checked(inputs_of(asked.inputs, served.run.recipe, served.settings))
-        return PendingResponse(served, inputs, partial(_plain, run=served.name, top=asked.top))
+        return answer(served, asked.inputs, partial(_plain, run=served.name, top=asked.top))
 
 
 def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, Any]:

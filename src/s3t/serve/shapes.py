@@ -15,8 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
 
 from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
-from s3t.serve.answering import PendingResponse, ServedRun
-from s3t.serve.documents import inputs_of
+from s3t.serve.answering import ServedRun, answer
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
@@ -33,11 +32,13 @@ class ShapedRequest(BaseModel):
 class ClassifyRequest(ShapedRequest):
     """Texts to classify, as vLLM and SGLang take them."""
 
-    # Checked by `inputs_of`: of a long list pydantic would report each element.
+    # Checked by hand: of a long list pydantic would report each element.
     input: Annotated[Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})]
     model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
     use_activation: Literal[True] | None = Field(default=None, description="Probabilities; there are no logits.")
-    add_special_tokens: Literal[True] = Field(default=True, description="As in training.")
+    add_special_tokens: Literal[True] = Field(
+        default=True, description="Texts are tokenized as in training, so there is no other value."
+    )
 
 
 class TextPredictRequest(ShapedRequest):
@@ -95,13 +96,13 @@ def _add_classify(router: APIRouter, served: ServedRun) -> None:
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         if any(not isinstance(text, str) for text in texts):
             raise wrong_input(["input: is no text or list of texts"])
-        return _answer(served, texts, partial(_classified, model=served.name))
+        return answer(served, texts, partial(_classified, model=served.name))
 
     for path in ("/classify", "/v1/classify"):
         router.post(
             path,
             summary="Classify texts, as vLLM and SGLang do",
-            responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _answers(dict[str, Any]),
+            responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _described(dict[str, Any]),
         )(classify)
 
 
@@ -109,7 +110,7 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
     @router.post(
         "/predict",
         summary="Classify texts, as text-embeddings-inference does",
-        responses=problem_responses(*OF_A_BODY) | _answers(list[Score] | list[list[Score]]),
+        responses=problem_responses(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
     )
     def predict(asked: TextPredictRequest) -> Response:
         """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
@@ -120,7 +121,7 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
             raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
         if not inputs:
             raise wrong_input(["inputs: is an empty list"])
-        return _answer(served, inputs, partial(_scored, alone=alone))
+        return answer(served, inputs, partial(_scored, alone=alone))
 
 
 def _text_or_pair(value: Any) -> str | list[str] | None:
@@ -132,12 +133,7 @@ def _text_or_pair(value: Any) -> str | list[str] | None:
     return None
 
 
-def _answer(served: ServedRun, inputs: list[Any], render: Any) -> Response:
-    checked = served.run.checked(inputs_of(inputs, served.run.recipe, served.settings))
-    return PendingResponse(served, checked, render)
-
-
-def _answers(shape: Any) -> dict[int | str, dict[str, Any]]:
+def _described(shape: Any) -> dict[int | str, dict[str, Any]]:
     return {200: {"model": shape, "description": "Answers of one generation, which the header S3T-Generation names."}}
 
 
