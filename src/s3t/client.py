@@ -109,6 +109,7 @@ class Client:
 
         Returns:
             `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, and for operators `plan`.
+            Of one that an operator has to approve, `state` is held, and `held` its id.
 
         Raises:
             InputError: no names, or some that are wrong.
@@ -124,6 +125,34 @@ class Client:
     def deletion(self, id: int) -> dict[str, Any]:
         """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
         return self._ask("GET", f"/v1/deletions/{id:d}")
+
+    def held(self) -> list[dict[str, Any]]:
+        """Deletions that wait for an operator, or waited, the newest first; without names. Errors as `status`."""
+        return list(self._ask("GET", "/v1/held")["held"])
+
+    def approve(self, held: str) -> dict[str, Any]:
+        """Carry out a held deletion that somebody else has asked for. For operators.
+
+        Args:
+            held: its id.
+
+        Raises:
+            ServerError: the token has asked for it itself (403), it was refused (409), the server was not found.
+        """
+        return self._ask("POST", f"/v1/held/{held}/approve")
+
+    def refuse(self, held: str, reason: str) -> dict[str, Any]:
+        """Refuse a held deletion. For operators.
+
+        Args:
+            held: its id.
+            reason: in words, which are kept; it names nobody.
+
+        Raises:
+            InputError: the reason is empty or too long.
+            ServerError: it was approved (409), the server refused, or was not found.
+        """
+        return self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason})
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> list[dict[str, Any]]:
         """Find records and people: present ones with their slices, deleted ones with the time. For operators.

@@ -47,6 +47,9 @@ COMMANDS = {
     "simulate",
     "plan",
     "tune",
+    "deletions held",
+    "deletions approve",
+    "deletions refuse",
 }
 
 

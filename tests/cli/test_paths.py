@@ -37,6 +37,9 @@ CALLS = {
     "token create": ("RUN", "NAME", "--scope", "predict"),
     "token list": ("RUN",),
     "token revoke": ("RUN", "NAME"),
+    "deletions held": ("RUN",),
+    "deletions approve": ("RUN", "0"),
+    "deletions refuse": ("RUN", "0", "--reason", "no"),
     "clone": ("RUN", "NEW"),
     "export": ("RUN", "--output", "NEW"),
     "tune": (

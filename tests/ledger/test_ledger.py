@@ -318,9 +318,9 @@ def test_a_ledger_holds_tokens_alone(ledger):
     """Every column is a number, a time, a digest, a keyed hash, or a name of ours; none could hold a record."""
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
     # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices;
-    # holders of bearer tokens, and what they may do; kinds of errors.
+    # holders of bearer tokens, and what they may do; kinds of errors; what an operator says of a refusal.
     free_text = {"prefix", "host", "path", "cache", "name", "output", "files", "keys", "digests"}
-    free_text |= {"scopes", "asked_by", "error", "id"}
+    free_text |= {"scopes", "asked_by", "error", "id", "held", "why", "decided_by", "reason"}
     hashes = {"token", "subject", "request", "content"} | {
         "digest",
         "session",
@@ -331,8 +331,8 @@ def test_a_ledger_holds_tokens_alone(ledger):
     numbers = {"generation", "records", "shard", "slice", "copies", "names", "deleted", "process", "value"}
     times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at", "seconds"}
     times |= {"announced_at", "made_at", "withdrawn_at", "created_at", "expires_at", "revoked_at"}
-    times |= {"asked_at", "ended_at", "hours"}
-    numbers |= {"per_minute", "stages", "trained", "share", "attempts"}
+    times |= {"asked_at", "ended_at", "hours", "decided_at", "done_at"}
+    numbers |= {"per_minute", "stages", "trained", "share", "attempts", "is_subject", "approved"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 2, request=b"k" * 32)])

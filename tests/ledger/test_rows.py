@@ -27,6 +27,9 @@ READS = {
     "exports": lambda transaction: transaction.exports.all(),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
     "tokens": lambda transaction: transaction.tokens.all(),
+    "held": lambda transaction: transaction.held.all(),
+    "held_names": lambda transaction: [transaction.held.names_of(held) for held in transaction.held.all()],
+    "admitted": lambda transaction: transaction.held.rates("caller"),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
@@ -43,6 +46,9 @@ def full(ledger):
         transaction.condemn(versions=[(PLACES[0], "2" * 64)])
         transaction.rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
         transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
+        names = {"records": {token(1)}, "subjects": {PERSON}}
+        transaction.held.add(asked_by="a", why="many", count=2, request=b"r" * 32, content=b"c" * 32, **names)
+        transaction.held.note_admitted("caller", {0: 3})
     return ledger
 
 

@@ -163,7 +163,7 @@ def test_metrics_count_requests_and_tell_the_state(client):
 
 def test_several_runs_are_served_under_their_names(path, trained_once, tmp_path):
     other = tiny.copy_run(trained_once, tmp_path / "other")
-    with serving(path, other, open_scopes=("predict", "delete", "operate")) as client:
+    with serving(path, other, open_scopes=("predict", "delete", "operate"), hold_share=None) as client:
         client.post("/runs/other/v1/deletions", json={"records": ["r0"]})
         assert [client.get(f"{at}/v1/status").json()["generation"] for at in ("", "/runs/run", "/runs/other")] == [
             0,

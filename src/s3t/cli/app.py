@@ -29,7 +29,7 @@ _HELP = (
 
 _NAMES = """
     plan sequences simulate tune init train predict generate score evaluate harness delete locate log status repair
-    extend audit serve token clone export erase reconcile destroy-key ids
+    extend audit serve token deletions clone export erase reconcile destroy-key ids
 """
 COMMANDS = tuple(_NAMES.split())
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import s3t
-from s3t.cli.deletions import depths_changed, history, places_in_words, remedy, withdrawal
+from s3t.cli.deletion_words import depths_changed, history, places_in_words, remedy, withdrawal
 from s3t.cli.display import print_status
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption, MovedOption
@@ -121,6 +121,9 @@ def _print(report: DeletionReport, run: Path) -> None:
 
 def _print_document(found: dict[str, Any]) -> None:
     """A deletion that a server has told of."""
+    if found["held"] is not None:
+        typer.echo(HELD_STATES[found["state"]].format(id=found["held"]))
+        return
     if found["repeated"]:
         typer.echo("key already used; nothing repeated. The original result:")
     records = counted(found["deleted"], "record")
@@ -135,6 +138,14 @@ def _print_document(found: dict[str, Any]) -> None:
         typer.echo(f"{found['state']}: deletion {found['id']}")
     if found["unknown"]:
         typer.echo(f"WARNING: {counted(len(found['unknown']), 'name')} UNKNOWN: {listed(found['unknown'])}")
+
+
+HELD_STATES = {
+    "held": "held for approval, nothing deleted yet: {id}; an operator decides with s3t deletions",
+    "approved": "approved, and about to be deleted: {id}",
+    "refused": "refused by an operator, nothing deleted: {id}; s3t deletions held has the reason",
+}
+"""States of a deletion that a server has held, in words."""
 
 
 def unknown_names(report: DeletionReport) -> str:

@@ -1,97 +1,82 @@
-"""Deletions as people read them: how far each has come, and when."""
+"""List requests for deletion that a server holds for approval; approve or refuse them (s3t serve)."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from s3t.wording import counted, numbers
+import s3t
+from s3t.cli.deletion_words import moment
+from s3t.cli.options import JsonOption, RunArgument
+from s3t.cli.outcome import failures_reported, show
+from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.ledger import Export, LogEntry
-    from s3t.run.results import Status
+    from s3t.ledger import Held
 
-MOST_SHOWN = 10
+BY = "the command line"
+"""Name under which decisions of this command are noted. Who can open the run's folder may decide."""
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of s3t deletions held.", show_default=False)]
 
 
-def moment(seconds: float | None) -> str:
-    """A time in UTC, to the second.
+def held(
+    run: RunArgument,
+    waiting: Annotated[bool, typer.Option("--waiting", help="Only those that wait for a decision.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """List held requests with their reasons and decisions, the newest first. Names are not shown: none are kept.
 
-    >>> moment(0.0), moment(None)
-    ('1970-01-01 00:00:00', 'not yet')
+    A server holds a request that is over its limits of an hour (s3t serve --hold-records, --hold-share). Nothing of it
+    is deleted before it is approved.
     """
-    return "not yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    with failures_reported(as_json):
+        with s3t.Run.open(run) as opened:
+            found = opened.approvals.waiting() if waiting else opened.approvals.all()
+        show({"held": [one.to_json() for one in found]}, as_json, lambda: _print(found))
 
 
-def history(entries: Sequence[LogEntry]) -> str:
-    """Times at which a deletion was received, accepted, effective and erased; the last one, if it has several parts."""
-    parts = [f"received {moment(min(entry.received_at for entry in entries))} UTC"]
-    for step in ("accepted", "effective", "erased"):
-        times = [getattr(entry, f"{step}_at") for entry in entries]
-        parts.append(f"{step} {moment(None if None in times else max(times))}")
-    return ", ".join(parts)
+def approve(run: RunArgument, id: IdArgument, as_json: JsonOption = False) -> None:
+    """Carry a held request out. When the command returns, its records are durably out of use."""
+    with failures_reported(as_json):
+        with s3t.Run.open(run) as opened:
+            done = opened.approvals.approve(id, by=BY)
+        show(done.to_json(), as_json, lambda: typer.echo(_in_words(done)))
 
 
-def print_unfinished(status: Status, run: Any) -> None:
-    """Prints the deletions that are not erased yet, and their deadlines."""
-    within = status.recipe.deletion.erase_within
-    for entry in status.unfinished[:MOST_SHOWN]:
-        typer.echo(
-            f"not erased yet: generation {entry.generation}, {counted(entry.records, 'record')}, "
-            f"{history([entry])}; {remedy(entry, within, run)}"
-        )
-    if len(status.unfinished) > MOST_SHOWN:
-        typer.echo(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
+def refuse(
+    run: RunArgument,
+    id: IdArgument,
+    reason: Annotated[
+        str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and told to who asked. Name nobody.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Refuse a held request: nothing of it is deleted, and its names are forgotten."""
+    with failures_reported(as_json):
+        with s3t.Run.open(run) as opened:
+            refused = opened.approvals.refuse(id, by=BY, reason=reason)
+        show(refused.to_json(), as_json, lambda: typer.echo(_in_words(refused)))
 
 
-def print_exports(status: Status, run: Any) -> None:
-    """Prints exports that stand, and those that have to be withdrawn."""
-    for export in status.exports:
-        if export in status.to_withdraw:
-            typer.echo(f"to be withdrawn, because it holds deleted records: {withdrawal(export, run)}")
-        else:
-            made = "never finished" if export.made_at is None else f"made {moment(export.made_at)} UTC"
-            typer.echo(f"export {export.label} of shard {export.stage.shard}, {made}, on {export.host}: {export.path}")
+COMMANDS = {"held": held, "approve": approve, "refuse": refuse}
 
 
-def withdrawal(export: Export, run: Any) -> str:
-    """Advice for an export with deleted records in it."""
-    return (
-        f"export {export.label} of shard {export.stage.shard}, on {export.host} in {export.path}. Unload it from every "
-        f"server, remove every copy, then run `s3t export {run} --withdrawn {export.label}`"
-    )
+def _print(found: Sequence[Held]) -> None:
+    if not found:
+        typer.echo("no request is held")
+        return
+    for one in found:
+        state = "waits" if one.state == "held" else _in_words(one)
+        typer.echo(f"{one.id}  {moment(one.asked_at)} UTC, {one.asked_by}: {counted(one.records, 'record')}; {state}")
+        typer.echo(f"    held because: {one.why}")
 
 
-def remedy(entry: LogEntry, within: float, run: Any) -> str:
-    """Advice for a deletion that is not erased: the deadline, `within` seconds after receipt, and the command."""
-    waits = ""
-    if entry.effective_at is None:
-        waits = "it waits for another open run, which holds the record in memory but answers nothing with it; "
-    if entry.to_withdraw:
-        return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
-    due = f"by {moment(entry.received_at + within)} UTC" if within else "now"
-    return f"{waits}to be erased {due}: s3t erase {run}"
-
-
-def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
-    """Shards that serve with another depth than before, in words.
-
-    >>> depths_changed((3, 3), (3, 0))
-    ['shard 1 from 3 slices to 0']
-    """
-    pairs = enumerate(zip(before, after, strict=True))
-    return [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in pairs if old != new]
-
-
-def places_in_words(places: Sequence[Any]) -> str:
-    """Slices in words: slice 0 of shard 1, slices 0 2 of shard 2."""
-    by_shard: dict[int, list[int]] = {}
-    for place in places:
-        by_shard.setdefault(place.shard, []).append(place.slice)
-    return ", ".join(
-        f"{'slice' if len(slices) == 1 else 'slices'} {numbers(slices)} of shard {shard}"
-        for shard, slices in by_shard.items()
-    )
+def _in_words(one: Held) -> str:
+    if one.state == "refused":
+        return f"refused by {one.decided_by}: {one.reason}"
+    if one.state == "approved":
+        return f"approved by {one.decided_by}, not carried out yet: approve it again"
+    took = "it took nothing" if one.generation is None else f"deletion {one.generation}"
+    return f"approved by {one.decided_by}: {took}"

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.deletions import print_exports, print_unfinished
+from s3t.cli.deletion_words import print_exports, print_unfinished
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 

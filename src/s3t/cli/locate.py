@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.deletions import history, places_in_words
+from s3t.cli.deletion_words import history, places_in_words
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import s3t
-from s3t.cli.deletions import moment, remedy
+from s3t.cli.deletion_words import moment, remedy
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server

@@ -18,6 +18,32 @@ if TYPE_CHECKING:
 
 RunsArgument = Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.", show_default=False)]
 
+OpenOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--open",
+        metavar="SCOPE",
+        help="Needs no token: predict, operate, audit or delete; repeatable. Without, everything needs one.",
+    ),
+]
+HoldRecordsOption = Annotated[
+    int,
+    typer.Option(
+        "--hold-records",
+        metavar="N",
+        help="Records that a token may delete within an hour; a request for more is held until an operator "
+        "approves it (s3t deletions). 0: each is held.",
+    ),
+]
+HoldShareOption = Annotated[
+    float,
+    typer.Option("--hold-share", metavar="F", help="Share of a shard that may be deleted within an hour, 0 to 1."),
+]
+HoursOption = Annotated[
+    float | None,
+    typer.Option("--repair-hours-a-day", metavar="H", help="Hours of repairs in 24, at most; without, any."),
+]
+
 
 def command(
     runs: RunsArgument,
@@ -28,21 +54,14 @@ def command(
     workers: Annotated[
         int, typer.Option("--workers", metavar="N", help="Processes that answer, each with the models in memory.")
     ] = 1,
-    open_scope: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--open",
-            metavar="SCOPE",
-            help="Needs no token: predict, operate, audit or delete; repeatable. Without, everything needs one.",
-        ),
-    ] = None,
+    open_scope: OpenOption = None,
     repair: Annotated[
         bool, typer.Option("--repair/--no-repair", help="Begin repairs by the run's policy (deletion.repair).")
     ] = True,
-    hours_a_day: Annotated[
-        float | None,
-        typer.Option("--repair-hours-a-day", metavar="H", help="Hours of repairs in 24, at most; without, any."),
-    ] = None,
+    hours_a_day: HoursOption = None,
+    hold_records: HoldRecordsOption = 1_000,
+    hold_share: HoldShareOption = 0.25,
+    no_hold: Annotated[bool, typer.Option("--no-hold", help="Hold no request.")] = False,
     exact: Annotated[
         bool,
         typer.Option("--exact", help="Answer each request alone, so that its last bits do not depend on others."),
@@ -66,6 +85,8 @@ def command(
             open_scopes=tuple(open_scope or ()),
             repair=repair,
             repair_hours_a_day=hours_a_day,
+            hold_records=None if no_hold else hold_records,
+            hold_share=None if no_hold else hold_share,
             exact=exact,
             wait=wait_ms / 1000,
         )

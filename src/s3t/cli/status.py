@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 import s3t
-from s3t.cli.deletions import print_exports, print_unfinished
+from s3t.cli.deletion_words import print_exports, print_unfinished
 from s3t.cli.display import print_status, print_status_document
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show

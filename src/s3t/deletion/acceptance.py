@@ -60,6 +60,9 @@ class Acceptor:
             results = [group.add(batch) for batch in batches]
             if group.acceptances:
                 transaction.accept(group.acceptances)
+            for batch, result in zip(batches, results, strict=True):
+                if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records
+                    transaction.held.note_done(batch.held, generation=result.generation)
             for key, row in group.requests.items():
                 if row is not None:
                     transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)

@@ -106,7 +106,8 @@ class Deleter:
             StorageError: the disk or the database refused. The message says whether records are out of use.
         """
         with after_refusal(NOTHING_CHANGED):
-            in_files = self._lookup.search(records=request.records, subjects=request.subjects)
+            search = self._lookup.search if request.held is None else self._lookup.search_tokens
+            in_files = search(records=request.records, subjects=request.subjects)
         batches = [replace(batch, in_files=in_files.of(batch)) for batch in request.batches(BATCH_NAMES)]
         total = _Sum()
         if dry_run:

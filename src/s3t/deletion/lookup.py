@@ -63,10 +63,7 @@ class Lookup:
             records: requested ids, by token.
             subjects: requested subjects, by token.
         """
-        with self.ledger.reading() as transaction:
-            located = transaction.locate(records=records.keys(), subjects=())
-        present = {row.token for row in located.rows}
-        unknown = {token: name for token, name in records.items() if token not in present and token not in located.gone}
+        unknown = {token: records[token] for token in self._unknown(records)}
         where: dict[Place, dict[str, dict[bytes, str]]] = {}
         for kind, names in (("record", unknown), ("subject", subjects)):
             for token, name in names.items():
@@ -86,6 +83,33 @@ class Lookup:
         return FileMatches(
             records={token: frozenset(records) for token, records in in_files.items()}, unreadable=unreadable
         )
+
+    def search_tokens(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> FileMatches:
+        """The matches of `search`, where only the tokens are known: the names in every slice are hashed."""
+        wanted = self._unknown(records) | (frozenset(subjects) if self.has_subjects else frozenset())
+        in_files: dict[bytes, set[bytes]] = {}
+        unreadable: dict[Place, frozenset[bytes]] = {}
+        shards, slices = self.counts
+        for place in [Place(shard, index) for shard in range(shards) for index in range(slices) if wanted]:
+            try:
+                names = self._names_in(place)
+            except IntegrityError:
+                unreadable[place] = wanted
+                continue
+            for name, subject in zip(names["record"].to_pylist(), names["subject"].to_pylist(), strict=True):
+                record = self.secret.token("ledger", "record", name)
+                owner = None if subject is None else self.secret.token("ledger", "subject", subject)
+                for token in wanted & {record, owner}:
+                    in_files.setdefault(token, set()).add(record)
+        return FileMatches(
+            records={token: frozenset(records) for token, records in in_files.items()}, unreadable=unreadable
+        )
+
+    def _unknown(self, records: Collection[bytes]) -> frozenset[bytes]:
+        """The requested tokens of records that the ledger does not know."""
+        with self.ledger.reading() as transaction:
+            located = transaction.locate(records=records, subjects=())
+        return frozenset(records) - {row.token for row in located.rows} - located.gone.keys()
 
     def _names_in(self, place: Place) -> pa.Table:
         """The names in a slice's current version.

@@ -23,6 +23,8 @@ class Batch:
     """Keyed hash of all names of the request."""
     in_files: frozenset[bytes] = frozenset()
     """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
+    held: str | None = None
+    """Id of the held request that is carried out with this batch, its last one."""
     end: int
     """Number of the request's names in this batch and those before it."""
     received: float = field(compare=False)
@@ -40,6 +42,8 @@ class Request:
     content: bytes
     received: float = field(compare=False)
     """Time of receipt (`time.monotonic()`)."""
+    held: str | None = None
+    """Id of the held request that this is. Its names are known by their tokens alone, and empty here."""
 
     @classmethod
     def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:
@@ -73,6 +77,7 @@ class Request:
                 subjects=frozenset(token for token, is_record in part if not is_record),
                 key=self.key,
                 content=self.content,
+                held=self.held if start + len(part) == len(asked) else None,
                 end=start + len(part),
                 received=self.received,
             )

@@ -2,6 +2,7 @@
 
 from s3t.ledger.address import Address, PostgresAddress
 from s3t.ledger.committing import Trained
+from s3t.ledger.held import Held
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.repairs import Repair
 from s3t.ledger.sessions import Session
@@ -25,6 +26,7 @@ __all__ = [
     "Address",
     "Copy",
     "Export",
+    "Held",
     "Ledger",
     "Located",
     "LogEntry",

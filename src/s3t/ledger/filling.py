@@ -131,5 +131,8 @@ _OF_ONE_RUN = (
     schema.withdrawals,
     schema.tokens,
     schema.repairs,
+    schema.held,
+    schema.held_names,
+    schema.admitted,
 )
-"""Processes that have the run open, copies that its deletions remove, callers of its servers and their repairs."""
+"""Processes that have the run open; copies that its deletions remove; its servers' callers, repairs, held requests."""

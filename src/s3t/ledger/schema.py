@@ -230,6 +230,49 @@ repairs = Table(
 )
 """Repairs by servers, for those who look on. Nothing is decided by them but who repairs, so they have no check."""
 
+held = Table(
+    "held",
+    metadata,
+    Column("id", String(16), primary_key=True),  # random
+    Column("asked_by", String, nullable=False),  # name of a token
+    Column("asked_at", Float, nullable=False),
+    Column("why", String, nullable=False),  # numbers of records and of a shard
+    Column("names", Integer, nullable=False),
+    Column("records", Integer, nullable=False),  # that it would have taken then
+    Column("request", LargeBinary(32)),  # as in `generations`
+    Column("content", LargeBinary(32), nullable=False),  # as in `requests`
+    Column("decided_at", Float),  # null until somebody does
+    Column("decided_by", String),
+    Column("approved", Integer),  # 1 or 0
+    Column("reason", String),  # of a refusal, in the words of who refused
+    Column("done_at", Float),  # null until the deletion was accepted, or found to take nothing
+    Column("generation", Integer),  # null if it took nothing
+    _mac(),
+)
+"""Requests for deletion that wait, or waited, until an operator approves or refuses them."""
+
+held_names = Table(
+    "held_names",
+    metadata,
+    Column("held", String(16), primary_key=True),
+    Column("token", LargeBinary(32), primary_key=True),
+    Column("is_subject", Integer, primary_key=True),
+    _mac(),
+)
+"""Names of held requests, until they are carried out or refused."""
+
+admitted = Table(
+    "admitted",
+    metadata,
+    Column("mark", String(16), primary_key=True),  # random, of the request
+    Column("shard", Integer, primary_key=True),
+    Column("asked_by", String, nullable=False),
+    Column("asked_at", Float, nullable=False),
+    Column("records", Integer, nullable=False),
+    _mac(),
+)
+"""Records that requests to servers took from each shard within the last hour: what rates are computed from."""
+
 notes = Table(
     "notes",
     metadata,

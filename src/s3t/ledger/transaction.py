@@ -16,6 +16,7 @@ from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
 from s3t.ledger.exports import Exports
 from s3t.ledger.filling import record_of, record_values
+from s3t.ledger.held import HeldRequests
 from s3t.ledger.history import History
 from s3t.ledger.repairs import Repairs
 from s3t.ledger.rows import Rows, damaged
@@ -56,6 +57,7 @@ class Transaction:
         exports: copies of chains for other programs.
         tokens: callers of the run's servers.
         repairs: by servers.
+        held: requests for deletion that wait for approval.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -67,6 +69,7 @@ class Transaction:
         self.exports = Exports(rows)
         self.tokens = Tokens(rows)
         self.repairs = Repairs(rows)
+        self.held = HeldRequests(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 

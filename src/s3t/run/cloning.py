@@ -83,6 +83,7 @@ def adopt(parts: Parts) -> None:
         with parts.ledger.writing() as transaction:
             transaction.exports.forget()  # they are the run's: its deletions remove their files, the copy's must not
             transaction.repairs.forget()
+            transaction.held.forget()
             transaction.tokens.forget()  # who may call the run's servers may not therefore call the copy's
         address = ledger_address(layout, url=description.ledger, run=description.run)
         copied = None if isinstance(address, Path) else parts.ledger.clone(address)  # a file is the copy's own already

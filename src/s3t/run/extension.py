@@ -134,7 +134,14 @@ def more_asked(
     return Spares(spares=spares, depth=spare_depth) if policy is None else Policy(repair=policy)
 
 
-def repair_extension_of(parts: Parts, asked: Spares | Policy) -> RepairExtension:
+def forecast_of(parts: Parts, asked: Spares | Policy | int, progress: Progress) -> Extension | RepairExtension:
+    """Forecast of an extension; errors as `Run.extend`."""
+    if isinstance(asked, int):
+        return _more_orders(parts, budget=asked, progress=progress)
+    return _other_repair(parts, asked)
+
+
+def _other_repair(parts: Parts, asked: Spares | Policy) -> RepairExtension:
     """Forecast cost and gain of more spares, longer ones, or another policy of repair.
 
     Raises:
@@ -170,7 +177,7 @@ def _depth_after_hit(inventory: Inventory, chances: Sequence[Sequence[float]]) -
     return sum(kept) / len(kept)
 
 
-def extension_of(parts: Parts, *, budget: int, progress: Progress) -> Extension:
+def _more_orders(parts: Parts, *, budget: int, progress: Progress) -> Extension:
     """Forecast cost and gain of orders up to a budget.
 
     Args:

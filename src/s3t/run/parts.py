@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
     from s3t.run.access import Access
+    from s3t.run.approvals import Approvals
     from s3t.run.repairs import Repairs
 
 
@@ -101,6 +102,13 @@ class Parts:
         from s3t.run.access import Access
 
         return Access(self.ledger)
+
+    @cached_property
+    def approvals(self) -> Approvals:
+        """Requests for deletion that servers hold."""
+        from s3t.run.approvals import Approvals
+
+        return Approvals(self)
 
     @cached_property
     def repairs(self) -> Repairs:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from s3t.run.access import Access
     from s3t.run.answerer import Answerer, PendingAnswers
     from s3t.run.answers import Evaluation, Predictions
+    from s3t.run.approvals import Approvals
     from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
@@ -210,6 +211,11 @@ class Run:
         return self._parts.access
 
     @property
+    def approvals(self) -> Approvals:
+        """Requests for deletion that the run's servers hold until somebody approves or refuses them."""
+        return self._parts.approvals
+
+    @property
     def repairs(self) -> Repairs:
         """Repairs in processes of their own, beside a server."""
         return self._parts.repairs
@@ -248,8 +254,7 @@ class Run:
 
         Args:
             workers: as for `train`.
-            hours: time after which no stage is begun. Where the run is repaired as needed, the stages with the most
-                worth for their cost come first. None: no bound.
+            hours: time after which no stage is begun; None: no bound. Repair as needed begins with the most worth.
             progress: hears of it.
 
         Raises:
@@ -286,12 +291,11 @@ class Run:
                 changed.
         """
         from s3t.run.extension import more_asked
-        from s3t.run.orders import Policy, Spares
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        if isinstance(asked, Spares | Policy):
-            return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
-        return self._trainer.extend(asked, progress or SILENT, workers=workers)
+        if isinstance(asked, int):
+            return self._trainer.extend(asked, progress or SILENT, workers=workers)
+        return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
 
     @overload
     def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
@@ -320,13 +324,10 @@ class Run:
 
         Arguments and errors as for `extend`.
         """
-        from s3t.run.extension import extension_of, more_asked, repair_extension_of
-        from s3t.run.orders import Policy, Spares
+        from s3t.run.extension import forecast_of, more_asked
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        if isinstance(asked, Spares | Policy):
-            return repair_extension_of(self._parts, asked)
-        return extension_of(self._parts, budget=asked, progress=progress or SILENT)
+        return forecast_of(self._parts, asked, progress or SILENT)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None
@@ -357,10 +358,8 @@ class Run:
         """Answer requests, in one computation, and keep deletions waiting until the answers have left: for servers.
 
         After `predict` a deletion may become effective while its answer is on the way to a client; here it may not. Ask
-        `may_leave()` right before sending; if it says no, `release()` and hold again.
-
-        `requests` are inputs of each, as for `predict`, or as `checked` gives them: an error does not tell which was
-        wrong. Errors as for `predict`.
+        `may_leave()` right before sending; if it says no, `release()` and hold again. `requests` are inputs of each, as
+        for `predict`, or as `checked` gives them: an error, as of `predict`, does not tell which was wrong.
         """
         return self._answerer.hold(requests)
 

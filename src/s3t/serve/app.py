@@ -20,6 +20,7 @@ from s3t.serve.answering import ABORT, ServedRun
 from s3t.serve.batching import Batcher
 from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
+from s3t.serve.holding import held_of
 from s3t.serve.metrics import Metrics
 from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
@@ -82,6 +83,7 @@ def create_app(settings: Settings) -> FastAPI:
         for address in addresses:
             in_schema = address == ""  # those of every run are described once
             app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
+            app.include_router(held_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
@@ -112,6 +114,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
     run = s3t.Run.open(path)
     try:
         run.prepare(look_seconds=LOOK_SECONDS)
+        run.approvals.carry_out_approved()
     except BaseException:
         run.close()
         raise

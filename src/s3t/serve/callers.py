@@ -25,6 +25,11 @@ class Caller:
     """The token's name; "" without a token."""
     scopes: frozenset[str]
 
+    @property
+    def named(self) -> str:
+        """The name that the ledger notes."""
+        return self.name or "open"
+
     def may(self, scope: str) -> bool:
         """True if a scope is theirs."""
         return scope in self.scopes

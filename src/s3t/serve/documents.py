@@ -120,12 +120,24 @@ class DeletionResponse(BaseModel):
     deleted: int = Field(description="Records.")
     already: list[str] = Field(description="Names that were gone before.")
     unknown: list[str] = Field(description="Names that the run has never held.")
-    state: str | None = Field(description="accepted, effective or erased; null if no record was taken.")
+    state: str | None = Field(
+        description="accepted, effective or erased; null if no record was taken. held, approved or refused, if an "
+        "operator has to decide."
+    )
     repeated: bool = Field(description="The idempotency key was used before; nothing more was done.")
     dry_run: bool
+    held: str | None = Field(
+        default=None, description="For `GET /v1/held/{id}`: nothing is deleted until an operator approves it."
+    )
     plan: dict[str, Any] | None = Field(
         default=None, description="For operators: slices hit, stages lost, depths before and after."
     )
+
+
+class RefusalRequest(RequestBody):
+    """The refusal of a held request."""
+
+    reason: StrictStr = Field(min_length=1, max_length=500, description="It is kept: name nobody.")
 
 
 class RepairRequest(RequestBody):

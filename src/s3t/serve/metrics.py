@@ -75,6 +75,7 @@ class _States:
                 "missing_stages": "Stages that a repair would train.",
                 "unfinished_deletions": "Deletions that are accepted and not erased yet.",
                 "oldest_unfinished_seconds": "Age of the oldest of them.",
+                "held_deletions": "Requests for deletion that wait for an operator.",
                 "deletions_to_first_dead_shard": "Expected, without repair.",
             }.items()
         }
@@ -90,6 +91,7 @@ class _States:
                 "missing_stages": status.missing,
                 "unfinished_deletions": len(status.unfinished),
                 "oldest_unfinished_seconds": 0.0 if oldest is None else time.time() - oldest,
+                "held_deletions": len(run.approvals.waiting()),
                 "deletions_to_first_dead_shard": None if forecast is None else forecast.next_shard_dies,
             }
             for key, value in values.items():

@@ -126,6 +126,10 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         if asked.dry_run and not caller.may("operate"):
             raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
         asked.check_count(served.settings.max_names)
+        if not asked.dry_run:
+            admit = partial(_held, served, caller, asked, idempotency_key)
+            if (held := await to_thread.run_sync(admit, limiter=deleting)) is not None:
+                return held
         act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
         report = await to_thread.run_sync(act, limiter=deleting)
         if not report.dry_run and not report.repeated:
@@ -155,6 +159,22 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         for entry in served.run.log([id]):
             return entry.to_json()
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
+
+
+def _held(served: ServedRun, caller: Caller, asked: DeletionRequest, key: str | None) -> DeletionResponse | None:
+    """The answer to a request that is held; None if it may be carried out."""
+    held = served.run.approvals.admit(
+        records=asked.records,
+        subjects=asked.subjects,
+        strict=asked.strict,
+        key=key,
+        caller=caller.named,
+        limits=served.settings.limits,
+    )
+    if held is None:
+        return None
+    nothing: dict[str, Any] = {"id": None, "deleted": 0, "already": [], "unknown": [], "repeated": False}
+    return DeletionResponse(**nothing, state=held.state, dry_run=False, held=held.id)
 
 
 def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionResponse:
@@ -188,7 +208,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
     )
     def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
         """Train what deletions cost, in a process of its own, while the server goes on answering."""
-        begun = served.run.repairs.begin(asked_by=caller.name or "open", hours=asked.hours)
+        begun = served.run.repairs.begin(asked_by=caller.named, hours=asked.hours)
         if begun is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun.to_json()

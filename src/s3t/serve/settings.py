@@ -8,6 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from s3t.deletion.holding import Limits
 from s3t.run.access import SCOPES
 
 VARIABLE = "S3T_SERVE"
@@ -33,6 +34,10 @@ class Settings(BaseModel):
     """Begin repairs by the runs' policies."""
     repair_hours_a_day: Annotated[float, Field(gt=0, le=24)] | None = None
     """Most hours of each run's repairs in 24; None: no bound."""
+    hold_records: Annotated[int, Field(ge=0)] | None = 1_000
+    """Records that a caller may delete within an hour; a request for more is held for approval. None: any number."""
+    hold_share: Annotated[float, Field(ge=0, le=1)] | None = 0.25
+    """Share of a shard that requests may delete within an hour; one for more is held. None: any share."""
     exact: bool = False
     """Answer each request alone: then its bits do not depend on requests beside it."""
     wait: Annotated[float, Field(ge=0, le=1)] = 0.002
@@ -64,6 +69,11 @@ class Settings(BaseModel):
         if problems:
             raise ValueError("; ".join(problems))
         return self
+
+    @property
+    def limits(self) -> Limits:
+        """Limits of deletion within an hour."""
+        return Limits(records=self.hold_records, share=self.hold_share)
 
     @property
     def names(self) -> tuple[str, ...]:

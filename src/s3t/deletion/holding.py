@@ -1,0 +1,51 @@
+"""Whether a request for deletion is held for approval. Pure.
+
+A stolen token, or a program that has gone wrong, could delete a whole run in minutes, and nothing brings it back.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from s3t.ledger.held import Rates
+from s3t.wording import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """Limits within an hour, above which a request is held; None: no limit."""
+
+    records: int | None
+    """Records that a caller may delete."""
+    share: float | None
+    """Share of a shard's records that requests of all callers may take, 0 to 1."""
+
+
+def why_held(limits: Limits, *, losses: Mapping[int, int], present: Mapping[int, int], rates: Rates) -> str | None:
+    """Reason for which a request is held, in words; None if it is not.
+
+    Args:
+        limits: of the server.
+        losses: records that the request takes from each shard.
+        present: records of each shard, those included.
+        rates: of the last hour, without this request.
+
+    >>> rates = Rates(by_caller=8, by_shard={0: 3})
+    >>> why_held(Limits(records=10, share=None), losses={0: 2}, present={0: 20}, rates=rates)
+    >>> why_held(Limits(records=10, share=0.2), losses={0: 3}, present={0: 20}, rates=rates)
+    '3 records, 8 by this caller in the hour before: over 10; shard 0 would lose 6 of 23 within an hour: over 20 %'
+    """
+    asked, before = sum(losses.values()), rates.by_caller
+    reasons = []
+    if asked and limits.records is not None and asked + before > limits.records:
+        earlier = f", {before} by this caller in the hour before" if before else ""
+        reasons.append(f"{counted(asked, 'record')}{earlier}: over {limits.records}")
+    share = math.inf if limits.share is None else limits.share
+    for shard, lost in sorted(losses.items()):
+        gone = lost + rates.by_shard.get(shard, 0)
+        had = present[shard] - lost + gone
+        if lost and gone > share * had:
+            reasons.append(f"shard {shard} would lose {gone} of {had} within an hour: over {100 * share:g} %")
+    return "; ".join(reasons) or None

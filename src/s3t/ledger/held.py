@@ -1,0 +1,219 @@
+"""Requests for deletion that are held until an operator decides, and the rates by which a request is held.
+
+The ledger has the tokens of their names alone, and only while they wait.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from sqlalchemy import delete
+
+from s3t.ledger import schema
+from s3t.ledger.rows import Rows, damaged
+from s3t.ledger.state import utc
+from s3t.ledger.statements import now
+
+HOUR = 3600.0
+"""Seconds over which rates are counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Held:
+    """A request for deletion that an operator has to approve, or had to. Times are seconds since the epoch."""
+
+    id: str
+    asked_by: str
+    """Name of the caller's token."""
+    asked_at: float
+    why: str
+    """Reason for which it is held, in words; without names of records."""
+    names: int
+    """Records and subjects that were named."""
+    records: int
+    """Records that it would have taken when it was asked."""
+    request: bytes | None = field(repr=False)
+    """Keyed hash of its idempotency key."""
+    content: bytes = field(repr=False)
+    """Keyed hash of its names."""
+    decided_at: float | None
+    """None: it waits."""
+    decided_by: str | None
+    approved: bool | None
+    reason: str | None
+    """Reason for its refusal, in the operator's words."""
+    done_at: float | None
+    """Time at which the deletion was accepted, or found to take nothing; None before, and if it was refused."""
+    generation: int | None
+    """The deletion's id; None before, and if it took nothing."""
+
+    @property
+    def state(self) -> Literal["held", "approved", "refused", "done"]:
+        """Held; refused; approved, and not carried out yet; or done."""
+        if self.decided_at is None:
+            return "held"
+        if not self.approved:
+            return "refused"
+        return "approved" if self.done_at is None else "done"
+
+    def to_json(self) -> dict[str, Any]:
+        """The request in documents; times in UTC."""
+        return {
+            "id": self.id,
+            "state": self.state,
+            "asked_by": self.asked_by,
+            "asked_at": utc(self.asked_at),
+            "why": self.why,
+            "names": self.names,
+            "records": self.records,
+            "decided_by": self.decided_by,
+            "decided_at": utc(self.decided_at),
+            "reason": self.reason,
+            "done_at": utc(self.done_at),
+            "deletion": self.generation,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Records that requests to servers have taken within the last hour."""
+
+    by_caller: int
+    """Those that one caller asked for."""
+    by_shard: Mapping[int, int]
+    """Those of each shard, whoever asked."""
+
+
+class HeldRequests:
+    """Held requests, within one transaction."""
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+
+    def all(self) -> list[Held]:
+        """Every held request, the newest first; those that were decided included."""
+        found = map(_held_of, self._rows.read(schema.held))
+        return sorted(found, key=lambda held: (-held.asked_at, held.id))
+
+    def find(self, id: str) -> Held | None:
+        """The held request of an id."""
+        return next(map(_held_of, self._rows.read(schema.held, schema.held.c.id == id)), None)
+
+    def same(self, caller: str, *, request: bytes | None, content: bytes) -> Held | None:
+        """The held request with an idempotency key; without a key, the caller's own of the same names that waits."""
+        table = schema.held
+        if request is not None:
+            return next(map(_held_of, self._rows.read(table, table.c.request == request)), None)
+        waiting = table.c.asked_by == caller, table.c.content == content, table.c.decided_at.is_(None)
+        return next(map(_held_of, self._rows.read(table, *waiting)), None)
+
+    def names_of(self, held: Held) -> tuple[frozenset[bytes], frozenset[bytes]]:
+        """Tokens of the records and of the subjects of a request; none once it was carried out or refused.
+
+        Raises:
+            IntegrityError: the ledger has lost some.
+        """
+        rows = self._rows.read(schema.held_names, schema.held_names.c.held == held.id)
+        if len(rows) != held.names and held.state in ("held", "approved"):
+            raise damaged(schema.held_names, held.names - len(rows))
+        return (
+            frozenset(row.token for row in rows if not row.is_subject),
+            frozenset(row.token for row in rows if row.is_subject),
+        )
+
+    def add(
+        self,
+        *,
+        asked_by: str,
+        why: str,
+        count: int,
+        request: bytes | None,
+        content: bytes,
+        records: Collection[bytes],
+        subjects: Collection[bytes],
+    ) -> Held:
+        """Note a request that has to wait.
+
+        Args:
+            asked_by: name of the caller's token.
+            why: in words.
+            count: records that it would take.
+            request: keyed hash of its idempotency key.
+            content: keyed hash of its names.
+            records: tokens of records.
+            subjects: tokens of subjects.
+        """
+        id = secrets.token_hex(8)
+        row: dict[str, Any] = {
+            "id": id,
+            "asked_by": asked_by,
+            "asked_at": now(self._rows.connection),
+            "why": why,
+            "names": len(records) + len(subjects),
+            "records": count,
+            "request": request,
+            "content": content,
+        }
+        self._rows.insert(schema.held, [row])
+        names = [(token, 0) for token in sorted(records)] + [(token, 1) for token in sorted(subjects)]
+        self._rows.insert(
+            schema.held_names, ({"held": id, "token": token, "is_subject": subject} for token, subject in names)
+        )
+        return Held(**{**dict.fromkeys(_COLUMNS), **row})
+
+    def decide(self, id: str, *, by: str, approved: bool, reason: str | None = None) -> None:
+        """Note a decision, with the first of which the request is decided. Of a refused one the names go."""
+        values = {"decided_by": by, "approved": int(approved), "reason": reason}
+        self._change(id, schema.held.c.decided_at.is_(None), decided_at=now(self._rows.connection), **values)
+        if not approved:
+            self._forget_names(id)
+
+    def note_done(self, id: str, *, generation: int | None) -> None:
+        """Note that an approved request was carried out, in the transaction that does it. Its names go."""
+        self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
+        self._forget_names(id)
+
+    def rates(self, caller: str) -> Rates:
+        """What a caller and each shard have had within the last hour. Older counts are forgotten."""
+        table = schema.admitted
+        since = now(self._rows.connection) - HOUR
+        self._rows.connection.execute(delete(table).where(table.c.asked_at < since))
+        by_caller, by_shard = 0, dict[int, int]()
+        for row in self._rows.read(table):
+            by_caller += row.records if row.asked_by == caller else 0
+            by_shard[row.shard] = by_shard.get(row.shard, 0) + row.records
+        return Rates(by_caller=by_caller, by_shard=by_shard)
+
+    def note_admitted(self, caller: str, losses: Mapping[int, int]) -> None:
+        """Count the records of each shard that a request is about to take."""
+        mark, time = secrets.token_hex(8), now(self._rows.connection)
+        self._rows.insert(
+            schema.admitted,
+            (
+                {"mark": mark, "shard": shard, "asked_by": caller, "asked_at": time, "records": count}
+                for shard, count in losses.items()
+            ),
+        )
+
+    def forget(self) -> None:
+        """Forget every request and rate: they are another run's."""
+        for table in (schema.held, schema.held_names, schema.admitted):
+            self._rows.connection.execute(delete(table))
+
+    def _change(self, id: str, *conditions: Any, **values: Any) -> None:
+        table = schema.held
+        self._rows.change(table, [(row, values) for row in self._rows.read(table, table.c.id == id, *conditions)])
+
+    def _forget_names(self, id: str) -> None:
+        self._rows.connection.execute(delete(schema.held_names).where(schema.held_names.c.held == id))
+
+
+_COLUMNS = [column.name for column in schema.held.c if column.name != "mac"]
+
+
+def _held_of(row: Any) -> Held:
+    values = {name: row._mapping[name] for name in _COLUMNS}
+    return Held(**{**values, "approved": None if row.approved is None else bool(row.approved)})

@@ -1,0 +1,204 @@
+"""Held requests for deletion: nothing goes before somebody else approves, and then all of it, with the names."""
+
+import pytest
+
+import s3t
+from s3t.deletion.holding import Limits
+from s3t.errors import InputError, IntegrityError
+from s3t.ledger import schema
+from s3t.ledger.held import HOUR
+from testing import tiny
+from testing.roles import roles
+
+EVERY = Limits(records=0, share=None)
+PEOPLE = 8
+
+
+@pytest.fixture(scope="module")
+def made(text_model, tmp_path_factory):
+    """A run without stages; p0 has r0, r8, r16."""
+    path = tmp_path_factory.mktemp("made") / "run"
+    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    s3t.Run.create(path, recipe=recipe, data=tiny.text_table(subjects=PEOPLE)).close()
+    return path
+
+
+@pytest.fixture
+def run(made, tmp_path):
+    with s3t.Run.open(tiny.copy_run(made, tmp_path / "run")) as opened:
+        yield opened
+
+
+def ask(run, *, records=(), subjects=(), key=None, strict=False, caller="app", limits=EVERY):
+    return run.approvals.admit(
+        records=list(records), subjects=list(subjects), key=key, strict=strict, caller=caller, limits=limits
+    )
+
+
+def state_of(run, **names):
+    return [each.state for each in run.locate(**names)]
+
+
+def test_what_is_within_the_limits_is_not_held_and_counts_for_an_hour(run, monkeypatch):
+    limits = Limits(records=3, share=None)
+    assert ask(run, records=["r0", "r1"], limits=limits) is None
+    assert ask(run, records=["r2"], limits=limits) is None
+    over = ask(run, records=["r3"], limits=limits)
+    assert over.why == "1 record, 3 by this caller in the hour before: over 3"
+    assert ask(run, records=["r3"], limits=limits, caller="other") is None
+    from s3t.ledger import held
+
+    later = held.now
+    monkeypatch.setattr(held, "now", lambda connection: later(connection) + HOUR)
+    assert ask(run, records=["r4", "r5", "r6"], limits=limits) is None
+
+
+def test_a_share_of_a_shard_counts_whoever_asks(run):
+    limits = Limits(records=None, share=0.5)
+    place = {name: run.locate(records=[name])[0].places[0].shard for name in tiny.text_table().id}
+    shard = [name for name in place if place[name] == 0]
+    half = len(shard) // 2
+    assert ask(run, records=shard[:half], limits=limits) is None
+    run.delete(records=shard[:half])
+    held = ask(run, records=shard[half : half + 1], caller="other", limits=limits)
+    assert held.why == f"shard 0 would lose {half + 1} of {len(shard)} within an hour: over 50 %"
+    assert ask(run, records=[name for name in place if place[name] == 1][:1], caller="other", limits=limits) is None
+
+
+def test_what_takes_nothing_is_not_held(run):
+    run.delete(records=["r0"])
+    assert ask(run, records=["r0", "nobody"]) is None
+
+
+def test_a_held_request_changes_nothing_and_its_names_are_nowhere(run):
+    before = run.status().to_json()
+    held = ask(run, records=["r3"], subjects=["p0"], key="ticket-secret")
+    assert (held.state, held.records, held.asked_by) == ("held", 4, "app")
+    assert run.status().to_json() == before
+    assert state_of(run, records=["r0", "r3"]) == ["present", "present"]
+    ledger = b"".join(path.read_bytes() for path in run.path.glob("ledger.sqlite*"))
+    for name in (b"r3", b"p0", b"ticket-secret"):
+        assert name not in str(held.to_json()).encode()
+        if len(name) > 2:
+            assert name not in ledger
+
+
+def test_approved_by_another_it_is_the_deletion_that_was_asked_for(run, tmp_path):
+    other = s3t.Run.clone(run.path, tmp_path / "other")
+    held = ask(run, records=["r3", "nobody"], subjects=["p0"])
+    with pytest.raises(InputError, match="somebody else has to approve"):
+        run.approvals.approve(held.id, by="app")
+    assert state_of(run, subjects=["p0"]) == ["present"]
+    done = run.approvals.approve(held.id, by="ops")
+    assert (done.state, done.decided_by) == ("done", "ops")
+    assert state_of(run, records=["r0", "r3", "r8"], subjects=["p0", "p1"]) == [*["erased"] * 4, "present"]
+    (entry,) = run.log([done.generation])
+    assert entry.records == 4
+    assert entry.received_at == pytest.approx(held.asked_at, abs=1.0)
+    other.delete(records=["r3", "nobody"], subjects=["p0"])
+    assert slices_of(other) == slices_of(run)
+    other.close()
+
+
+def slices_of(run):
+    return {path.relative_to(run.path): path.read_bytes() for path in run.path.glob("slices/**/*.parquet")}
+
+
+def test_the_names_go_with_the_decision(run):
+    approved, refused = ask(run, subjects=["p0"]), ask(run, subjects=["p1"])
+    assert len(names_in(run)) == 2
+    run.approvals.refuse(refused.id, by="ops", reason="wrong account")
+    assert {row.held for row in names_in(run)} == {approved.id}
+    run.approvals.approve(approved.id, by="ops")
+    assert names_in(run) == []
+
+
+def names_in(run):
+    with roles(run).ledger.reading() as transaction:
+        return transaction.rows.unchecked(schema.held_names)
+
+
+def test_one_that_is_made_again_is_held_once(run):
+    held = ask(run, subjects=["p0"])
+    assert ask(run, subjects=["p0"]).id == held.id
+    keyed = ask(run, subjects=["p1"], key="ticket")
+    assert ask(run, subjects=["p1"], key="ticket").id == keyed.id
+    assert len(run.approvals.waiting()) == 2
+    with pytest.raises(InputError, match="other names"):
+        ask(run, subjects=["p2"], key="ticket")
+    run.approvals.approve(keyed.id, by="ops")
+    assert ask(run, subjects=["p1"], key="ticket") is None
+    assert run.delete(subjects=["p1"], key="ticket").repeated
+
+
+def test_a_refused_one_deletes_nothing_and_stays_refused(run):
+    held = ask(run, subjects=["p0"], key="ticket")
+    with pytest.raises(InputError, match="reason"):
+        run.approvals.refuse(held.id, by="ops", reason=" ")
+    refused = run.approvals.refuse(held.id, by="ops", reason="the token was stolen")
+    assert (refused.state, refused.reason) == ("refused", "the token was stolen")
+    assert state_of(run, subjects=["p0"]) == ["present"]
+    with pytest.raises(InputError, match="was refused"):
+        run.approvals.approve(held.id, by="ops")
+    assert ask(run, subjects=["p0"], key="ticket").state == "refused"
+
+
+def test_an_approval_that_was_interrupted_goes_on(run):
+    held = ask(run, subjects=["p0"])
+    with roles(run).ledger.writing() as transaction:
+        transaction.held.decide(held.id, by="ops", approved=True)
+    with pytest.raises(InputError, match="was approved by ops"):
+        run.approvals.refuse(held.id, by="other", reason="too late")
+    run.approvals.carry_out_approved()
+    assert run.approvals.find(held.id).state == "done"
+    assert state_of(run, subjects=["p0"]) == ["erased"]
+    assert run.approvals.approve(held.id, by="other").decided_by == "ops"
+    assert len(run.log()) == 2
+
+
+def test_what_another_request_has_deleted_meanwhile_ends_it(run):
+    held = ask(run, records=["r3"])
+    run.delete(records=["r3"])
+    done = run.approvals.approve(held.id, by="ops")
+    assert (done.state, done.generation) == ("done", None)
+
+
+@pytest.mark.parametrize("asked", [{"records": ["r0"]}, {"subjects": ["p0"]}])
+def test_a_record_that_the_ledger_has_lost_is_found_in_the_slices_by_its_token(run, asked):
+    held = ask(run, **asked)
+    with roles(run).ledger.writing() as transaction:
+        transaction.rows.connection.execute(schema.records.delete())
+    with pytest.raises(IntegrityError, match="reconcile"):
+        run.approvals.approve(held.id, by="ops")
+
+
+def test_what_it_would_do_is_told_while_it_waits(run):
+    outcome = run.approvals.impact(ask(run, subjects=["p0"]))
+    assert outcome.deleted == 3
+    assert state_of(run, subjects=["p0"]) == ["present"]
+
+
+def test_a_strict_request_with_an_unknown_name_is_not_held(run):
+    assert ask(run, subjects=["p0", "nobody"], strict=True) is None
+    assert ask(run, subjects=["p0"], strict=True).state == "held"
+
+
+def test_a_clone_has_none_of_its_source(run, tmp_path):
+    ask(run, subjects=["p0"])
+    with s3t.Run.clone(run.path, tmp_path / "clone") as clone:
+        assert clone.approvals.all() == ()
+        assert names_in(clone) == []
+
+
+def test_an_unknown_id_says_so(run):
+    with pytest.raises(InputError, match="none was held under the id 'nix'"):
+        run.approvals.approve("nix", by="ops")
+
+
+def test_a_name_that_the_ledger_has_lost_stops_the_approval(run):
+    held = ask(run, records=["r0"], subjects=["p1"])
+    with roles(run).ledger.writing() as transaction:
+        transaction.rows.connection.execute(schema.held_names.delete().where(schema.held_names.c.is_subject == 1))
+    with pytest.raises(IntegrityError, match="held_names"):
+        run.approvals.approve(held.id, by="ops")
+    assert state_of(run, records=["r0"]) == ["present"]

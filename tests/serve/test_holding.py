@@ -1,0 +1,98 @@
+"""Deletions over the server's limits wait until somebody else approves them."""
+
+import threading
+
+import pytest
+
+import s3t
+from testing import tiny
+from testing.served import bearer, serving
+
+RECORDS = list(tiny.text_table().id)
+
+
+@pytest.fixture
+def client(path, tokens):
+    """Of a server that holds a request for more than two records."""
+    with serving(path, hold_records=2, hold_share=None) as client:
+        yield client
+
+
+def delete(client, token, records, **headers):
+    return client.post("/v1/deletions", json={"records": records}, headers={**bearer(token), **headers})
+
+
+def test_a_held_request_is_approved_by_another_token(client, tokens, path):
+    asked = delete(client, tokens["all"], RECORDS[:3])
+    assert asked.status_code == 202
+    document = asked.json()
+    assert (document["state"], document["deleted"], document["id"]) == ("held", 0, None)
+    where = f"/v1/held/{document['held']}"
+    told = client.get(where, headers=bearer(tokens["operate"])).json()
+    assert told["plan"]["deleted"] == 3
+    assert told["why"] == "3 records: over 2"
+    assert client.get(where, headers=bearer(tokens["delete"])).json()["plan"] is None
+    assert client.post(f"{where}/approve", headers=bearer(tokens["all"])).status_code == 403
+    assert client.post(f"{where}/approve", headers=bearer(tokens["delete"])).status_code == 403
+    assert b"s3t_held_deletions" in client.get("/metrics", headers=bearer(tokens["operate"])).content
+    with s3t.Run.open(path) as run:
+        assert len(run.log()) == 1
+    done = client.post(f"{where}/approve", headers=bearer(tokens["operate"])).json()
+    assert (done["state"], done["decided_by"]) == ("done", "operate")
+    followed = client.get(f"/v1/deletions/{done['deletion']}", headers=bearer(tokens["delete"])).json()
+    assert followed["records"] == 3
+    again = client.post(f"{where}/refuse", json={"reason": "late"}, headers=bearer(tokens["operate"]))
+    assert again.status_code == 409
+
+
+def test_a_refused_request_deletes_nothing(client, tokens, path):
+    held = delete(client, tokens["delete"], RECORDS[:3], **{"Idempotency-Key": "k"}).json()["held"]
+    with s3t.Client(str(client.base_url), tokens["operate"]) as operator:
+        assert [one["state"] for one in operator.held()] == ["held"]
+        assert operator.refuse(held, "stolen token")["reason"] == "stolen token"
+        with pytest.raises(s3t.ServerError, match="refused"):
+            operator.approve(held)
+    repeated = delete(client, tokens["delete"], RECORDS[:3], **{"Idempotency-Key": "k"}).json()
+    assert (repeated["state"], repeated["deleted"]) == ("refused", 0)
+    with s3t.Run.open(path) as run:
+        assert len(run.log()) == 1
+
+
+def test_requests_at_once_do_not_pass_a_limit_together(client, tokens):
+    answers = []
+    threads = [
+        threading.Thread(target=lambda record=record: answers.append(delete(client, tokens["delete"], [record]).json()))
+        for record in RECORDS[:6]
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sum(answer["deleted"] for answer in answers) == 2
+    assert [answer["state"] for answer in answers].count("held") == 4
+
+
+def test_a_dry_run_is_not_held_and_a_repeated_request_does_not_count_twice(client, tokens):
+    headers = {**bearer(tokens["all"]), "Idempotency-Key": "k"}
+    planned = client.post("/v1/deletions", json={"records": RECORDS[:3], "dry_run": True}, headers=headers).json()
+    assert (planned["deleted"], planned["held"]) == (3, None)
+    for _ in range(3):
+        assert delete(client, tokens["all"], RECORDS[:2], **{"Idempotency-Key": "k"}).json()["deleted"] == 2
+
+
+def test_no_request_is_held_where_there_is_no_limit(path, tokens):
+    with serving(path, hold_records=None, hold_share=None) as client:
+        assert delete(client, tokens["delete"], RECORDS[:20]).json()["deleted"] == 20
+
+
+def test_a_quarter_of_a_shard_is_held_unless_told_otherwise(path, tokens):
+    with serving(path) as client:
+        assert delete(client, tokens["delete"], RECORDS[:1]).json()["deleted"] == 1
+        assert delete(client, tokens["delete"], RECORDS[1:20]).json()["state"] == "held"
+
+
+def test_one_that_nobody_knows(client, tokens):
+    for method, route in [("GET", ""), ("POST", "/approve"), ("POST", "/refuse")]:
+        body = {"json": {"reason": "no"}} if route == "/refuse" else {}
+        answer = client.request(method, f"/v1/held/nix{route}", headers=bearer(tokens["all"]), **body)
+        assert answer.status_code == 404
