@@ -12,7 +12,7 @@ EXTRAS = {
     "harness": ["lm-eval>=0.4.13"],
     "texts": ["rouge-score>=0.1.2"],
     "quantized": ["bitsandbytes>=0.50"],
-    "serve": ["fastapi>=0.135", "uvicorn>=0.54", "prometheus-client>=0.20"],
+    "serve": ["fastapi>=0.135", "uvicorn>=0.54", "uvloop>=0.22", "httptools>=0.7", "prometheus-client>=0.20"],
 }
 """Requirements of each extra, as in pyproject.toml. s3t is on no package index, so `s3t[EXTRA]` installs nothing."""
 

