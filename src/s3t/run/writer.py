@@ -160,12 +160,12 @@ class Writer:
 
     def _written(
         self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
-    ) -> tuple[Snapshot, list[Stage], _Collected]:
+    ) -> tuple[Snapshot, list[Stage], Collected]:
         """(State of the ledger, members, texts): all texts are written at that one state."""
         while True:
             now, members = self.answerer.choose(prefixes)
             with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
-                collected = _Collected(len(prompts))
+                collected = Collected(len(prompts))
                 total = len(prompts) * sampling.max_new_tokens
                 with telling(progress, f"writing {counted(len(prompts), 'text')}", total):
                     for pieces in self._steps(now, members, prompts, sampling):
@@ -256,7 +256,7 @@ class Writer:
                 )
 
 
-class _Collected:
+class Collected:
     """Texts, ends and token counts so far, by prompt."""
 
     def __init__(self, count: int) -> None:
@@ -265,13 +265,14 @@ class _Collected:
         self.tokens = [0] * count
 
     def add(self, pieces: Sequence[Piece]) -> None:
+        """Take in what steps have added."""
         for piece in pieces:
             self.texts[piece.text].append(piece.added)
             self.tokens[piece.text] += 1
             self.finish[piece.text] = piece.finish or "length"
 
 
-def _done(pieces: Sequence[Piece], collected: _Collected, sampling: Sampling) -> int:
+def _done(pieces: Sequence[Piece], collected: Collected, sampling: Sampling) -> int:
     """Tokens that a step has settled: one a text, and of a text that ends, those that it might have had."""
     return sum(
         1 if piece.finish is None else 1 + sampling.max_new_tokens - collected.tokens[piece.text] for piece in pieces
