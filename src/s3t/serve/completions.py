@@ -9,13 +9,14 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Response
-from pydantic import BaseModel, ConfigDict, FailFast, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
 from s3t.prediction.sampling import Sampling
 from s3t.serve.answering import ServedRun
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses
 from s3t.serve.texts import EVENTS, Shape, TextsResponse
+from s3t.wording import counted
 
 DEFAULT_TOKENS = 16
 """Tokens of a completion whose request names none, as OpenAI has it."""
@@ -76,7 +77,7 @@ class TextRequest(BaseModel):
         default=None, description="0: the likeliest token each time. Without it, 1."
     )
     top_p: Annotated[float, Field(strict=True, gt=0, le=1)] | None = Field(default=None, description="Without it, 1.")
-    stop: _Stop | Annotated[list[_Stop], FailFast(), Field(max_length=4)] | None = Field(
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = Field(
         default=None, description="Texts at which a text ends; they are no part of it."
     )
     seed: StrictInt | None = Field(default=None, description="Of the draws. Without it, a random one.")

@@ -181,7 +181,7 @@ class TextsResponse(Response):
             order.leave()  # nothing that was written leaves any more
             if handover is not None:
                 logging.getLogger("s3t.serve").info("a stream has ended early: %s", type(error).__name__)
-                await handover.part(_event({"error": _error(error)}), last=True)
+                await handover.part(_event({"error": refusal_of(error).for_openai()}), last=True)
             elif not isinstance(error, OvertakenError):
                 raise
             return handover is not None
@@ -198,9 +198,3 @@ async def _disconnected(receive: Receive) -> None:
 
 def _event(document: dict[str, Any]) -> bytes:
     return f"data: {json.dumps(document)}\n\n".encode()  # in ASCII: clients may take rare characters for ends of lines
-
-
-def _error(error: S3TError) -> dict[str, Any]:
-    """An error in a stream, as OpenAI's clients raise it."""
-    refused = refusal_of(error)
-    return {"message": refused.detail, "type": refused.title, "param": None, "code": str(refused.status_code)}
