@@ -127,6 +127,7 @@ class PendingTexts(Pending):
         except BaseException as error:
             self.stop()  # in this thread, which may have the model
             if isinstance(error, Overtaken):
+                self._work.overtaken = True  # what waits to be sent does not leave any more, either
                 raise OvertakenError from None
             raise
         return found, finished

@@ -195,7 +195,7 @@ def _others(fields: dict[str, Any]) -> list[str]:
             problems.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
     if unknown:
         problems.append(
-            f"{unknown} more fields are not known here, so the text might not be as they ask; leave them out"
+            f"{counted(unknown, 'field')} that s3t does not know, and cannot honour: leave out all but OpenAI's"
         )
     return problems
 
