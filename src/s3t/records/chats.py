@@ -63,7 +63,9 @@ def _problem(message: Any) -> str:
         value = message.get(name)
         if not isinstance(value, str) or not value.strip():
             return f"has no {name}, or one that is no text; fill it, or drop the message"
-        if any("\ud800" <= letter <= "\udfff" for letter in value):  # from JSON, which may spell it
+        try:
+            value.encode()
+        except UnicodeEncodeError:
             return f"has a {name} with half a surrogate pair, which is no text; correct it"
     more = [name for name, value in message.items() if name not in ("role", "content") and value is not None]
     if more:
