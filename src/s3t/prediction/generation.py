@@ -116,35 +116,50 @@ def write_after(
     ]
     if problems:
         raise InputError("generate", problems)
-    size = max(1, batch_size // len(chains))
-
-    def every(order: Sequence[int]) -> Iterator[list[Piece]]:
-        weights_M = shares([shards[number] for number in order])
-        for first in range(0, len(prompts), size):
-            some = prompts[first : first + size]
-            texts = [
-                Written(
-                    tokenizer=encoder.tokenizer,
-                    ends=_ends(model, encoder),
-                    stop=sampling.stop,
-                    most=min(sampling.max_new_tokens, positions - len(prompt)),
-                )
-                for prompt in some
-            ]
-            for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
-                yield [piece._replace(text=piece.text + first) for piece in pieces]
-
-    steps, lend = None, True
+    steps: Iterator[list[Piece]] | None = None
+    lend = True
     while lend:
         lend = False
         with ensemble.side_by_side(chains) as order:
-            steps = steps or every(order)
+            steps = steps or _by_groups(
+                prompts,
+                max(1, batch_size // len(chains)),
+                weights_M=shares([shards[number] for number in order]),
+                model=model,
+                encoder=encoder,
+                sampling=sampling,
+            )
             for pieces in steps:
                 lend = bool((yield pieces))
                 if lend:
                     break
         if lend:
             yield []
+
+
+def _by_groups(
+    prompts: Sequence[Sequence[int]],
+    size: int,
+    *,
+    weights_M: NDArray[Any],
+    model: nn.Module,
+    encoder: LanguageEncoder,
+    sampling: Sampling,
+) -> Iterator[list[Piece]]:
+    """Yields what each step adds to texts after prompts, `size` of them side by side."""
+    for first in range(0, len(prompts), size):
+        some = prompts[first : first + size]
+        texts = [
+            Written(
+                tokenizer=encoder.tokenizer,
+                ends=_ends(model, encoder),
+                stop=sampling.stop,
+                most=min(sampling.max_new_tokens, positions_of(model) - len(prompt)),
+            )
+            for prompt in some
+        ]
+        for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
+            yield [piece._replace(text=piece.text + first) for piece in pieces]
 
 
 def positions_of(model: Any) -> int:

@@ -216,7 +216,10 @@ class Scribe:
             self._end(order, None)
 
     def _end(self, order: Order, error: BaseException | None) -> None:
-        order.stop()
+        try:
+            order.stop()
+        except BaseException as failure:  # the others are still to be written
+            error = error or failure
         with self._changed:
             if order in self._written:
                 self._written.remove(order)
