@@ -491,21 +491,32 @@ def test_a_client_that_goes_away_ends_its_text(client, seed, deletion, monkeypat
     wait_until(lambda: deletion.state() in ("effective", "erased"))
 
 
-def test_a_client_that_does_not_read_holds_no_deletion_up_and_is_cut_off(path, seed, deletion):
-    with server(path, send_seconds=1.0, max_texts=60, send_buffer=4096) as client, socket.socket() as deaf:
-        body = json.dumps(asked(seed, prompt=["w1 w2"] * 60, stream=True)).encode()
+def test_a_client_that_does_not_read_holds_no_deletion_up_and_is_cut_off(path, seed, deletion, monkeypatch):
+    """All is written, and a part waits for the client, when the deletion comes."""
+    finished, usual = threading.Event(), Order.put
+
+    def put(order, piece):
+        usual(order, piece)
+        if piece is None:
+            finished.set()
+
+    monkeypatch.setattr(Order, "put", put)
+    with server(path, send_seconds=1.0, max_texts=100, send_buffer=4096) as client, socket.socket() as deaf:
+        body = json.dumps(asked(seed, prompt=["w1 w2"] * 100, stream=True)).encode()
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         deaf.connect((client.base_url.host, client.base_url.port))
         head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         deaf.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
         deaf.settimeout(SECONDS)
-        content = deaf.recv(1)  # it has begun to leave
+        assert finished.wait(SECONDS)
         deletion()
         wait_until(lambda: deletion.state() in ("effective", "erased"))
+        content = b""
         with suppress(ConnectionError):
             while part := deaf.recv(1 << 16):
                 content += part
-        assert b"[DONE]" not in content
+    assert b"[DONE]" not in content
+    assert b'"error"' not in content  # it was cut off: what it had not taken in time is lost
 
 
 def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path, seed, monkeypatch):
