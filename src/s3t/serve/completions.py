@@ -67,7 +67,7 @@ class StreamOptions(BaseModel):
 
 
 class TextRequest(BaseModel):
-    """What both routes have in common. Other fields are looked at by `_refuse_others`."""
+    """Fields of both routes. Others are ignored if they change nothing, and else refused."""
 
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
@@ -129,7 +129,8 @@ def add_texts(router: APIRouter, served: ServedRun) -> None:
         prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
         if not prompts or not all(isinstance(prompt, str | dict) for prompt in prompts):
             raise wrong_input(["prompt: is no text, row, or list of them; tokens are not taken"])
-        return _response(served, asked, prompts, most=asked.max_tokens or DEFAULT_TOKENS, chat=False)
+        most = asked.max_tokens or min(DEFAULT_TOKENS, served.settings.max_new_tokens)
+        return _response(served, asked, prompts, most=most, chat=False)
 
     def chat(asked: ChatRequest) -> Response:
         """The assistant's next turn, by the newest generation, which `system_fingerprint` and a header name."""
@@ -161,7 +162,7 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
     if asked.model not in (None, served.name):
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
     longest = served.settings.max_new_tokens
-    problems = [] if most is None or most <= longest else [f"max_tokens: {most}; give at most {longest}"]
+    problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
     if problems := [*problems, *_others(asked.model_extra or {})]:
         raise wrong_input(problems)
     stop = asked.stop if isinstance(asked.stop, list) else [asked.stop] if asked.stop else []
@@ -194,9 +195,7 @@ def _others(fields: dict[str, Any]) -> list[str]:
             values = " or ".join(map(json.dumps, WITHOUT_EFFECT[name]))
             problems.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
     if unknown:
-        problems.append(
-            f"{counted(unknown, 'field')} that s3t does not know, and cannot honour: leave out all but OpenAI's"
-        )
+        problems.append(f"body: has {counted(unknown, 'field')} that s3t does not know; send none of these")
     return problems
 
 
