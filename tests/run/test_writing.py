@@ -222,6 +222,7 @@ def test_draws_are_among_the_likeliest_tokens():
     assert everything == {0, 1, 2, 3}
     colder = [pick(probabilities, Sampling(temperature=0.25), draw)[0] for _ in range(400)]
     assert colder.count(0) > 320
+    assert pick(probabilities, Sampling(temperature=1e-320), draw) == [0]
 
 
 class Letters:

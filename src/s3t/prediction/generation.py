@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -36,6 +36,10 @@ class Piece(NamedTuple):
     """New letters; empty while a letter of several tokens, or the beginning of a stop text, is incomplete."""
     finish: Finish | None
     """None: the text goes on."""
+
+
+WritingSteps: TypeAlias = Generator[list[Piece], bool | None, None]
+"""Additions of each step; it is sent True to lend the model to others until the next step."""
 
 
 @dataclass(kw_only=True)
@@ -85,8 +89,11 @@ def write_after(
     encoder: LanguageEncoder,
     batch_size: int,
     sampling: Sampling,
-) -> Iterator[list[Piece]]:
+) -> WritingSteps:
     """Yields what each step adds to texts after prompts, some prompts at a time.
+
+    Between steps the model is the calling thread's alone, and has the members on it. To lend it, send True: that yields
+    an empty list, and until the next step any thread may compute.
 
     Args:
         prompts: their tokens.
@@ -109,22 +116,50 @@ def write_after(
     ]
     if problems:
         raise InputError("generate", problems)
-    size = max(1, batch_size // len(chains))
-    with ensemble.side_by_side(chains) as order:
-        weights_M = shares([shards[number] for number in order])
-        for first in range(0, len(prompts), size):
-            some = prompts[first : first + size]
-            texts = [
-                Written(
-                    tokenizer=encoder.tokenizer,
-                    ends=_ends(model, encoder),
-                    stop=sampling.stop,
-                    most=min(sampling.max_new_tokens, positions - len(prompt)),
-                )
-                for prompt in some
-            ]
-            for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
-                yield [piece._replace(text=piece.text + first) for piece in pieces]
+    steps: Iterator[list[Piece]] | None = None
+    lend = True
+    while lend:
+        lend = False
+        with ensemble.side_by_side(chains) as order:
+            steps = steps or _by_groups(
+                prompts,
+                max(1, batch_size // len(chains)),
+                weights_M=shares([shards[number] for number in order]),
+                model=model,
+                encoder=encoder,
+                sampling=sampling,
+            )
+            for pieces in steps:
+                lend = bool((yield pieces))
+                if lend:
+                    break
+        if lend:
+            yield []
+
+
+def _by_groups(
+    prompts: Sequence[Sequence[int]],
+    size: int,
+    *,
+    weights_M: NDArray[Any],
+    model: nn.Module,
+    encoder: LanguageEncoder,
+    sampling: Sampling,
+) -> Iterator[list[Piece]]:
+    """Yields what each step adds to texts after prompts, `size` of them side by side."""
+    for first in range(0, len(prompts), size):
+        some = prompts[first : first + size]
+        texts = [
+            Written(
+                tokenizer=encoder.tokenizer,
+                ends=_ends(model, encoder),
+                stop=sampling.stop,
+                most=min(sampling.max_new_tokens, positions_of(model) - len(prompt)),
+            )
+            for prompt in some
+        ]
+        for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
+            yield [piece._replace(text=piece.text + first) for piece in pieces]
 
 
 def positions_of(model: Any) -> int:

@@ -51,7 +51,9 @@ def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Gen
     if sampling.temperature == 0:
         likeliest: list[int] = probabilities_NV.argmax(dim=1).tolist()
         return likeliest
-    tempered = (probabilities_NV.cpu().double().log() / sampling.temperature).softmax(dim=1)
+    logs_NV = probabilities_NV.cpu().double().log()
+    logs_NV -= logs_NV.amax(dim=1, keepdim=True)  # else all are infinite at the lowest temperatures
+    tempered = (logs_NV / sampling.temperature).softmax(dim=1)
     if sampling.top_p < 1:
         tempered = _nucleus(tempered, sampling.top_p)
     return [int(torch.multinomial(row, 1, generator=draw).item()) for row, draw in zip(tempered, draws, strict=True)]

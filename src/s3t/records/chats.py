@@ -63,6 +63,10 @@ def _problem(message: Any) -> str:
         value = message.get(name)
         if not isinstance(value, str) or not value.strip():
             return f"has no {name}, or one that is no text; fill it, or drop the message"
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return f"has a {name} with half a surrogate pair, which is no text; correct it"
     more = [name for name, value in message.items() if name not in ("role", "content") and value is not None]
     if more:
         return f"has {len(more)} more fields than role and content, which s3t does not learn; take them out"

@@ -6,18 +6,17 @@ Shapes: M members, N inputs, C labels.
 from __future__ import annotations
 
 import sys
-import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Self
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pyarrow as pa
 
 from s3t.errors import InputError, NoLiveShardError
 from s3t.ledger import Snapshot
-from s3t.ledger.presence import Overtaken, Presence, Uses, Work
+from s3t.ledger.presence import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
 from s3t.progress import SILENT, Progress, Steps, telling
@@ -27,6 +26,7 @@ from s3t.records.reading import Data
 from s3t.run.answers import Evaluation, Predictions
 from s3t.run.likelihoods import Likelihoods
 from s3t.run.parts import Parts
+from s3t.run.pending import PendingAnswers
 from s3t.stages import Stage, by_kind
 from s3t.tasks.aggregate import Scores
 from s3t.wording import counted
@@ -90,14 +90,13 @@ class Answerer:
         checked = [each if isinstance(each, IngestedInputs) else self.checked(each) for each in requests]
         together = IngestedInputs(pa.concat_tables([each.features for each in checked]), None, range(0))
         while True:
-            now = self.parts.latest.snapshot()
-            self.parts.upkeep.forget_stale(now)  # and erase nothing: a server's answers do not wait for that
-            members = self._members(now, None)
+            now, members = self.choose_now()
             with suppress(Overtaken), ExitStack() as open_work:
                 work = open_work.enter_context(self.parts.presence.pending(now, uses_of(now, members)))
                 answer = self._answer(now, members, together, SILENT, work)
                 work.confirm()
-                return PendingAnswers(tuple(divided(answer, checked)), work, self.parts.presence, open_work.pop_all())
+                predictions = tuple(divided(answer, checked))
+                return PendingAnswers(predictions, work, self.parts.presence, open_work.pop_all())
 
     def _answer(
         self, now: Snapshot, members: Sequence[Stage], inputs: IngestedInputs, progress: Progress, work: Work
@@ -132,6 +131,12 @@ class Answerer:
         """
         now = self.parts.upkeep.erase_due()
         return now, self._members(now, prefixes)
+
+    def choose_now(self) -> tuple[Snapshot, list[Stage]]:
+        """As `choose`, but it erases nothing: a server's answers do not wait for that."""
+        now = self.parts.latest.snapshot()
+        self.parts.upkeep.forget_stale(now)
+        return now, self._members(now, None)
 
     @property
     def workshop(self) -> Workshop:
@@ -254,54 +259,6 @@ def member_of(stage: Stage, snapshot: Snapshot) -> Member:
 def _depth(members: Collection[Stage]) -> int:
     """Depth of the deepest model; 0 where prototypes answer alone."""
     return max((stage.depth for stage in by_kind(members)[0]), default=0)
-
-
-class PendingAnswers:
-    """Answers on their way to whoever asked. No deletion of what they use is effective before they are released.
-
-    Safe to share among threads. Keep it until the answers have left, then release it, or use it as a context manager:
-    deletions wait for it until then, and no longer than it exists.
-
-    Attributes:
-        predictions: one for each request, of one computation.
-    """
-
-    def __init__(
-        self, predictions: tuple[Predictions, ...], work: Work, presence: Presence, open_work: ExitStack
-    ) -> None:
-        self.predictions = predictions
-        self._work = work
-        self._presence = presence
-        self._open = open_work
-        self._releasing = threading.Lock()
-
-    @property
-    def lease_is_fresh(self) -> bool:
-        """False if this process has not told the ledger for long that it lives; `may_leave` then asks the ledger."""
-        return self._presence.lease_is_fresh
-
-    def may_leave(self) -> bool:
-        """True if the answers may be given out now: ask right before. If not, release them, and ask the run again.
-
-        It looks at what this process knows of deletions: those that it does not know yet still wait for the answers.
-
-        Raises:
-            StorageError: the lease is not fresh, and the ledger cannot be asked.
-        """
-        if not self.lease_is_fresh:
-            self._presence.renew()
-        return self.lease_is_fresh and not self._work.overtaken
-
-    def release(self) -> None:
-        """End the wait: the answers have left, or never will. May be called twice."""
-        with self._releasing:
-            self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_failure: object) -> None:
-        self.release()
 
 
 @dataclass(frozen=True)

@@ -26,13 +26,14 @@ if TYPE_CHECKING:
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
     from s3t.run.access import Access
-    from s3t.run.answerer import Answerer, PendingAnswers
+    from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
     from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.locating import Location
+    from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
     from s3t.run.repairs import Repairs
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport

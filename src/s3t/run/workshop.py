@@ -28,7 +28,7 @@ from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.partition import Place
 from s3t.prediction.answers import Answers
 from s3t.prediction.choice import ENSEMBLES
-from s3t.prediction.generation import Piece, positions_of, write_after
+from s3t.prediction.generation import WritingSteps, positions_of, write_after
 from s3t.prediction.likelihood import Continuation, Likelihood, likelihoods_of
 from s3t.prediction.prototypes import prototype_logits
 from s3t.prediction.resident import Link, Resident
@@ -291,7 +291,7 @@ class Workshop:
 
     def write(
         self, stages: Sequence[Stage], snapshot: Snapshot, prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> Iterator[list[Piece]]:
+    ) -> WritingSteps:
         """Yields what each step adds to texts after prompts, written by live prefixes; members of a shard share its
         weight.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data
 from s3t.run.answerer import Answerer, Watched, member_of, uses_of
+from s3t.run.pending import PendingTexts
 from s3t.stages import Stage
 from s3t.tasks.writing import rouge_scorer, text_metrics
 from s3t.wording import counted
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
-    from s3t.prediction.generation import Finish, Piece
+    from s3t.prediction.generation import Finish, Piece, WritingSteps
     from s3t.prediction.likelihood import Continuation, Likelihood
     from s3t.prediction.sampling import Sampling
 
@@ -92,7 +93,7 @@ class Writer:
 
     def generate(self, prompts: Inputs, prefixes: Prefixes | None, sampling: Sampling, progress: Progress) -> Texts:
         """Texts after prompts. Errors as `Run.generate`."""
-        inputs = self._ingested(prompts)
+        inputs = self.checked(prompts)
         if inputs.features.num_rows == 0:
             raise InputError("generate", "there are no prompts; give at least one")
         now, members, collected = self._written(self.encoder.prompts(inputs.features), prefixes, sampling, progress)
@@ -159,12 +160,12 @@ class Writer:
 
     def _written(
         self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
-    ) -> tuple[Snapshot, list[Stage], _Collected]:
+    ) -> tuple[Snapshot, list[Stage], Collected]:
         """(State of the ledger, members, texts): all texts are written at that one state."""
         while True:
             now, members = self.answerer.choose(prefixes)
             with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
-                collected = _Collected(len(prompts))
+                collected = Collected(len(prompts))
                 total = len(prompts) * sampling.max_new_tokens
                 with telling(progress, f"writing {counted(len(prompts), 'text')}", total):
                     for pieces in self._steps(now, members, prompts, sampling):
@@ -179,7 +180,7 @@ class Writer:
         Another thread computes, and waits for no reader: a deletion is effective when it has stopped. Each part leaves
         only if the ledger, read again, still has all that it was made with.
         """
-        prompts = self.encoder.prompts(self._ingested([prompt]).features)
+        prompts = self.encoder.prompts(self.checked([prompt]).features)
         parts: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
         left = threading.Event()
 
@@ -220,16 +221,42 @@ class Writer:
 
     def _steps(
         self, now: Snapshot, members: Sequence[Stage], prompts: Sequence[Sequence[int]], sampling: Sampling
-    ) -> Iterator[list[Piece]]:
+    ) -> WritingSteps:
         return self.answerer.workshop.write(members, now, prompts, sampling)
 
-    def _ingested(self, prompts: Inputs) -> IngestedInputs:
+    def checked(self, prompts: Inputs) -> IngestedInputs:
+        """Prompts, checked without the model. Errors as `Run.generate`."""
         recipe = self.answerer.parts.recipe
         recipe.task.check_answers("generate")
         return ingest_prompts(prompts, recipe)
 
+    def hold(self, prompts: IngestedInputs, sampling: Sampling) -> PendingTexts:
+        """Begin texts that deletions wait for: for servers. Another thread may compute with the model meanwhile.
 
-class _Collected:
+        Raises:
+            NoLiveShardError: no shard can answer.
+            DataError: the tokenizer's chat template refuses a chat.
+        """
+        tokens = self.encoder.prompts(prompts.features)
+        presence = self.answerer.parts.presence
+        while True:
+            now, members = self.answerer.choose_now()
+            uses = uses_of(now, members)
+            with suppress(Overtaken), ExitStack() as computing, ExitStack() as leaving:
+                work = computing.enter_context(presence.pending(now, uses))
+                steps = self._steps(now, members, tokens, sampling)
+                computing.callback(steps.close)  # first: what it has in memory goes before deletions go on
+                return PendingTexts(
+                    steps,
+                    generation=now.generation,
+                    prompt_tokens=sum(map(len, tokens)),
+                    presence=presence,
+                    leaving=(leaving.enter_context(presence.pending(now, uses)), leaving.pop_all()),
+                    computing=(work, computing.pop_all()),
+                )
+
+
+class Collected:
     """Texts, ends and token counts so far, by prompt."""
 
     def __init__(self, count: int) -> None:
@@ -238,13 +265,14 @@ class _Collected:
         self.tokens = [0] * count
 
     def add(self, pieces: Sequence[Piece]) -> None:
+        """Take in what steps have added."""
         for piece in pieces:
             self.texts[piece.text].append(piece.added)
             self.tokens[piece.text] += 1
             self.finish[piece.text] = piece.finish or "length"
 
 
-def _done(pieces: Sequence[Piece], collected: _Collected, sampling: Sampling) -> int:
+def _done(pieces: Sequence[Piece], collected: Collected, sampling: Sampling) -> int:
     """Tokens that a step has settled: one a text, and of a text that ends, those that it might have had."""
     return sum(
         1 if piece.finish is None else 1 + sampling.max_new_tokens - collected.tokens[piece.text] for piece in pieces

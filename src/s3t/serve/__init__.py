@@ -3,6 +3,7 @@
     settings → server → app → routes → run
                          ↑       ↓
                       callers  batching → pending answers → the client
+                               writing → pending texts ↗
 
 A process has its runs open, answers from memory, and never trains.
 """

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
 from fastapi.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from s3t.ledger.presence import TRUSTED_SECONDS
 from s3t.ledger.sessions import LEASE_SECONDS
@@ -21,11 +21,13 @@ from s3t.serve.guard import NotTaken
 from s3t.serve.metrics import Metrics
 from s3t.serve.repairing import Repairer
 from s3t.serve.settings import Settings
+from s3t.serve.writing import Scribe
 
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.run import Run
     from s3t.run.answers import Predictions
+    from s3t.run.writer import Writer
 
 GENERATION_HEADER = "S3T-Generation"
 ABORT = "s3t.abort"
@@ -45,8 +47,12 @@ class ServedRun:
 
     name: str
     run: Run
+    writer: Writer
+    """The run's, for texts."""
     callers: Callers
     batcher: Batcher
+    scribe: Scribe
+    """Writes texts, where the run has a language model."""
     metrics: Metrics
     settings: Settings
     repairer: Repairer
@@ -85,9 +91,7 @@ class PendingResponse(Response):
             share = await self._served.batcher.answer(self._inputs)
             try:
                 body = await self._body(share)
-                if not share.lease_is_fresh:
-                    await to_thread.run_sync(share.may_leave)  # it asks the ledger
-                if share.may_leave():
+                if await may_leave(share):
                     await self._send(body, share, scope, send)
                     return
             finally:
@@ -104,25 +108,84 @@ class PendingResponse(Response):
 
     async def _send(self, body: bytes, share: AnswerShare, scope: Scope, send: Send) -> None:
         generation, count = share.predictions.generation, len(share.predictions)
-        scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
-        headers = [
-            (b"content-type", b"application/json"),
-            (b"content-length", str(len(body)).encode()),
-            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
-        ]
-        messages = [{"type": "http.response.start", "status": 200, "headers": headers}, *_parts(body)]
-        try:
-            async with asyncio.timeout(self._served.settings.send_seconds):
-                for message in messages:
-                    if not share.lease_is_fresh:  # the machine slept in the middle
-                        raise TimeoutError
-                    async with asyncio.timeout(_PART_SECONDS):
-                        await send(message)
-        except TimeoutError:
-            if ABORT in scope:
-                scope[ABORT]()
-            raise NotTaken from None
+        handover = Handover(share, scope, send, seconds=self._served.settings.send_seconds)
+        await handover.whole(body, generation=generation, count=count)
         self._served.metrics.answered(self._served.name, count)
+
+
+class Leaving(Protocol):
+    """What leaves the server, as `s3t.run.pending.Pending`."""
+
+    @property
+    def lease_is_fresh(self) -> bool:
+        """As `Pending.lease_is_fresh`."""
+        ...
+
+    def may_leave(self) -> bool:
+        """As `Pending.may_leave`."""
+        ...
+
+
+async def may_leave(pending: Leaving) -> bool:
+    """As `Pending.may_leave`, without keeping the event loop waiting for the ledger."""
+    if not pending.lease_is_fresh:
+        await to_thread.run_sync(pending.may_leave)  # it asks the ledger
+    return pending.may_leave()
+
+
+class Handover:
+    """An answer's way to its connection. No part of it waits there for longer than a deletion may wait for it.
+
+    Args:
+        pending: the answer; each part leaves only within its lease.
+        scope: of the request.
+        send: to the connection.
+        seconds: longest time that all parts together may wait for the client.
+    """
+
+    def __init__(self, pending: Leaving, scope: Scope, send: Send, *, seconds: float) -> None:
+        self._pending = pending
+        self._scope = scope
+        self._send = send
+        self._left = seconds
+
+    async def begin(self, media_type: str, *, generation: int, count: int, length: int | None = None) -> None:
+        """Send the headers of an answer to `count` inputs; without a length its end ends it. Raises as `part`."""
+        self._scope["state"].setdefault("log", {}).update(generation=generation, inputs=count)
+        headers = [
+            (b"content-type", media_type.encode()),
+            (GENERATION_HEADER.lower().encode(), str(generation).encode()),
+            (b"cache-control", b"no-store") if length is None else (b"content-length", str(length).encode()),
+        ]
+        await self._hand_over({"type": "http.response.start", "status": 200, "headers": headers})
+
+    async def part(self, content: bytes, *, last: bool = False) -> None:
+        """Send a part of the body.
+
+        Raises:
+            NotTaken: the client did not take it in time, and was cut off; deletions do not wait for it any longer.
+        """
+        await self._hand_over({"type": "http.response.body", "body": content, "more_body": not last})
+
+    async def whole(self, body: bytes, *, generation: int, count: int) -> None:
+        """Send a JSON answer to `count` inputs. Raises as `part`."""
+        await self.begin("application/json", generation=generation, count=count, length=len(body))
+        for start in range(0, len(body), _PART_BYTES):
+            await self.part(body[start : start + _PART_BYTES])
+        await self.part(b"", last=True)
+
+    async def _hand_over(self, message: Message) -> None:
+        began = time.monotonic()
+        try:
+            if not self._pending.lease_is_fresh:  # the machine slept in the middle
+                raise TimeoutError
+            async with asyncio.timeout(min(_PART_SECONDS, self._left)):
+                await self._send(message)
+        except TimeoutError:
+            if ABORT in self._scope:
+                self._scope[ABORT]()
+            raise NotTaken from None
+        self._left -= time.monotonic() - began
 
 
 def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
@@ -134,9 +197,3 @@ def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
     """
     inputs = inputs_of(given, served.run.recipe, served.settings)
     return PendingResponse(served, served.run.checked(inputs), render)
-
-
-def _parts(body: bytes) -> Iterator[dict[str, Any]]:
-    for start in range(0, len(body), _PART_BYTES):
-        yield {"type": "http.response.body", "body": body[start : start + _PART_BYTES], "more_body": True}
-    yield {"type": "http.response.body", "body": b""}

@@ -27,6 +27,7 @@ from s3t.serve.repairing import Repairer
 from s3t.serve.routes import problem_responses, requires, router_of
 from s3t.serve.settings import Settings
 from s3t.serve.shapes import shapes_of
+from s3t.serve.writing import Scribe
 
 LOOK_SECONDS = 0.01
 """Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
@@ -92,8 +93,9 @@ def create_app(settings: Settings) -> FastAPI:
 
 
 def close(served: ServedRun) -> None:
-    """Answer what waits, stop repairs, and close a run."""
+    """Answer what waits, end texts and repairs, and close a run."""
     served.batcher.close()
+    served.scribe.close()
     served.repairer.close()
     served.run.close()
 
@@ -121,8 +123,10 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
     return ServedRun(
         name=name,
         run=run,
+        writer=run._writer,
         callers=Callers(run.access, frozenset(settings.open_scopes)),
         batcher=Batcher(run, exact=settings.exact, wait=settings.wait, max_queued=settings.max_queued_inputs),
+        scribe=Scribe(run._writer, most=settings.max_texts, max_queued=settings.max_queued_texts),
         metrics=metrics,
         settings=settings,
         repairer=Repairer(run, by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day),

@@ -16,8 +16,8 @@ from s3t.serve.problems import Refused
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.run import Run
-    from s3t.run.answerer import PendingAnswers
     from s3t.run.answers import Predictions
+    from s3t.run.pending import PendingAnswers
 
 
 class AnswerShare:

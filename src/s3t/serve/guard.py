@@ -54,10 +54,10 @@ class Guard:
                 body = _Body(receive, most=self._settings.max_body_bytes, seconds=self._settings.body_seconds)
                 await self._app(scope, body.receive, answer.send)
             else:
-                await refused.response()(scope, receive, answer.send)
+                await refused.response(scope["path"])(scope, receive, answer.send)
         except Refused as error:
             if not answer.status:
-                await error.response()(scope, receive, answer.send)
+                await error.response(scope["path"])(scope, receive, answer.send)
         except NotTaken:
             logging.getLogger("s3t.serve").info("a client did not take its answer in time; its connection is cut off")
         except Exception as error:  # its text, and Python's traceback, may hold a record's
@@ -66,7 +66,7 @@ class Guard:
                 refused = Refused(
                     HTTPStatus.INTERNAL_SERVER_ERROR, "this is a bug of s3t; the server's log has a report"
                 )
-                await refused.response()(scope, receive, answer.send)
+                await refused.response(scope["path"])(scope, receive, answer.send)
         finally:
             self._note(scope, answer.status or _NO_ANSWER, (answer.begun or time.perf_counter()) - began)
 

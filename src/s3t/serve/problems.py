@@ -57,8 +57,8 @@ class Refused(HTTPException):
         super().__init__(int(status), detail, None if headers is None else dict(headers))
         self.title, self.problems = title or HTTPStatus(status).phrase, tuple(problems)
 
-    def response(self) -> JSONResponse:
-        """The problem document."""
+    def response(self, path: str) -> JSONResponse:
+        """The problem document for a request's path."""
         document: dict[str, Any] = {
             "type": "about:blank",
             "title": self.title,
@@ -67,7 +67,15 @@ class Refused(HTTPException):
         }
         if self.problems:
             document["problems"] = list(self.problems)
+        if path.endswith("/completions"):
+            document["error"] = self.for_openai()
         return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
+
+    def for_openai(self) -> dict[str, Any]:
+        """The same as an error of OpenAI, of which its clients show the message alone."""
+        more = [problem for problem in self.problems if problem not in str(self.detail)]
+        message = f"{self.detail}: {'; '.join(more)}" if more else self.detail
+        return {"message": message, "type": self.title, "param": None, "code": str(self.status_code)}
 
 
 def wrong_input(problems: Sequence[str]) -> Refused:
@@ -100,23 +108,25 @@ def install(app: FastAPI) -> None:
     """Answer every expected error of an app with a problem document; `guard.Guard` sees to the others."""
 
     @app.exception_handler(Refused)
-    async def _refused(_request: Request, error: Refused) -> JSONResponse:
-        return error.response()
+    async def _refused(request: Request, error: Refused) -> JSONResponse:
+        return error.response(request.scope["path"])
 
     @app.exception_handler(S3TError)
-    async def _of_the_run(_request: Request, error: S3TError) -> JSONResponse:
+    async def _of_the_run(request: Request, error: S3TError) -> JSONResponse:
         refused = refusal_of(error)
         if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
             logging.getLogger("s3t.serve").warning("%s", error)
         if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
             os.kill(os.getpid(), signal.SIGTERM)
-        return refused.response()
+        return refused.response(request.scope["path"])
 
     @app.exception_handler(RequestValidationError)
-    async def _of_the_form(_request: Request, error: RequestValidationError) -> JSONResponse:
+    async def _of_the_form(request: Request, error: RequestValidationError) -> JSONResponse:
         # Not pydantic's own list: it holds the values.
-        return wrong_input([f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]).response()
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return wrong_input(problems).response(request.scope["path"])
 
     @app.exception_handler(ProtocolError)
-    async def _of_the_protocol(_request: Request, error: ProtocolError) -> JSONResponse:
-        return Refused(error.status_code, str(error.detail), headers=error.headers).response()
+    async def _of_the_protocol(request: Request, error: ProtocolError) -> JSONResponse:
+        refused = Refused(error.status_code, str(error.detail), headers=error.headers)
+        return refused.response(request.scope["path"])

@@ -52,6 +52,12 @@ class Settings(BaseModel):
     """Most pixels of a request's images together."""
     max_queued_inputs: int = Field(default=10_000, ge=1)
     """Most inputs that wait to be answered at a worker; more are refused."""
+    max_new_tokens: int = Field(default=1_024, ge=1)
+    """Most tokens of a text that a language model writes."""
+    max_texts: int = Field(default=16, ge=1)
+    """Most texts that are written at the same time at a worker, and so prompts of a request."""
+    max_queued_texts: int = Field(default=64, ge=0)
+    """Most texts that wait to be written at a worker; more are refused."""
     body_seconds: float = Field(default=30.0, gt=0)
     """Longest time in which a request's body may arrive, in seconds."""
     send_seconds: float = Field(default=30.0, gt=0)

@@ -1,5 +1,6 @@
 """Requests and answers as other servers have them, so that their clients work: vLLM and SGLang (`/classify`), and
-text-embeddings-inference (`/predict`). The engine, its fence and its bounds are those of `POST /v1/predict`.
+text-embeddings-inference (`/predict`). The engine, its fence and its bounds are those of `POST /v1/predict`. OpenAI's
+texts are in `completions`.
 
 Fields that change nothing here are ignored, as those servers do; those that would change the answer are refused.
 """
@@ -16,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
 from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
 from s3t.serve.answering import ServedRun, answer
+from s3t.serve.completions import add_texts
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
@@ -82,6 +84,8 @@ def shapes_of(served: ServedRun) -> APIRouter:
             "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}],
         }
 
+    if "generate" in served.run.recipe.task.target.verbs:
+        add_texts(router, served)
     if has_shapes(served.run.recipe):
         _add_classify(router, served)
         _add_predict(router, served)

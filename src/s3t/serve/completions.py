@@ -1,0 +1,224 @@
+"""Requests for texts as OpenAI's clients send them: `/v1/completions` and `/v1/chat/completions`.
+
+Fields that change nothing here are ignored; what would change the text and cannot be honoured is refused.
+"""
+
+import json
+import secrets
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
+
+from s3t.prediction.sampling import Sampling
+from s3t.serve.answering import ServedRun
+from s3t.serve.problems import Refused, wrong_input
+from s3t.serve.routes import OF_A_BODY, problem_responses
+from s3t.serve.texts import EVENTS, Shape, TextsResponse
+from s3t.wording import counted
+
+DEFAULT_TOKENS = 16
+"""Tokens of a completion whose request names none, as OpenAI has it."""
+IGNORED = {
+    *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
+    *("prediction", "priority", "request_id", "parallel_tool_calls"),
+}
+"""Fields that change no text here, whatever they say."""
+WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
+    "n": (1,),
+    "best_of": (1,),
+    "echo": (False,),
+    "suffix": ("",),
+    "logprobs": (False,),
+    "top_logprobs": (),
+    "logit_bias": ({},),
+    "presence_penalty": (0,),
+    "frequency_penalty": (0,),
+    "tools": ([],),
+    "tool_choice": ("none", "auto"),
+    "functions": ([],),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
+    "audio": (),
+    "reasoning_effort": (),
+    "verbosity": (),
+    "web_search_options": (),
+    "top_k": (0, -1),
+    "min_p": (0,),
+    "repetition_penalty": (1,),
+    "min_tokens": (0,),
+    "ignore_eos": (False,),
+    "stop_token_ids": ([],),
+}
+"""Fields of OpenAI, and of vLLM, that cannot be honoured, and their values that change nothing; null is always one."""
+_TEXT = {"type": "string"}
+_ROW = {"type": "object", "description": "A row with the columns of the recipe's template."}
+_Stop = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
+
+
+class StreamOptions(BaseModel):
+    """How a stream is sent."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    include_usage: StrictBool | None = Field(default=None, description="Count tokens in an event of its own, the last.")
+
+
+class TextRequest(BaseModel):
+    """Fields of both routes. Others are ignored if they change nothing, and else refused."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+
+    model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
+    max_tokens: Annotated[StrictInt, Field(ge=1)] | None = Field(default=None, description="Tokens of a text at most.")
+    temperature: Annotated[float, Field(strict=True, ge=0)] | None = Field(
+        default=None, description="0: the likeliest token each time. Without it, 1."
+    )
+    top_p: Annotated[float, Field(strict=True, gt=0, le=1)] | None = Field(default=None, description="Without it, 1.")
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = Field(
+        default=None, description="Texts at which a text ends; they are no part of it."
+    )
+    seed: StrictInt | None = Field(default=None, description="Of the draws. Without it, a random one.")
+    stream: StrictBool | None = Field(default=None, description="Send the text in parts, as server-sent events.")
+    stream_options: StreamOptions | None = None
+
+
+class CompletionRequest(TextRequest):
+    """Prompts to write after."""
+
+    # Checked by hand: of a long list pydantic would report each element.
+    prompt: Annotated[
+        Any,
+        WithJsonSchema({"anyOf": [_TEXT, _ROW, {"type": "array", "items": {"anyOf": [_TEXT, _ROW]}, "minItems": 1}]}),
+    ]
+
+
+class ChatRequest(TextRequest):
+    """A chat whose next turn is the assistant's."""
+
+    max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = Field(
+        default=None, description="The same as max_tokens."
+    )
+    messages: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "type": "array",
+                "minItems": 1,
+                "items": {
+                    "type": "object",
+                    "required": ["role", "content"],
+                    "properties": {
+                        "role": _TEXT,
+                        "content": {"anyOf": [_TEXT, {"type": "array", "items": {"type": "object"}}]},
+                    },
+                },
+                "description": "Each with a role and a content: a text, or a list of parts of the type text.",
+            }
+        ),
+    ]
+
+
+def add_texts(router: APIRouter, served: ServedRun) -> None:
+    """Add the route that a language model's run answers: chats, or prompts; the other one names it."""
+
+    def complete(asked: CompletionRequest) -> Response:
+        """The text after each prompt, by the newest generation, which `system_fingerprint` and a header name."""
+        prompts = asked.prompt if isinstance(asked.prompt, list) else [asked.prompt]
+        if not prompts or not all(isinstance(prompt, str | dict) for prompt in prompts):
+            raise wrong_input(["prompt: is no text, row, or list of them; tokens are not taken"])
+        most = asked.max_tokens or min(DEFAULT_TOKENS, served.settings.max_new_tokens)
+        return _response(served, asked, prompts, most=most, chat=False)
+
+    def chat(asked: ChatRequest) -> Response:
+        """The assistant's next turn, by the newest generation, which `system_fingerprint` and a header name."""
+        most = min(filter(None, (asked.max_tokens, asked.max_completion_tokens)), default=None)
+        return _response(served, asked, [_messages(asked.messages)], most=most, chat=True)
+
+    chats = served.run.recipe.columns.messages is not None
+    own, other = ("/v1/chat/completions", "/v1/completions")[:: 1 if chats else -1]
+    described = {"description": "The text, or its parts", "model": dict[str, Any], "content": {EVENTS: {}}}
+    router.post(
+        own,
+        summary="Write after a chat, as OpenAI does" if chats else "Write after prompts, as OpenAI does",
+        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | {200: described},
+    )(chat if chats else complete)
+
+    @router.post(other, include_in_schema=False)
+    def other_kind() -> Response:
+        learned, field = ("chats", "messages") if chats else ("texts, not chats", "prompt")
+        raise Refused(HTTPStatus.NOT_FOUND, f"this run has learned {learned}; send `{field}` to {own}")
+
+
+def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most: int | None, chat: bool) -> Response:
+    """The response to a request whose prompts are a list.
+
+    Raises:
+        Refused: 404 for another model; 422 for what cannot be honoured.
+        InputError: the run takes no such prompts or settings.
+    """
+    if asked.model not in (None, served.name):
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
+    longest = served.settings.max_new_tokens
+    problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
+    if problems := [*problems, *_others(asked.model_extra or {})]:
+        raise wrong_input(problems)
+    stop = asked.stop if isinstance(asked.stop, list) else [asked.stop] if asked.stop else []
+    sampling = Sampling(
+        max_new_tokens=longest if most is None else most,
+        temperature=1.0 if asked.temperature is None else asked.temperature,
+        top_p=1.0 if asked.top_p is None else asked.top_p,
+        stop=tuple(stop),
+        seed=secrets.randbelow(2**63) if asked.seed is None else asked.seed % 2**63,
+    )
+    options = asked.stream_options
+    return TextsResponse(
+        served,
+        served.writer.checked(prompts),
+        sampling,
+        Shape(chat=chat, model=served.name, counted=options is not None and options.include_usage is True),
+        stream=asked.stream is True,
+    )
+
+
+def _others(fields: dict[str, Any]) -> list[str]:
+    """Problems of other fields: of those that are known their names, of all the others together one."""
+    problems, unknown = [], 0
+    for name, value in fields.items():
+        if value is None or name in IGNORED:
+            continue
+        if name not in WITHOUT_EFFECT:
+            unknown += 1
+        elif not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in WITHOUT_EFFECT[name]):
+            values = " or ".join(map(json.dumps, WITHOUT_EFFECT[name]))
+            problems.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
+    if unknown:
+        problems.append(f"body: has {counted(unknown, 'field')} that s3t does not know; send none of these")
+    return problems
+
+
+def _messages(messages: Any) -> list[Any]:
+    """Messages with contents of one text each; the run checks all else.
+
+    Raises:
+        Refused: 422, they are no list, or a part is no text.
+    """
+    if not isinstance(messages, list):
+        raise wrong_input(["messages: is no list of messages"])
+    found, problems = [], []
+    for place, message in enumerate(messages):
+        if isinstance(message, dict) and isinstance(parts := message.get("content"), list):
+            texts = [part["text"] for part in parts if _is_text(part)]
+            if len(texts) < len(parts):
+                problems.append(f"messages.{place}.content: has parts that are not of the type text")
+            message = message | {"content": "\n".join(texts)}  # as vLLM does
+        found.append(message)
+    if problems:
+        raise wrong_input(problems)
+    return found
+
+
+def _is_text(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)

@@ -1,0 +1,200 @@
+"""Texts on their way to a client, in OpenAI's shapes, whole or as server-sent events.
+
+A whole text that a deletion overtakes is written anew. What has left of a stream cannot be taken back, so an error ends
+it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Response
+from starlette.types import Receive, Scope, Send
+
+from s3t.errors import OvertakenError, S3TError
+from s3t.run.writer import Collected
+from s3t.serve.answering import Handover, ServedRun, may_leave
+from s3t.serve.problems import refusal_of
+from s3t.serve.writing import Gone, Order
+
+if TYPE_CHECKING:
+    from s3t.prediction.generation import Piece
+    from s3t.prediction.sampling import Sampling
+    from s3t.records.ingest import IngestedInputs
+    from s3t.run.pending import PendingTexts
+
+EVENTS = "text/event-stream"
+"""Media type of a stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """The shape of one request's answer."""
+
+    chat: bool
+    model: str
+    counted: bool
+    """A stream ends with a count of tokens."""
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    def whole(self, texts: Collected, pending: PendingTexts) -> dict[str, Any]:
+        """The document of finished texts."""
+        choices: list[dict[str, Any]] = []
+        for index, parts in enumerate(texts.texts):
+            text = "".join(parts)
+            message = {"role": "assistant", "content": text, "refusal": None}
+            shown = {"message": message} if self.chat else {"text": text}
+            choices.append({"index": index, **shown, "logprobs": None, "finish_reason": texts.finish[index]})
+        return self._document(pending, choices, usage=_usage(texts, pending))
+
+    def chunks(
+        self, pieces: Sequence[Piece] | None, texts: Collected, pending: PendingTexts
+    ) -> Iterator[dict[str, Any]]:
+        """Documents of what was added, one for each text that has grown or ended; at the end that of the tokens.
+
+        Args:
+            pieces: the additions; None at the end.
+            texts: before them.
+            pending: the texts.
+        """
+        if pieces is None and self.counted:
+            yield self._document(pending, [], chunk=True, usage=_usage(texts, pending))
+        for index in dict.fromkeys(piece.text for piece in pieces or ()):
+            own = [piece for piece in pieces or () if piece.text == index]
+            text, finish = "".join(piece.added for piece in own), own[-1].finish
+            if text or finish:
+                role = {} if any(texts.texts[index]) else {"role": "assistant"}
+                shown = {"delta": role | {"content": text}} if self.chat else {"text": text}
+                choice = {"index": index, **shown, "logprobs": None, "finish_reason": finish}
+                yield self._document(pending, [choice], chunk=True, **({"usage": None} if self.counted else {}))
+
+    def _document(
+        self, pending: PendingTexts, choices: list[Any], *, chunk: bool = False, **more: Any
+    ) -> dict[str, Any]:
+        kind = ("chat.completion.chunk" if chunk else "chat.completion") if self.chat else "text_completion"
+        return {
+            "id": f"{'chatcmpl' if self.chat else 'cmpl'}-{self.id}",
+            "object": kind,
+            "created": self.created,
+            "model": self.model,
+            "system_fingerprint": f"s3t-generation-{pending.generation}",
+            "choices": choices,
+            **more,
+        }
+
+
+def _usage(texts: Collected, pending: PendingTexts) -> dict[str, int]:
+    written, prompt_tokens = sum(texts.tokens), pending.prompt_tokens
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": written,
+        "total_tokens": prompt_tokens + written,
+    }
+
+
+class TextsResponse(Response):
+    """Texts that deletions wait for until they are handed to the connection.
+
+    Args:
+        served: the run that writes.
+        prompts: checked.
+        sampling: how tokens are chosen.
+        shape: of the answer.
+        stream: send parts as they are written.
+    """
+
+    def __init__(
+        self, served: ServedRun, prompts: IngestedInputs, sampling: Sampling, shape: Shape, *, stream: bool
+    ) -> None:
+        super().__init__()
+        self._served = served
+        self._prompts, self._sampling = prompts, sampling
+        self._shape = shape
+        self._stream = stream
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer; and as long as nothing has left, answer again if a deletion overtakes it.
+
+        Each takes a stage, so there is an end. A client that goes away gets nothing, and its texts end.
+
+        Raises:
+            NotTaken: the client did not take the answer in time; deletions do not wait for it any longer.
+        """
+        gone = asyncio.ensure_future(_disconnected(receive))
+        answer = self._parts if self._stream else self._whole
+        try:
+            done = False
+            while not done:
+                order = self._served.scribe.order(self._prompts, self._sampling)
+                try:
+                    done = await answer(order, gone, scope, send)
+                finally:
+                    order.leave()
+        except Gone:
+            return
+        finally:
+            gone.cancel()
+        self._served.metrics.answered(self._served.name, order.count)
+
+    async def _whole(self, order: Order, gone: asyncio.Future[None], scope: Scope, send: Send) -> bool:
+        """Send finished texts; False if a deletion has overtaken them."""
+        texts = Collected(order.count)
+        try:
+            while (pieces := await order.part(gone)) is not None:
+                texts.add(pieces)
+        except OvertakenError:
+            return False
+        pending = order.pending
+        body = json.dumps(self._shape.whole(texts, pending)).encode()
+        if not await may_leave(pending):
+            return False
+        handover = Handover(pending, scope, send, seconds=self._served.settings.send_seconds)
+        await handover.whole(body, generation=pending.generation, count=order.count)
+        return True
+
+    async def _parts(self, order: Order, gone: asyncio.Future[None], scope: Scope, send: Send) -> bool:
+        """Send parts until the end, or an error; False if a deletion has come before the first."""
+        texts = Collected(order.count)
+        handover: Handover | None = None
+        try:
+            pieces: Sequence[Piece] | None = ()
+            while pieces is not None:
+                pieces = await order.part(gone)
+                pending = order.pending
+                for document in self._shape.chunks(pieces, texts, pending):
+                    if not await may_leave(pending):
+                        raise OvertakenError
+                    if handover is None:
+                        handover = Handover(pending, scope, send, seconds=self._served.settings.send_seconds)
+                        await handover.begin(EVENTS, generation=pending.generation, count=order.count)
+                    await handover.part(_event(document))
+                texts.add(pieces or ())
+        except S3TError as error:
+            order.leave()  # nothing that was written leaves any more
+            if handover is not None:
+                logging.getLogger("s3t.serve").info("a stream has ended early: %s", type(error).__name__)
+                await handover.part(_event({"error": refusal_of(error).for_openai()}), last=True)
+            elif not isinstance(error, OvertakenError):
+                raise
+            return handover is not None
+        if handover is not None:
+            await handover.part(b"data: [DONE]\n\n", last=True)
+        return True
+
+
+async def _disconnected(receive: Receive) -> None:
+    """Wait until the client closes its connection."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _event(document: dict[str, Any]) -> bytes:
+    return f"data: {json.dumps(document)}\n\n".encode()  # in ASCII: clients may take rare characters for ends of lines

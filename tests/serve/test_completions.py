@@ -1,0 +1,573 @@
+"""Texts as OpenAI's clients ask for them: what is honoured and what refused, and that no deleted record writes."""
+
+import json
+import socket
+import threading
+import time
+from contextlib import contextmanager, suppress
+from itertools import pairwise
+
+import pytest
+
+import s3t
+from s3t.errors import StorageError
+from s3t.ledger.presence import Work
+from s3t.run.access import SCOPES
+from s3t.run.pending import PendingTexts
+from s3t.serve.answering import GENERATION_HEADER, Handover
+from s3t.serve.completions import IGNORED, WITHOUT_EFFECT
+from s3t.serve.writing import Order
+from testing import tiny
+from testing.language import chat_table, language_recipe, make_language_model, prompt_table
+from testing.roles import roles
+from testing.served import bearer, serving
+from tests.run.test_language import CHATS
+from tests.run.test_overtaken import state_of
+from tests.run.worlds import SMALL, trained_run
+
+SECONDS = 60.0
+HOW = {"max_tokens": 40, "temperature": 5.0}
+COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
+BODIES = {COMPLETIONS: {"prompt": "w1"}, CHAT: {"messages": [{"role": "user", "content": "w1"}]}}
+
+
+def make_run(folder, kind):
+    """The folder of a trained run: of prompts, of chats, or of prompts that a template puts together."""
+    recipes = {
+        "prompts": (SMALL, prompt_table()),
+        "chats": (SMALL | CHATS, chat_table()),
+        "rows": (SMALL | {"columns": {"prompt": ["w0 {prompt} w1 {more}", "w0 {prompt} w1"]}}, None),
+    }
+    changes, table = recipes[kind]
+    table = prompt_table().assign(more="w5") if table is None else table
+    recipe = language_recipe(make_language_model(folder / "model"), **changes)
+    with trained_run(folder / "run", recipe, table) as run:
+        run.access.create("app", scopes=["predict", "delete", "operate"])
+    return folder / "run"
+
+
+@pytest.fixture(scope="module")
+def made(state_of_all, tmp_path_factory):
+    """Folder of a trained run by its kind, each made once."""
+    folders = {}
+
+    def folder(kind):
+        if kind not in folders:
+            folders[kind] = make_run(tmp_path_factory.mktemp(kind), kind)
+        return folders[kind]
+
+    return folder
+
+
+@pytest.fixture
+def path(made, tmp_path):
+    """A run of prompts."""
+    return tiny.copy_run(made("prompts"), tmp_path / "run")
+
+
+@contextmanager
+def server(path, **settings):
+    """A client of a server that writes a step a turn."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.serve.writing.TURN_SECONDS", 0.0)
+        with serving(path, open_scopes=("predict", "delete", "operate"), **settings) as client:
+            yield client
+
+
+@pytest.fixture
+def client(path):
+    with server(path) as client:
+        yield client
+
+
+@pytest.fixture
+def seed(path):
+    """One that gives a text of many tokens."""
+    with s3t.Run.open(path) as run:
+        how = {"max_new_tokens": 40, "temperature": 5.0}
+        return next(seed for seed in range(200) if run.generate(["w1 w2"], seed=seed, **how).tokens[0] >= 10)
+
+
+def asked(seed, **more):
+    return HOW | {"prompt": "w1 w2", "seed": seed} | more
+
+
+def events(answer):
+    """The data of a stream's events."""
+    return [line.removeprefix("data: ") for line in answer.iter_lines() if line]
+
+
+def text_of(found):
+    return "".join(choice["text"] for one in found for choice in one.get("choices", ()))
+
+
+# --- what is honoured
+
+
+def test_a_completion_is_that_of_the_run(client, path):
+    with s3t.Run.open(path) as run:
+        how = {"max_new_tokens": 9, "temperature": 2.0, "top_p": 0.9, "seed": 3}
+        wanted = run.generate(["w1 w2", "w3"], **how)
+    body = {"model": "run", "prompt": ["w1 w2", "w3"], "max_tokens": 9, "temperature": 2, "top_p": 0.9, "seed": 3}
+    answer = client.post(COMPLETIONS, json=body | {"user": "u", "metadata": {"a": "b"}, "store": True, "n": 1})
+    assert (answer.status_code, answer.headers[GENERATION_HEADER]) == (200, "0"), answer.text
+    found = answer.json()
+    assert (found["object"], found["model"], found["id"][:5]) == ("text_completion", "run", "cmpl-")
+    assert found["system_fingerprint"] == "s3t-generation-0"
+    assert [choice["index"] for choice in found["choices"]] == [0, 1]
+    assert [choice["text"] for choice in found["choices"]] == list(wanted.texts)
+    assert [choice["finish_reason"] for choice in found["choices"]] == list(wanted.finish)
+    assert found["usage"] == {
+        "prompt_tokens": 3,
+        "completion_tokens": sum(wanted.tokens),
+        "total_tokens": 3 + sum(wanted.tokens),
+    }
+
+
+def test_a_stream_has_the_same_text_in_parts(client, seed):
+    whole = client.post(COMPLETIONS, json=asked(seed)).json()
+    with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
+        assert answer.headers["content-type"] == "text/event-stream"
+        assert answer.headers[GENERATION_HEADER] == "0"
+        *parts, end = events(answer)
+    found = [json.loads(part) for part in parts]
+    assert end == "[DONE]"
+    assert len(found) > 3
+    assert {one["id"] for one in found} == {found[0]["id"]}
+    assert text_of(found) == whole["choices"][0]["text"]
+    assert [one["choices"][0]["finish_reason"] for one in found if one["choices"][0]["finish_reason"]] == [
+        whole["choices"][0]["finish_reason"]
+    ]
+    assert not any("usage" in one for one in found)
+
+
+def test_a_stream_counts_its_tokens_if_it_is_asked_to(client, seed):
+    whole = client.post(COMPLETIONS, json=asked(seed, prompt=["w1 w2", "w3"])).json()
+    body = asked(seed, prompt=["w1 w2", "w3"], stream=True, stream_options={"include_usage": True})
+    with client.stream("POST", COMPLETIONS, json=body) as answer:
+        *parts, last, _ = map(str, events(answer))
+    assert json.loads(last)["usage"] == whole["usage"]
+    assert json.loads(last)["choices"] == []
+    found = [json.loads(part) for part in parts]
+    assert all(one["usage"] is None for one in found)
+    for index in (0, 1):
+        own = [one for one in found if one["choices"][0]["index"] == index]
+        assert text_of(own) == whole["choices"][index]["text"]
+
+
+def test_openai_s_defaults(client, path):
+    with s3t.Run.open(path) as run:
+        wanted = run.generate(["w1 w2"], max_new_tokens=16, temperature=1.0, seed=7)
+    found = client.post(COMPLETIONS, json={"prompt": "w1 w2", "seed": 7, "max_tokens": None, "stop": None}).json()
+    assert found["choices"][0]["text"] == wanted.texts[0]
+    drawn = {client.post(COMPLETIONS, json=HOW | {"prompt": "w1 w2"}).json()["choices"][0]["text"] for _ in range(4)}
+    assert len(drawn) > 1  # a seed of its own for each
+
+
+def test_a_text_ends_at_a_stop_text_and_at_the_greatest_length(client, seed):
+    (whole,) = client.post(COMPLETIONS, json=asked(seed)).json()["choices"]
+    stop = f" {whole['text'].split()[3]}"
+    for given in (stop, ["never", stop]):
+        (stopped,) = client.post(COMPLETIONS, json=asked(seed, stop=given)).json()["choices"]
+        assert stopped["text"] == whole["text"][: whole["text"].index(stop)]
+        assert stopped["finish_reason"] == "stop"
+    cut = client.post(COMPLETIONS, json=asked(seed, max_tokens=2)).json()
+    assert cut["choices"][0]["finish_reason"] == "length"
+    assert cut["usage"]["completion_tokens"] == 2
+
+
+def test_a_chat_is_answered(made, tmp_path):
+    path = tiny.copy_run(made("chats"), tmp_path / "run")
+    chat = [{"role": "system", "content": "w9"}, {"role": "user", "content": "w1\nw2"}]
+    with s3t.Run.open(path) as run:
+        wanted = run.generate([chat], max_new_tokens=9, temperature=2.0, seed=3)
+    parts = [{"type": "text", "text": "w1"}, {"type": "text", "text": "w2"}]
+    body = {"model": "run", "temperature": 2.0, "seed": 3, "max_completion_tokens": 9}
+    with server(path) as client:
+        for content in ("w1\nw2", parts):
+            messages = [chat[0], {"role": "user", "content": content}]
+            found = client.post(CHAT, json=body | {"messages": messages, "max_tokens": 20}).json()
+            assert found["object"] == "chat.completion"
+            assert found["choices"][0]["message"]["content"] == wanted.texts[0]
+            assert found["choices"][0]["message"]["role"] == "assistant"
+        with client.stream("POST", CHAT, json=body | {"messages": chat, "stream": True}) as answer:
+            deltas = [json.loads(event)["choices"][0]["delta"] for event in events(answer)[:-1]]
+        assert "".join(delta["content"] for delta in deltas) == wanted.texts[0]
+        assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
+        long = client.post(CHAT, json={"messages": chat, "temperature": 5.0}).json()
+        assert long["usage"]["total_tokens"] <= 48
+        refused = client.post(COMPLETIONS, json={"prompt": "w1"})
+        assert (refused.status_code, CHAT in refused.json()["detail"]) == (404, True)
+        for wrong in ("w1", [], [1], [{"role": "user"}], [{"role": "user", "content": [{"type": "image_url"}]}]):
+            assert client.post(CHAT, json={"messages": wrong}).status_code == 422
+        ended = [*chat, {"role": "assistant", "content": "w3"}]
+        assert "assistant's turn" in client.post(CHAT, json={"messages": ended}).json()["detail"]
+        half = '{"messages": [{"role": "user", "content": "\\ud800"}]}'
+        refused = client.post(CHAT, content=half, headers={"Content-Type": "application/json"})
+        assert (refused.status_code, "surrogate" in refused.json()["detail"]) == (422, True)
+
+
+def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
+    path = tiny.copy_run(made("rows"), tmp_path / "run")
+    rows = [{"prompt": "w3", "more": "w4"}, {"prompt": "w3", "more": ""}]
+    with s3t.Run.open(path) as run:
+        wanted = run.generate(rows, max_new_tokens=16, temperature=1.0, seed=1)
+    with server(path) as client:
+        found = client.post(COMPLETIONS, json={"prompt": rows, "seed": 1}).json()
+        assert [choice["text"] for choice in found["choices"]] == list(wanted.texts)
+        assert client.post(COMPLETIONS, json={"prompt": rows[0], "seed": 1}).status_code == 200
+        assert client.post(COMPLETIONS, json={"prompt": "w3"}).status_code == 422
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("body", "named"),
+    [
+        ({"n": 2}, "n"),
+        ({"best_of": 2}, "best_of"),
+        ({"echo": True}, "echo"),
+        ({"suffix": "w1"}, "suffix"),
+        ({"logprobs": 0}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 2}, "top_logprobs"),
+        ({"logit_bias": {"5": 1}}, "logit_bias"),
+        ({"presence_penalty": 0.5}, "presence_penalty"),
+        ({"frequency_penalty": -1}, "frequency_penalty"),
+        ({"tools": [{"type": "function"}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"top_k": 5}, "top_k"),
+        ({"max_tokens": 0}, "max_tokens"),
+        ({"max_tokens": 2000}, "max_tokens"),
+        ({"max_tokens": True}, "max_tokens"),
+        ({"temperature": -1}, "temperature"),
+        ({"temperature": "1"}, "temperature"),
+        ({"top_p": 0}, "top_p"),
+        ({"stop": ["a"] * 5}, "stop"),
+        ({"stop": ""}, "stop"),
+        ({"seed": 1.5}, "seed"),
+        ({"stream": "yes"}, "stream"),
+        ({"prompt": [1, 2]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ""}, "prompt"),
+        ({"prompt": None}, "prompt"),
+        ({"prompt": "w1 " * 60}, "prompt"),
+        ({"sekret": 1}, "1 field"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_name(client, body, named):
+    refused = client.post(COMPLETIONS, json={"prompt": "w7"} | body)
+    assert refused.status_code == 422, refused.text
+    assert refused.headers["content-type"] == "application/problem+json"
+    found = refused.json()
+    assert named in found["error"]["message"]
+    assert found["error"]["code"] == "422"
+    assert "w7" not in refused.text
+    assert "sekret" not in refused.text
+
+
+def test_values_that_change_nothing_are_taken(client):
+    fields = dict.fromkeys(IGNORED, "anything")
+    for place in range(2):
+        fields |= {name: (*values, None)[place] for name, values in WITHOUT_EFFECT.items() if len(values) >= place}
+        assert client.post(COMPLETIONS, json={"prompt": "w1", "model": None} | fields).status_code == 200
+    lowest = client.post(COMPLETIONS, json={"prompt": "w1", "temperature": 1e-320, "seed": -5})
+    assert lowest.status_code == 200
+
+
+def test_another_model_and_the_other_route_are_not_there(client, path, trained_once):
+    assert client.post(COMPLETIONS, json={"prompt": "w1", "model": "another"}).status_code == 404
+    refused = client.post(CHAT, json={"messages": [{"role": "user", "content": "w1"}]})
+    assert (refused.status_code, COMPLETIONS in refused.json()["error"]["message"]) == (404, True)
+    assert client.post("/runs/run/v1/completions", json={"prompt": "w1", "model": "run"}).status_code == 200
+    with serving(tiny.copy_run(trained_once, path.parent / "labels"), open_scopes=("predict",)) as labels:
+        for route in (COMPLETIONS, CHAT):
+            assert labels.post(route, json={"prompt": "w1"}).status_code == 404
+
+
+@pytest.mark.parametrize(("kind", "own", "other"), [("prompts", COMPLETIONS, CHAT), ("chats", CHAT, COMPLETIONS)])
+def test_the_routes_are_open_to_those_who_may_predict(made, tmp_path, kind, own, other):
+    path = tiny.copy_run(made(kind), tmp_path / "run")
+    with s3t.Run.open(path) as run:
+        tokens = {scope: run.access.create(scope, scopes=[scope])[1] for scope in SCOPES}
+    with serving(path) as client:
+        described = client.get("/v1/openapi.json").json()["paths"]
+        assert own in described
+        assert other not in described
+        for route in (own, other):
+            assert client.post(route, json=BODIES[route]).status_code == 401
+            refused = client.post(route, json=BODIES[route], headers=bearer("s3t_x"))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (401, "401")
+            for scope in SCOPES:
+                status = client.post(route, json=BODIES[route], headers=bearer(tokens[scope])).status_code
+                assert status == (403 if scope != "predict" else 200 if route == own else 404)
+
+
+def test_no_text_stands_in_the_log(path, caplog):
+    with caplog.at_level("INFO"), server(path) as client:
+        client.post(COMPLETIONS, json={"prompt": "w1 w2", "max_tokens": 3})
+        client.post(COMPLETIONS, json={"prompt": 3, "w7": "w8"})
+    lines = [json.loads(record.getMessage()) for record in caplog.records if record.name == "s3t.requests"]
+    assert (lines[0]["route"], lines[0]["generation"], lines[0]["inputs"]) == (COMPLETIONS, 0, 1)
+    assert not any(word in caplog.text for word in ("w1", "w2", "w7", "w8"))
+
+
+# --- the fence
+
+
+@pytest.fixture
+def deletion(path):
+    """Another process deletes a record of everything that writes, and waits for nobody."""
+    with s3t.Run.open(path) as other:
+        roles(other).deleter.patience = 0.0
+
+        def delete():
+            other.delete(records=["r3"])
+            return state_of(other)
+
+        delete.state = lambda: state_of(other)
+        yield delete
+
+
+def before_turn(monkeypatch, number, act):
+    """Act once, before a turn; with the texts whose turn it is."""
+    usual, turns = PendingTexts.turn, []
+
+    def turn(texts, seconds):
+        turns.append(texts)
+        if len(turns) == number:
+            act(texts)
+        return usual(texts, seconds)
+
+    monkeypatch.setattr(PendingTexts, "turn", turn)
+    return turns
+
+
+def wait_until(true):
+    until = time.monotonic() + SECONDS
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.005)
+
+
+def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, seed, deletion, monkeypatch):
+    before = client.post(COMPLETIONS, json=asked(seed)).json()
+    before_turn(monkeypatch, 3, lambda _texts: deletion())
+    answer = client.post(COMPLETIONS, json=asked(seed))
+    assert answer.headers[GENERATION_HEADER] == "1"
+    assert answer.json()["system_fingerprint"] == "s3t-generation-1"
+    with s3t.Run.open(path) as run:
+        after = run.generate(["w1 w2"], max_new_tokens=40, temperature=5.0, seed=seed)
+    assert answer.json()["choices"][0]["text"] == after.texts[0] != before["choices"][0]["text"]
+    wait_until(lambda: deletion.state() in ("effective", "erased"))
+
+
+def test_a_stream_that_a_deletion_overtakes_ends_with_an_error(client, seed, deletion, monkeypatch):
+    arrived = threading.Event()
+
+    def act(_texts):
+        assert arrived.wait(SECONDS)
+        deletion()
+
+    turns = before_turn(monkeypatch, 3, act)
+    with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
+        found = []
+        for line in answer.iter_lines():
+            arrived.set()
+            if line:
+                found.append(json.loads(line.removeprefix("data: ")))
+    assert len(turns) == 3
+    assert len(found) <= 3  # what two turns wrote, and the error; no [DONE]
+    assert found[-1]["error"]["code"] == "503"
+    assert "a deletion took a stage that was writing" in found[-1]["error"]["message"]
+    assert all(one["system_fingerprint"] == "s3t-generation-0" for one in found[:-1])
+    wait_until(lambda: deletion.state() in ("effective", "erased"))
+
+
+def test_a_stream_that_is_overtaken_before_its_first_part_is_begun_anew(client, seed, deletion, monkeypatch):
+    before_turn(monkeypatch, 1, lambda _texts: deletion())
+    with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
+        assert answer.headers[GENERATION_HEADER] == "1"
+        assert events(answer)[-1] == "[DONE]"
+
+
+def test_a_deletion_waits_for_a_part_on_its_way_and_no_part_after_it_leaves(client, seed, deletion, monkeypatch):
+    """The whole text is written, and its first part is being handed over, when the deletion comes."""
+    usual_part, usual_put, usual_turn = Handover.part, Order.put, PendingTexts.turn
+    handing, go_on, finished, held = threading.Event(), threading.Event(), threading.Event(), []
+
+    async def part(handover, content, *, last=False):
+        from anyio import to_thread
+
+        if not handing.is_set():
+            handing.set()
+            await to_thread.run_sync(go_on.wait, SECONDS)
+        await usual_part(handover, content, last=last)
+
+    def put(order, piece):
+        usual_put(order, piece)
+        if piece is None:
+            finished.set()
+
+    def turn(texts, seconds):
+        held.append(texts)
+        return usual_turn(texts, seconds)
+
+    monkeypatch.setattr(Handover, "part", part)
+    monkeypatch.setattr(Order, "put", put)
+    monkeypatch.setattr(PendingTexts, "turn", turn)
+    answers = []
+    reader = threading.Thread(
+        target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed, stream=True)).text)
+    )
+    reader.start()
+    assert handing.wait(SECONDS)
+    assert finished.wait(SECONDS)
+    assert deletion() == "accepted"
+    wait_until(lambda: held[0]._work.overtaken)
+    held[0]._presence.look()
+    assert deletion.state() == "accepted"  # the part has not left
+    go_on.set()
+    reader.join(SECONDS)
+    found = [json.loads(line.removeprefix("data: ")) for line in answers[0].split("\n\n") if line]
+    assert ["error" in one for one in found] == [False, True]
+    wait_until(lambda: deletion.state() in ("effective", "erased"))
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_the_last_look_is_right_before_a_text_leaves(client, seed, monkeypatch, stream):
+    looks = []
+
+    def may_leave(texts):
+        looks.append(texts)
+        return len({id(each) for each in looks}) > 1
+
+    monkeypatch.setattr(PendingTexts, "may_leave", may_leave)
+    assert client.post(COMPLETIONS, json=asked(seed, stream=stream)).status_code == 200
+    assert len({id(each) for each in looks}) == 2  # it was begun anew
+
+
+def test_a_fault_in_the_middle_of_a_stream_is_told_without_its_text(client, seed, monkeypatch):
+    usual, calls = Work.confirm, []
+
+    def confirm(work):
+        calls.append(work)
+        if len(calls) == 3:
+            raise StorageError("/secret/place: no space left")
+        usual(work)
+
+    monkeypatch.setattr(Work, "confirm", confirm)
+    with client.stream("POST", COMPLETIONS, json=asked(seed, stream=True)) as answer:
+        found = events(answer)
+    assert json.loads(found[-1])["error"]["type"] == "disk or database refused"
+    assert "secret" not in "".join(found)
+
+
+# --- bounds
+
+
+def test_a_client_that_goes_away_ends_its_text(client, seed, deletion, monkeypatch):
+    gone, usual = threading.Event(), Order.leave
+
+    def leave(order):
+        usual(order)
+        gone.set()
+
+    monkeypatch.setattr(Order, "leave", leave)
+    turns = before_turn(monkeypatch, 3, lambda _texts: gone.wait(SECONDS))
+    for stream in (True, False):
+        gone.clear()
+        turns.clear()
+        body = json.dumps(asked(seed, stream=stream)).encode()
+        with socket.create_connection((client.base_url.host, client.base_url.port)) as connection:
+            head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+            connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+            wait_until(lambda: len(turns) >= 3)
+        assert gone.wait(SECONDS)
+        assert client.post(COMPLETIONS, json={"prompt": "w1", "max_tokens": 1}).status_code == 200
+        own = [texts for texts in turns if texts is turns[0]]
+        assert len(own) <= 4
+    assert deletion() is not None
+    wait_until(lambda: deletion.state() in ("effective", "erased"))
+
+
+def test_a_client_that_does_not_read_holds_no_deletion_up_and_is_cut_off(path, seed, deletion, monkeypatch):
+    """All is written, and a part waits for the client, when the deletion comes."""
+    finished, usual = threading.Event(), Order.put
+
+    def put(order, piece):
+        usual(order, piece)
+        if piece is None:
+            finished.set()
+
+    monkeypatch.setattr(Order, "put", put)
+    with server(path, send_seconds=1.0, max_texts=100, send_buffer=4096) as client, socket.socket() as deaf:
+        body = json.dumps(asked(seed, prompt=["w1 w2"] * 100, stream=True)).encode()
+        deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        deaf.connect((client.base_url.host, client.base_url.port))
+        head = f"POST {COMPLETIONS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        deaf.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        deaf.settimeout(SECONDS)
+        assert finished.wait(SECONDS)
+        deletion()
+        wait_until(lambda: deletion.state() in ("effective", "erased"))
+        content = b""
+        with suppress(ConnectionError):
+            while part := deaf.recv(1 << 16):
+                content += part
+    assert b"[DONE]" not in content
+    assert b'"error"' not in content  # it was cut off: what it had not taken in time is lost
+
+
+def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path, seed, monkeypatch):
+    with server(path, max_texts=2, max_queued_texts=2) as client:
+        assert client.post(COMPLETIONS, json={"prompt": ["w1"] * 3}).status_code == 413
+        began, go_on = threading.Event(), threading.Event()
+
+        def act(_texts):
+            began.set()
+            go_on.wait(SECONDS)
+
+        before_turn(monkeypatch, 1, act)
+        answers = []
+        threads = [
+            threading.Thread(
+                target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed, prompt=["w1 w2", "w3"])))
+            )
+            for _ in range(4)
+        ]
+        threads[0].start()
+        assert began.wait(SECONDS)
+        for thread in threads[1:]:
+            thread.start()
+        wait_until(lambda: len(answers) == 2)
+        assert [(answer.status_code, answer.headers["retry-after"]) for answer in answers] == [(503, "1")] * 2
+        go_on.set()
+        for thread in threads:
+            thread.join(SECONDS)
+    assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503]
+    texts = [answer.json()["choices"] for answer in answers if answer.status_code == 200]
+    assert texts[0] == texts[1]
+
+
+def test_texts_of_several_clients_take_turns(client, seed, monkeypatch):
+    both = threading.Event()
+    turns = before_turn(monkeypatch, 2, lambda _texts: both.wait(SECONDS))
+    usual = Order.__init__
+
+    def ordered(order, *arguments):
+        usual(order, *arguments)
+        if turns:
+            both.set()
+
+    monkeypatch.setattr(Order, "__init__", ordered)
+    answers = []
+    first = threading.Thread(target=lambda: answers.append(client.post(COMPLETIONS, json=asked(seed)).json()))
+    first.start()
+    wait_until(lambda: len(turns) >= 2)
+    answers.append(client.post(COMPLETIONS, json=asked(seed)).json())
+    first.join(SECONDS)
+    assert answers[0]["choices"] == answers[1]["choices"]
+    order = [turns.index(texts) for texts in turns]
+    switches = sum(one != other for one, other in pairwise(order))
+    assert switches > 5
