@@ -171,8 +171,8 @@ class Handover:
         """Send a JSON answer to `count` inputs. Raises as `part`."""
         await self.begin("application/json", generation=generation, count=count, length=len(body))
         for start in range(0, len(body), _PART_BYTES):
-            await self.part(body[start : start + _PART_BYTES])
-        await self.part(b"", last=True)
+            part = body[start : start + _PART_BYTES]
+            await self.part(part, last=start + len(part) == len(body))
 
     async def _hand_over(self, message: Message) -> None:
         began = time.monotonic()
