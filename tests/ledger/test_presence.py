@@ -189,6 +189,19 @@ def seen_since(ledger, session):
         return now(transaction.rows.connection) - seen_at.scalar_one()
 
 
+def test_one_that_counted_as_dead_says_so_when_it_is_back(presence, other, caplog):
+    caplog.set_level("INFO", logger="s3t.sessions")
+    with working(presence):
+        presence.renew()
+        assert caplog.text == ""
+        with other.writing() as transaction:
+            transaction.sessions.end([presence.session.name])
+        presence.renew()
+    assert "lease lost: this process counted as dead" in caplog.text
+    with other.reading() as transaction:
+        assert len(transaction.sessions.silences()) == 1
+
+
 def test_what_is_done_meanwhile_may_fail_and_is_done_again(ledger):
     calls = []
 

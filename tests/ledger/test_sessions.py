@@ -106,6 +106,37 @@ def test_one_that_died_while_it_was_waited_for_is_behind_no_more(ledger):
     assert behind(ledger, 1) == 0
 
 
+def lost(ledger):
+    with ledger.reading() as transaction:
+        return transaction.sessions.lost()
+
+
+def test_sessions_that_died_without_a_word_are_counted_and_logged_once(ledger, dead, caplog):
+    caplog.set_level("INFO", logger="s3t.sessions")
+    ended = Session()
+    for session in (dead, ELSEWHERE, ended):
+        seen(ledger, session)
+    with ledger.writing() as transaction:
+        transaction.sessions.end([ended.name])
+    settle(ledger)
+    assert lost(ledger) == 1
+    assert f"process {dead.process} of {dead.host} counts as dead" in caplog.text
+    unseen_for(ledger, ELSEWHERE, LEASE_SECONDS + 1)
+    settle(ledger)
+    settle(ledger)
+    assert lost(ledger) == 2
+    assert caplog.text.count("lease lost") == 2
+
+
+def test_silence_is_told_of_the_living(ledger, dead):
+    seen(ledger, dead)
+    seen(ledger, ELSEWHERE)
+    unseen_for(ledger, ELSEWHERE, 10)
+    with ledger.reading() as transaction:
+        (silence,) = transaction.sessions.silences()
+    assert 10 <= silence < 1000
+
+
 def test_a_number_that_another_process_was_given_since_holds_nothing_up(ledger):
     process = subprocess.Popen(["sleep", "60"])
     session = Session(process=process.pid)

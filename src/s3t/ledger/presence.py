@@ -26,7 +26,7 @@ from typing import Protocol
 
 from s3t.errors import ClosedError, FsyncError, IntegrityError, S3TError
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.sessions import LEASE_SECONDS, Session, note_ended
+from s3t.ledger.sessions import LEASE_SECONDS, LOG, Session, note_ended
 from s3t.ledger.state import SliceState, Snapshot
 from s3t.partition import Place
 from s3t.processes import boot_clock
@@ -331,7 +331,10 @@ class Presence:
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
-            if moved or not transaction.sessions.beat(self.session):  # it slept, and was removed as dead
+            alive = transaction.sessions.beat(self.session)
+            if not alive:  # it slept, and was removed as dead
+                LOG.info("lease lost: this process counted as dead, and deletions did not wait for it; it is back")
+            if moved or not alive:
                 transaction.sessions.enter(self.session, generation=generation)
             newest = transaction.snapshot()
             with self._state:  # within the transaction, where no thread of this process makes a claim

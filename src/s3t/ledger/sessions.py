@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 from collections.abc import Collection
@@ -13,12 +14,15 @@ from sqlalchemy import delete, select, update
 from s3t.ledger import schema
 from s3t.ledger.condemning import condemn
 from s3t.ledger.rows import Rows
-from s3t.ledger.statements import now, of_stage, prefix_text, stage_at
+from s3t.ledger.statements import LOST_SESSIONS, now, of_stage, prefix_text, stage_at
 from s3t.processes import is_running, this_machine
 from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
 """A session of another machine counts as dead after this time without a heartbeat; it sends six in that time."""
+
+LOG = logging.getLogger("s3t.sessions")
+"""Leases that are lost, at level INFO: servers show it, commands do not."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,8 +76,25 @@ class Sessions:
 
     def end_dead(self) -> None:
         """Remove sessions whose process is gone, and sessions of other machines without a heartbeat for a lease."""
-        if dead := [row.session for row in self._run(select(schema.sessions)).all() if self._is_dead(row)]:
-            self.end(dead)
+        dead = [row for row in self._run(select(schema.sessions)).all() if self._is_dead(row)]
+        if not dead:
+            return
+        self.end([row.session for row in dead])
+        here = this_machine(), os.getpid()
+        lost = [row for row in dead if (row.host, row.process) != here]  # those of this process have ended in order
+        if lost:
+            self._rows.write_note(LOST_SESSIONS, to=self._rows.note(LOST_SESSIONS) + len(lost))
+        for row in lost:
+            LOG.info("lease lost: process %s of %s counts as dead; deletions wait for it no more", row.process, row.host)
+
+    def lost(self) -> int:
+        """Number of sessions so far that have counted as dead without a word of their own."""
+        return self._rows.note(LOST_SESSIONS)
+
+    def silences(self) -> list[float]:
+        """Seconds since the last heartbeat of each living session."""
+        time = now(self._rows.connection)
+        return [time - row.seen_at for row in self._run(select(schema.sessions)).all() if not self._is_dead(row)]
 
     def count_behind(self, generation: int) -> int:
         """Number of living sessions that may still use something older than a generation."""

@@ -25,6 +25,9 @@ WALKED = "walked"
 KEY_DESTROYED = "key_destroyed_at"
 """Time at which the run's secret was destroyed, in whole seconds since the epoch."""
 
+LOST_SESSIONS = "lost_sessions"
+"""Number of sessions that have counted as dead: their lease ran out, or their process was gone."""
+
 _PROTOTYPES = "prototypes:"
 # SQLite takes 32,766 variables in a statement, PostgreSQL 65,535.
 _CHUNK = 10_000

@@ -8,10 +8,15 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from s3t.run.vitals import Vitals, vitals_of
 
 if TYPE_CHECKING:
+    from s3t.inventory import Inventory
+    from s3t.planning.forecast import Forecast
     from s3t.run import Run
+    from s3t.run.results import Status
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -20,6 +25,7 @@ class Metrics:
     """Counts of one process, which answers for all workers where there are several."""
 
     def __init__(self) -> None:
+        self._forecasts: dict[str, tuple[Inventory, Forecast | None]] = {}
         self.registry = CollectorRegistry()
         self._requests = Counter("s3t_requests", "Requests.", ("method", "route", "status"), registry=self.registry)
         self._seconds = Histogram(
@@ -53,49 +59,113 @@ class Metrics:
         if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
             counts = CollectorRegistry()
             multiprocess.MultiProcessCollector(counts)
+        gauges = _Gauges()
+        for name, run in runs:
+            status, vitals = run.status(), vitals_of(run._parts)
+            gauges.add_status(name, status, self._forecast(name, status))
+            gauges.add_vitals(name, vitals)
         states = CollectorRegistry()
-        states.register(_States(runs))
+        states.register(gauges)
         return bytes(generate_latest(counts) + generate_latest(states))
 
+    def _forecast(self, name: str, status: Status) -> Forecast | None:
+        """The status's forecast, simulated once for a state of the run: nothing else of a scrape takes long."""
+        known = self._forecasts.get(name)
+        if known is None or known[0] is not status.inventory:
+            known = self._forecasts[name] = status.inventory, status.forecast
+        return known[1]
 
-class _States:
-    """The state of runs, as the ledger has it."""
 
-    def __init__(self, runs: Sequence[tuple[str, Run]]) -> None:
-        self._runs = runs
+_GAUGES = {
+    "generation": "Deletions that were accepted.",
+    "records": "Records present.",
+    "slices": "Slices of a shard: its depth while nothing is lost.",
+    "missing_stages": "Stages that a repair would train.",
+    "ineffective_deletions": "Deletions that are accepted and not effective yet.",
+    "oldest_ineffective_seconds": "Age of the oldest of them.",
+    "unfinished_deletions": "Deletions that are accepted and not erased yet.",
+    "oldest_unfinished_seconds": "Age of the oldest of them.",
+    "erasure_overdue_seconds": "Time since one of them should have been erased by deletion.erase_within; 0: none.",
+    "held_deletions": "Requests for deletion that wait for an operator.",
+    "deletions_to_less_depth": "Expected, without repair, until the shallowest live shard loses depth.",
+    "deletions_to_first_dead_shard": "Expected, without repair.",
+    "deletions_to_last_dead_shard": "Expected, without repair.",
+    "sessions": "Open runs that predict or train and count as alive: servers' workers, and trainers.",
+    "oldest_heartbeat_seconds": "Longest time since one of them told the ledger that it lives.",
+    "repair_running": "1 while a server's repair runs or waits to be taken up.",
+    "repair_share": "Share of the running repair that is done; 0: none runs.",
+    "last_repair_failed": "1 if the server's repair that ended last has failed.",
+}
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Gauges of every run."""
-        depth = GaugeMetricFamily("s3t_depth", "Slices with which a shard serves; 0: dead.", labels=("run", "shard"))
-        plain = {
-            name: GaugeMetricFamily(f"s3t_{name}", text, labels=("run",))
-            for name, text in {
-                "generation": "Deletions that were accepted.",
-                "records": "Records present.",
-                "missing_stages": "Stages that a repair would train.",
-                "unfinished_deletions": "Deletions that are accepted and not erased yet.",
-                "oldest_unfinished_seconds": "Age of the oldest of them.",
-                "held_deletions": "Requests for deletion that wait for an operator.",
-                "deletions_to_first_dead_shard": "Expected, without repair.",
-            }.items()
+
+class _Gauges:
+    """The state of runs, as their ledgers have it: the same at every worker and replica."""
+
+    def __init__(self) -> None:
+        self._depth = GaugeMetricFamily(
+            "s3t_depth", "Slices with which a shard serves; 0: dead.", labels=("run", "shard")
+        )
+        self._plain = {name: GaugeMetricFamily(f"s3t_{name}", text, labels=("run",)) for name, text in _GAUGES.items()}
+        self._lost = CounterMetricFamily(
+            "s3t_lost_sessions",
+            "Open runs that counted as dead: their lease ran out, or their process was gone.",
+            labels=("run",),
+        )
+
+    def collect(self) -> Iterator[Metric]:
+        """All of them."""
+        yield self._depth
+        yield from self._plain.values()
+        yield self._lost
+
+    def add_status(self, run: str, status: Status, forecast: Forecast | None) -> None:
+        """Add what is alive, deletions on their way, and the forecast; of that nothing where nothing is expected."""
+        for shard, slices in enumerate(status.depths):
+            self._depth.add_metric((run, str(shard)), slices)
+        now = time.time()
+        ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
+        oldest = {
+            name: max((now - entry.received_at for entry in entries), default=0.0)
+            for name, entries in (("ineffective", ineffective), ("unfinished", status.unfinished))
         }
-        for name, run in self._runs:
-            status = run.status()
-            for shard, slices in enumerate(status.depths):
-                depth.add_metric((name, str(shard)), slices)
-            oldest = min((entry.received_at for entry in status.unfinished), default=None)
-            forecast = status.forecast
-            values = {
-                "generation": status.generation,
-                "records": status.records,
-                "missing_stages": status.missing,
-                "unfinished_deletions": len(status.unfinished),
-                "oldest_unfinished_seconds": 0.0 if oldest is None else time.time() - oldest,
-                "held_deletions": len(run.approvals.waiting()),
-                "deletions_to_first_dead_shard": None if forecast is None else forecast.next_shard_dies,
-            }
-            for key, value in values.items():
-                if value is not None:
-                    plain[key].add_metric((name,), value)
-        yield depth
-        yield from plain.values()
+        self._add(
+            run,
+            generation=status.generation,
+            records=status.records,
+            slices=status.inventory.slices,
+            missing_stages=status.missing,
+            ineffective_deletions=len(ineffective),
+            oldest_ineffective_seconds=oldest["ineffective"],
+            unfinished_deletions=len(status.unfinished),
+            oldest_unfinished_seconds=oldest["unfinished"],
+            erasure_overdue_seconds=max(0.0, oldest["unfinished"] - status.recipe.deletion.erase_within),
+        )
+        if forecast is not None:
+            falls = forecast.depth_falls_below
+            self._add(
+                run,
+                deletions_to_less_depth=falls[max(falls)] if falls else forecast.next_shard_dies,
+                deletions_to_first_dead_shard=forecast.next_shard_dies,
+                deletions_to_last_dead_shard=forecast.all_shards_die,
+            )
+
+    def add_vitals(self, run: str, vitals: Vitals) -> None:
+        """Add held deletions, open runs and repairs."""
+        self._lost.add_metric((run,), vitals.lost_sessions)
+        running = [repair for repair in vitals.repairs if repair.state == "running"]
+        ended = [repair for repair in vitals.repairs if repair.ended_at is not None]
+        last = max(ended, key=lambda repair: repair.ended_at or 0.0, default=None)
+        self._add(
+            run,
+            held_deletions=vitals.held_deletions,
+            sessions=len(vitals.silences),
+            oldest_heartbeat_seconds=max(vitals.silences, default=0.0),
+            repair_running=len(running),
+            repair_share=running[0].share if running else 0.0,
+            last_repair_failed=float(last is not None and last.state == "failed"),
+        )
+
+    def _add(self, run: str, **values: float | None) -> None:
+        for name, value in values.items():
+            if value is not None:
+                self._plain[name].add_metric((run,), value)

@@ -1,0 +1,71 @@
+"""What /metrics tells of runs: deletions on their way, the forecast, open runs, repairs."""
+
+import re
+
+import s3t
+from s3t.ledger import Session
+from s3t.ledger.sessions import LEASE_SECONDS
+from testing.roles import roles
+
+TEXTS = ["w1 w2", "w30"]
+
+
+def gauge(client, name):
+    """A number of the run that the server's page tells."""
+    page = client.get("/metrics").text
+    (value,) = re.findall(rf'^s3t_{name}{{run="run"}} (\S+)$', page, re.MULTILINE)
+    return float(value)
+
+
+def test_metrics_tell_deletions_that_are_not_effective_or_not_erased(client, path):
+    client.post("/v1/predict", json={"inputs": TEXTS})
+    names = ("ineffective_deletions", "unfinished_deletions", "erasure_overdue_seconds", "oldest_unfinished_seconds")
+    assert [gauge(client, name) for name in names] == [0, 0, 0, 0]
+    with s3t.Run.open(path) as run:
+        roles(run).deleter.patience = 0.0
+        with run.hold(TEXTS):
+            run.delete(records=["r0"])
+            assert [gauge(client, name) for name in names[:2]] == [1, 1]
+            assert gauge(client, "oldest_ineffective_seconds") > 0
+            assert gauge(client, "erasure_overdue_seconds") == gauge(client, "oldest_unfinished_seconds") > 0
+
+
+def test_metrics_tell_the_forecast_of_the_present_state(client, path):
+    def told():
+        names = ("to_less_depth", "to_first_dead_shard", "to_last_dead_shard")
+        return [gauge(client, f"deletions_{name}") for name in names]
+
+    before = told()
+    assert before == told()
+    client.post("/v1/deletions", json={"records": ["r0", "r1"]})
+    with s3t.Run.open(path) as run:
+        ahead = run.forecast()
+    least = min(ahead.depth_falls_below.values(), default=ahead.next_shard_dies)
+    assert told() == [least, ahead.next_shard_dies, ahead.all_shards_die] != before
+    assert gauge(client, "slices") == 3
+
+
+def test_metrics_tell_open_runs_and_those_that_were_lost(client, path):
+    client.post("/v1/predict", json={"inputs": TEXTS})
+    assert (gauge(client, "sessions"), gauge(client, "lost_sessions_total")) == (1, 0)
+    with s3t.Run.open(path) as run:
+        with roles(run).ledger.writing() as transaction:
+            transaction.sessions.enter(Session(host="elsewhere"), generation=0)
+        assert gauge(client, "sessions") == 2
+        with roles(run).ledger.writing() as transaction:
+            transaction.rows.connection.exec_driver_sql("UPDATE sessions SET seen_at = 0 WHERE host = 'elsewhere'")
+            transaction.settle()
+    assert (gauge(client, "sessions"), gauge(client, "lost_sessions_total")) == (1, 1)
+    assert gauge(client, "oldest_heartbeat_seconds") < LEASE_SECONDS
+
+
+def test_metrics_tell_repairs(client, path):
+    names = ("repair_running", "repair_share", "last_repair_failed")
+    assert [gauge(client, name) for name in names] == [0, 0, 0]
+    with s3t.Run.open(path) as run, roles(run).ledger.writing() as transaction:
+        first = transaction.repairs.begin("ops", hours=None, stages=2)
+        transaction.repairs.beat(first.id, process=first.process, trained=1, share=0.5, seconds=1.0)
+    assert [gauge(client, name) for name in names] == [1, 0.5, 0]
+    with s3t.Run.open(path) as run, roles(run).ledger.writing() as transaction:
+        transaction.repairs.end(first.id, process=first.process, error="StorageError")
+    assert [gauge(client, name) for name in names] == [0, 0, 1]
