@@ -22,9 +22,9 @@ CALLERS, DELETIONS = 16, 10
 
 
 @contextmanager
-def server(run, *options):
+def server(run, *options, program=(sys.executable, "-m", "s3t")):
     """A server's process, and a client of it."""
-    command = [sys.executable, "-m", "s3t", "serve", str(run), "--port", "0", *options]
+    command = [*program, "serve", str(run), "--port", "0", *options]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         lines, ports = [], []
 

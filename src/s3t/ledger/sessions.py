@@ -85,7 +85,9 @@ class Sessions:
         if lost:
             self._rows.write_note(LOST_SESSIONS, to=self._rows.note(LOST_SESSIONS) + len(lost))
         for row in lost:
-            LOG.info("lease lost: process %s of %s counts as dead; deletions wait for it no more", row.process, row.host)
+            LOG.info(
+                "lease lost: process %s of %s counts as dead; deletions wait for it no more", row.process, row.host
+            )
 
     def lost(self) -> int:
         """Number of sessions so far that have counted as dead without a word of their own."""

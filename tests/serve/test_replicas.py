@@ -1,0 +1,181 @@
+"""Two replicas on one ledger in PostgreSQL, one stopped in the middle of its work for longer than its lease.
+
+Each runs in a process namespace of its own, as in a container, so that each counts as a host (`this_machine`).
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from datetime import datetime
+
+import psutil
+import psycopg
+import pytest
+from psycopg import sql
+
+import s3t
+from s3t.ledger.sessions import LEASE_SECONDS
+from testing import tiny
+from testing.served import bearer
+from tests.serve.test_server import SECONDS, server
+
+pytestmark = pytest.mark.integration
+ANOTHER_HOST = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+if os.geteuid():
+    ANOTHER_HOST += ["--user", "--map-root-user"]
+# A shell is the namespace's first process, which SIGSTOP from within would not stop.
+PROGRAM = [*ANOTHER_HOST, "sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-m"]
+
+
+def wait_for(what):
+    until = time.monotonic() + SECONDS
+    while not (value := what()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return value
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hosts():
+    tried = subprocess.run([*ANOTHER_HOST, "true"], capture_output=True, text=True)
+    if tried.returncode:
+        pytest.skip(f"no namespaces here: {tried.stderr.strip()}")
+
+
+class World:
+    """A run in PostgreSQL, and what its ledger says."""
+
+    def __init__(self, folder, recipe, url):
+        with s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table()) as run:
+            run.train()
+            self.path, self.url = run.path, url
+            self.schema = f"s3t_{run._parts.description.run}"
+            self.secret = run.access.create("tests", scopes=["predict", "delete", "operate"])[1]
+            answered_by = run.predict(["w1"]).members
+            first = {(member.shard, member.prefix[0]) for member in answered_by}
+            held = {name: run.locate(records=[name])[0].places[0] for name in tiny.text_table().id}
+        # Of slices with which the shards' members begin: each takes a whole member out of use.
+        self.records = [name for name, place in held.items() if (place.shard, place.slice) in first]
+
+    def ask(self, statement):
+        with psycopg.connect(self.url.replace("+psycopg", "")) as connection:
+            connection.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self.schema)))
+            return connection.execute(statement).fetchall()
+
+    def sessions(self):
+        """When each host was seen last."""
+        return dict(self.ask("SELECT host, seen_at FROM sessions"))
+
+    def live(self):
+        """Shard and prefix of each live stage. Nothing is trained again here, so these name what is not tainted."""
+        return {
+            (shard, tuple(map(int, prefix.split(","))))
+            for shard, prefix in self.ask("SELECT shard, prefix FROM stages")
+        }
+
+
+@contextlib.contextmanager
+def replica(world, *module):
+    """A server as on a host of its own; its client knows the process that answers."""
+    with server(world.path, program=[*PROGRAM, *module]) as client:
+        client.headers = bearer(world.secret)
+        below = psutil.Process(client.process.pid).children(recursive=True)
+        client.answering = next(each for each in below if each.name().startswith("python"))
+        try:
+            yield client
+        finally:
+            for number in (signal.SIGCONT, signal.SIGTERM):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    client.answering.send_signal(number)
+            assert client.process.wait(SECONDS) == 0, "".join(client.lines)
+
+
+def predict(client):
+    answer = client.post("/v1/predict", json={"inputs": ["w1 w2", "w30"]}, timeout=SECONDS)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    assert str(found["generation"]) == answer.headers["S3T-Generation"]
+    return found["generation"], {(member["shard"], tuple(member["prefix"])) for member in found["members"]}
+
+
+def delete(client, record):
+    answer = client.post("/v1/deletions", json={"records": [record]}, timeout=SECONDS)
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def metric(client, name):
+    line = next(line for line in client.get("/metrics").text.splitlines() if line.startswith(f"s3t_{name}{{"))
+    return float(line.split()[-1])
+
+
+@pytest.fixture
+def world(text_model, tmp_path, postgres):
+    url = postgres.create_database(f"replicas_{os.urandom(4).hex()}")
+    return World(tmp_path, tiny.recipe(text_model, ledger=url), url)
+
+
+@pytest.mark.parametrize("place", ["answer", "swap"])
+def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_and_serves_nothing_old(
+    world, tmp_path, place
+):
+    first, second, third = world.records[:3]
+    with replica(world, "s3t") as awake, replica(world, "tests.serve.replica", str(tmp_path)) as sleeper:
+        assert predict(awake) == predict(sleeper)
+        before = set(world.sessions())
+        assert len(before) == 2
+        old = predict(sleeper)[1]
+
+        answers = []
+        late = threading.Thread(target=lambda: answers.append(predict(sleeper)))
+        (tmp_path / place).touch()
+        if place == "swap":
+            delete(awake, first)
+        late.start()  # after a swap began it waits at the sleeper's door
+        wait_for(lambda: sleeper.answering.status() == psutil.STATUS_STOPPED)
+        if place == "answer":
+            delete(awake, first)
+        ours = "an answer of generation 0" if place == "answer" else "the swap to generation 1"
+        assert f"stopped at {ours}\n" in sleeper.lines
+
+        delete(awake, second)
+        assert predict(awake)[0] == 2
+        silent_since = min(world.sessions().values())
+        live = world.live()
+        assert old - live
+
+        def states():
+            return [each["state"] for each in awake.get("/v1/deletions").json()["deletions"]]
+
+        while "accepted" in states():  # who is awake goes on
+            generation, members = predict(awake)
+            assert generation == 2
+            assert members <= live
+            time.sleep(0.2)
+        for entry in awake.get("/v1/deletions").json()["deletions"][1:]:
+            effective_at = datetime.fromisoformat(entry["effective_at"]).timestamp()
+            assert effective_at >= silent_since + LEASE_SECONDS
+        assert sleeper.answering.status() == psutil.STATUS_STOPPED
+        assert answers == []
+        assert len(world.sessions()) == 1
+        assert (metric(awake, "sessions"), metric(awake, "lost_sessions_total")) == (1, 1)
+        assert any("lease lost: process" in line for line in awake.lines)
+
+        sleeper.answering.send_signal(signal.SIGCONT)
+        late.join(SECONDS)
+        for generation, members in [*answers, *(predict(sleeper) for _ in range(20))]:
+            assert generation == 2
+            assert members <= live
+        assert len(answers) == 1
+        wait_for(lambda: set(world.sessions()) == before)
+        assert any("lease lost: this process" in line for line in sleeper.lines)
+
+        assert delete(sleeper, third)["state"] in ("effective", "erased")  # both are waited for again, and both move
+        assert predict(awake)[0] == predict(sleeper)[0] == 3
+        wait_for(lambda: set(states()) == {"erased"})
+    with s3t.Run.open(world.path) as run:
+        assert run.audit().ok
