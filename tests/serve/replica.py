@@ -1,4 +1,4 @@
-"""`s3t`, which stops itself like SIGSTOP from outside, at a place that a file names: `python -m tests.serve.replica FOLDER ...`.
+"""`s3t`, which stops itself at a place that a file names, as by SIGSTOP: `python -m tests.serve.replica FOLDER ...`.
 
 The file FOLDER/answer: an answer is computed, and nobody has asked yet whether it may leave. FOLDER/swap: a deletion is
 noticed, what it took is out of memory, and the ledger does not know yet.

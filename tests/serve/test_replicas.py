@@ -109,8 +109,9 @@ def delete(client, record):
 
 
 def metric(client, name):
-    line = next(line for line in client.get("/metrics").text.splitlines() if line.startswith(f"s3t_{name}{{"))
-    return float(line.split()[-1])
+    page = client.get("/metrics")
+    assert page.status_code == 200, page.text + "".join(client.lines)
+    return next(float(line.split()[-1]) for line in page.text.splitlines() if line.startswith(f"s3t_{name}{{"))
 
 
 @pytest.fixture
