@@ -31,7 +31,7 @@ def server(run, *options, program=(sys.executable, "-m", "s3t")):
         def read():
             for line in process.stderr:
                 lines.append(line)
-                ports.extend(re.findall(r"listening at http://127\.0\.0\.1:(\d+)", line))
+                ports.extend(re.findall(r"listening at http://[\d.]+:(\d+)", line))
 
         reader = threading.Thread(target=read, daemon=True)
         reader.start()

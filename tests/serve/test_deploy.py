@@ -1,0 +1,326 @@
+"""The files in deploy/ fit the program and its server: commands, metrics, schemas, and what goes into the image."""
+
+import json
+import re
+import shlex
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import kubernetes_validate
+import promql_parser
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+from typer.main import get_command
+
+import s3t
+from s3t.cli.app import app_of
+from s3t.folder import secret
+from testing.served import serving
+from tests.serve.test_server import server
+
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
+DOCS = ROOT / "docs" / "operations.md"
+USER = 10001
+COMPOSE = ("compose.yaml", "compose.cuda.yaml")
+OF_PROMETHEUS = {"up": {"job", "instance"}}
+"""Metrics that Prometheus makes itself."""
+
+
+def read(name):
+    return yaml.safe_load((DEPLOY / name).read_text())
+
+
+@cache
+def instructions():
+    """Of the Dockerfile: name and argument of each, of all stages in order."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", (DEPLOY / "Dockerfile").read_text()).replace("\\\n", " ")
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
+
+
+def last_of(name):
+    return [argument for instruction, argument in instructions() if instruction == name][-1]
+
+
+@cache
+def kubernetes():
+    return list(yaml.safe_load_all((DEPLOY / "kubernetes.yaml").read_text()))
+
+
+def kind(name):
+    return [document for document in kubernetes() if document["kind"] == name]
+
+
+def pods():
+    (deployment,), (job,) = kind("Deployment"), kind("CronJob")
+    return {"server": deployment["spec"]["template"], "repair": job["spec"]["jobTemplate"]["spec"]["template"]}
+
+
+def containers():
+    return {name: pod["spec"]["containers"][0] for name, pod in pods().items()}
+
+
+def commands():
+    """Arguments of `s3t`, by the file that has them."""
+    yield "Dockerfile", json.loads(last_of("CMD"))
+    for name, service in read("compose.yaml")["services"].items():
+        if service["image"].startswith("s3t:") and "command" in service:
+            yield f"compose.yaml, {name}", service["command"]
+    for name, container in containers().items():
+        yield f"kubernetes.yaml, {name}", container["args"]
+    text = "\n".join(path.read_text() for path in [*DEPLOY.iterdir(), DOCS])
+    written = r"(?m)(?:^ {4}|`|: )((?:docker compose run --rm [^`\n]*?tools|s3t) [a-z][a-z-]* [^`\n#]*)"
+    for line in re.findall(written, text):
+        yield f"the text {line}", shlex.split(line.rpartition("tools ")[2].removeprefix("s3t "))
+
+
+def parsed(arguments):
+    """Parse a command line as the program does, down to its options, and run nothing."""
+    command, context = get_command(app_of()), None
+    while hasattr(command, "resolve_command"):
+        context = command.make_context(command.name, list(arguments), parent=context)
+        _, command, arguments = command.resolve_command(context, [*context._protected_args, *context.args])
+    return command.make_context(command.name, list(arguments), parent=context).params
+
+
+def test_every_command_line_is_one_of_the_program():
+    lines = list(commands())
+    assert len(lines) > 15
+    for where, arguments in lines:
+        try:
+            parsed(arguments)
+        except Exception as error:
+            pytest.fail(f"{where}: {error}")
+
+
+def test_a_wrong_command_line_is_noticed():
+    for wrong in (["serve", "run", "--no-repairs"], ["repairs", "run"], ["token", "make", "run", "x"]):
+        with pytest.raises(Exception, match="No such"):
+            parsed(wrong)
+
+
+def test_the_servers_answer_others_and_leave_repairs_to_the_job():
+    assert json.loads(last_of("ENTRYPOINT")) == ["s3t"]
+    served = [parsed(arguments) for _, arguments in commands() if arguments[0] == "serve" and "--host" in arguments]
+    assert len(served) >= 4
+    assert {(each["host"], each["port"]) for each in served} == {("0.0.0.0", 8080)}
+    assert not parsed(containers()["server"]["args"])["repair"]
+    assert parsed(containers()["repair"]["args"])["hours"] > 0
+
+
+@pytest.fixture
+def page(path):
+    """Samples of a server that has answered and deleted: name and labels of each."""
+    with serving(path, open_scopes=("predict", "delete", "operate")) as client:
+        client.post("/v1/predict", json={"inputs": ["w1"]})
+        client.post("/v1/deletions", json={"records": ["r0"]})
+        client.get("/metrics")
+        text = client.get("/metrics").text
+    found = dict(OF_PROMETHEUS)
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found.setdefault(sample.name, {"job", "instance"}).update(sample.labels)
+    # Deletions that wait for approval; this line goes when the page has them.
+    found.setdefault("s3t_held_deletions", {"run"})
+    return found
+
+
+def alerts():
+    return [rule for group in read("alerts.yaml")["groups"] for rule in group["rules"]]
+
+
+def expressions():
+    for rule in alerts():
+        yield rule["alert"], rule["expr"]
+    board = json.loads((DEPLOY / "grafana.json").read_text())
+    for panel in board["panels"]:
+        for target in panel["targets"]:
+            yield panel["title"], target["expr"]
+
+
+def selectors(expression):
+    """Metrics of an expression, each with the labels that it is selected by."""
+    found = []
+
+    def visit(node):
+        if isinstance(node, promql_parser.VectorSelector):
+            found.append(node)
+        for name in ("expr", "lhs", "rhs", "vector_selector"):
+            if (child := getattr(node, name, None)) is not None:
+                visit(child)
+        for child in getattr(node, "args", None) or ():
+            visit(child)
+
+    visit(promql_parser.parse(expression))
+    return [(each.name, {matcher.name for matcher in each.matchers.matchers}) for each in found]
+
+
+def test_every_alert_and_panel_is_by_metrics_and_labels_that_the_server_has(page):
+    asked = [(where, *each) for where, expression in expressions() for each in selectors(expression)]
+    assert len({where for where, *_ in asked}) == len({where for where, _ in expressions()}) > 20
+    for where, name, labels in asked:
+        assert name in page, f"{where}: {name}"
+        assert labels <= page[name] | {"run"} & page[name], f"{where}: {name}{labels}"
+    for where, expression in expressions():
+        grouped = re.findall(r"\bby \(([^)]*)\)", expression)
+        known = set().union(*(page[name] for name, _ in selectors(expression)))
+        for labels in grouped:
+            assert {label.strip() for label in labels.split(",")} <= known, where
+
+
+def test_every_state_of_a_run_is_in_the_dashboard_or_in_an_alert(page):
+    asked = {name for _, expression in expressions() for name, _ in selectors(expression)}
+    counters = {name.removesuffix("_created") for name in page if name.endswith("_created")}
+    unseen = {name for name in page if name.startswith("s3t_")} - asked
+    unseen -= {f"{counter}{part}" for counter in counters for part in ("_created", "_sum", "_count", "_bucket")}
+    assert unseen == {"s3t_records"}
+
+
+def test_every_alert_is_explained():
+    names = [rule["alert"] for rule in alerts()]
+    assert len(names) == len(set(names))
+    assert re.findall(r"(?m)^### (S3T\w+)$", DOCS.read_text()) == names
+    for rule in alerts():
+        assert rule["labels"]["severity"] in ("warning", "critical")
+        told = set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"]))
+        kept = {label.strip() for labels in re.findall(r"by \(([^)]*)\)", rule["expr"]) for label in labels.split(",")}
+        assert told <= kept | ({"instance"} if "up{" in rule["expr"] else set()), rule["alert"]
+
+
+def test_panels_do_not_overlap_and_are_numbered():
+    panels = json.loads((DEPLOY / "grafana.json").read_text())["panels"]
+    assert [panel["id"] for panel in panels] == list(range(1, len(panels) + 1))
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(cells) == len(set(cells))
+    assert max(x for x, _ in cells) < 24
+
+
+def test_compose_files_follow_the_specification():
+    files = [str(DEPLOY / name) for name in COMPOSE]
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", *files]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("document", kubernetes(), ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
+def test_kubernetes_objects_follow_their_schemas(document):
+    kubernetes_validate.validate(document, "1.34", strict=True)
+
+
+def test_two_replicas_share_run_memory_and_ledger():
+    services = read("compose.yaml")["services"]
+    first, second = services["s3t-a"], services["s3t-b"]
+    assert first == second
+    assert {"runs:/runs", "state:/state"} <= set(first["volumes"])
+    assert first["environment"]["S3T_LEDGER"].startswith("postgresql+psycopg://")
+    proxy = (DEPLOY / "Caddyfile").read_text()
+    (upstreams,) = re.findall(r"reverse_proxy (.*) \{", proxy)
+    assert upstreams.split() == ["s3t-a:8080", "s3t-b:8080"]
+    (scraped,) = read("prometheus.yml")["scrape_configs"]
+    assert scraped["static_configs"][0]["targets"] == upstreams.split()
+    (deployment,) = kind("Deployment")
+    assert deployment["spec"]["replicas"] == 2
+    assert {claim["spec"]["accessModes"][0] for claim in kind("PersistentVolumeClaim")} == {"ReadWriteMany"}
+
+
+def test_references_within_kubernetes_lead_somewhere():
+    names = {(document["kind"], document["metadata"]["name"]) for document in kubernetes()}
+    for pod in pods().values():
+        labels = pod["metadata"]["labels"]
+        (container,) = pod["spec"]["containers"]
+        volumes = {volume["name"] for volume in pod["spec"]["volumes"]}
+        assert {mount["name"] for mount in container["volumeMounts"]} == volumes
+        for volume in pod["spec"]["volumes"]:
+            if "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in names
+        sources = [(key, value["name"]) for source in container["envFrom"] for key, value in source.items()]
+        assert sources == [("configMapRef", "s3t"), ("secretRef", "s3t")]
+        assert labels["app"] == "s3t"
+    server = pods()["server"]["metadata"]["labels"]
+    for document in (*kind("Service"), *kind("PodDisruptionBudget"), *kind("Deployment")):
+        chosen = document["spec"]["selector"]
+        assert (chosen.get("matchLabels", chosen)).items() <= server.items()
+    (port,) = containers()["server"]["ports"]
+    assert {probe["httpGet"]["port"] for key, probe in containers()["server"].items() if key.endswith("Probe")} == {
+        port["name"]
+    }
+
+
+def test_probes_ask_routes_that_the_server_has(path):
+    probes = {key: probe["httpGet"]["path"] for key, probe in containers()["server"].items() if key.endswith("Probe")}
+    assert probes == {"startupProbe": "/healthz", "readinessProbe": "/readyz", "livenessProbe": "/healthz"}
+    (asked,) = re.findall(r"health_uri (\S+)", (DEPLOY / "Caddyfile").read_text())
+    with serving(path) as client:
+        assert {client.get(route).status_code for route in (*probes.values(), asked)} == {200}
+
+
+def test_nothing_runs_as_root_or_may_become_it():
+    assert last_of("USER") == f"{USER}:{USER}"
+    for service in ("s3t-a", "s3t-b", "tools"):
+        found = read("compose.yaml")["services"][service]
+        assert found["user"] == f"{USER}:{USER}"
+        assert (found["read_only"], found["cap_drop"]) == (True, ["ALL"])
+    for name, pod in pods().items():
+        context = pod["spec"]["securityContext"]
+        assert (context["runAsNonRoot"], context["runAsUser"]) == (True, USER)
+        assert "fsGroup" not in context  # it opens `secret` to the group, and the run is refused then
+        own = containers()[name]["securityContext"]
+        assert (own["allowPrivilegeEscalation"], own["readOnlyRootFilesystem"]) == (False, True)
+        assert own["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_image_is_made_of_sources_alone():
+    """Whatever else lies in the project's folder, as a run with its secret, is not even sent to the builder."""
+    ignored = [line for line in (ROOT / ".dockerignore").read_text().splitlines() if line and line[0] != "#"]
+    assert ignored[0] == "*"
+    sent = {line[1:] for line in ignored if line[0] == "!"}
+    copied = {
+        source
+        for name, argument in instructions()
+        if name == "COPY" and "--from" not in argument
+        for source in argument.split()[:-1]
+    }
+    assert copied == sent == {"LICENSE", "README.md", "constraints.txt", "pyproject.toml", "src"}
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def test_no_secret_is_in_a_file_and_images_are_pinned():
+    names = [name for name, _ in instructions()]
+    assert names.count("FROM") == 2
+    images = [argument.split()[0] for name, argument in instructions() if name == "FROM"]
+    images += [service["image"] for service in read("compose.yaml")["services"].values()]
+    for image in images:
+        assert re.search(r":\d+\.\d+(\.\d+)?-[\w-]+$", image) or image == "s3t:cpu", image
+    variables = (secret.VARIABLE, "PGPASSWORD", "POSTGRES_PASSWORD")
+    for path in [*DEPLOY.iterdir(), ROOT / ".dockerignore"]:
+        for variable in variables:
+            given = re.findall(rf"(?m)^\s*(?:ENV |ARG )?{variable}\s*[:=]\s*(.*)$", path.read_text())
+            assert [value for value in given if value and not value.startswith("${")] == [], path.name
+    assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
+    assert set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text())) == set(
+        re.findall(r"(?m)^(\w+)=", (DEPLOY / "env.example").read_text())
+    )
+
+
+@pytest.mark.integration
+def test_the_command_and_the_health_check_of_the_containers_work(path):
+    """As in the files, but for the folder of the run and the port."""
+    arguments = read("compose.yaml")["services"]["s3t-a"]["command"]
+    assert arguments[:2] == ["serve", "/runs/run"]
+    check = json.loads(re.sub(r"^.* CMD ", "", last_of("HEALTHCHECK")))
+    with s3t.Run.open(path) as run:
+        run.access.create("prometheus", scopes=["operate"])
+    with server(path, *(argument for argument in arguments[2:])) as client:
+        address = f"127.0.0.1:{client.base_url.port}"
+        line = [part.replace("127.0.0.1:8080", address) for part in check]
+        assert line != check
+        subprocess.run([sys.executable, *line[1:]], check=True)
+    assert subprocess.run([sys.executable, *line[1:]], capture_output=True).returncode != 0
