@@ -302,7 +302,7 @@ def test_no_secret_is_in_a_file_and_images_are_pinned():
     variables = (secret.VARIABLE, "PGPASSWORD", "POSTGRES_PASSWORD")
     for path in [*DEPLOY.iterdir(), ROOT / ".dockerignore"]:
         for variable in variables:
-            given = re.findall(rf"(?m)^\s*(?:ENV |ARG )?{variable}\s*[:=]\s*(.*)$", path.read_text())
+            given = re.findall(rf"(?m)^[ \t]*(?:ENV |ARG )?{variable}[ \t]*[:=][ \t]*(.*)$", path.read_text())
             assert [value for value in given if value and not value.startswith("${")] == [], path.name
     assert ".env" in (ROOT / ".gitignore").read_text().splitlines()
     assert set(re.findall(r"\$\{(\w+)", (DEPLOY / "compose.yaml").read_text())) == set(
