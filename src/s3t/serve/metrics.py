@@ -71,7 +71,7 @@ class Metrics:
     def _forecast(self, name: str, status: Status) -> Forecast | None:
         """The status's forecast, simulated once for a state of the run: nothing else of a scrape takes long."""
         known = self._forecasts.get(name)
-        if known is None or known[0] is not status.inventory:
+        if known is None or known[0] != status.inventory:
             known = self._forecasts[name] = status.inventory, status.forecast
         return known[1]
 
