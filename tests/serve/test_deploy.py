@@ -123,8 +123,6 @@ def page(path):
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
             found.setdefault(sample.name, {"job", "instance"}).update(sample.labels)
-    # Deletions that wait for approval; this line goes when the page has them.
-    found.setdefault("s3t_held_deletions", {"run"})
     return found
 
 

@@ -75,3 +75,12 @@ def test_metrics_tell_repairs(client, path):
     with s3t.Run.open(path) as run, roles(run).ledger.writing() as transaction:
         transaction.repairs.end(first.id, process=first.process, error="StorageError")
     assert [gauge(client, name) for name in names] == [0, 0, 1]
+
+
+def test_metrics_tell_held_deletions(path):
+    with serving(path, open_scopes=("delete", "operate"), hold_records=0) as client:
+        assert gauge(client, "held_deletions") == 0
+        held = client.post("/v1/deletions", json={"records": ["r0"]}).json()["held"]
+        assert gauge(client, "held_deletions") == 1
+        client.post(f"/v1/held/{held}/refuse", json={"reason": "a test"})
+        assert gauge(client, "held_deletions") == 0
