@@ -81,7 +81,7 @@ class World:
 @contextlib.contextmanager
 def replica(world, *module):
     """A server as on a host of its own; its client knows the process that answers."""
-    with server(world.path, program=[*PROGRAM, *module]) as client:
+    with server(world.path, "--no-hold", program=[*PROGRAM, *module]) as client:
         client.headers = bearer(world.secret)
         below = psutil.Process(client.process.pid).children(recursive=True)
         client.answering = next(each for each in below if each.name().startswith("python"))

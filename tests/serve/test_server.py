@@ -80,7 +80,7 @@ def test_deletions_while_many_ask_at_two_workers(path, secret):
                 found = answer.json()
                 asked.append((sent, found["generation"], json.dumps(found["members"])))
 
-    with server(path, "--workers", "2") as client:
+    with server(path, "--workers", "2", "--no-hold") as client:
         client.headers = bearer(secret)
         threads = [threading.Thread(target=ask, args=(str(client.base_url),)) for _ in range(CALLERS)]
         for thread in threads:
