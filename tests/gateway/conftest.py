@@ -61,7 +61,7 @@ def beside(path, server, folder, caplog):
     caplog.set_level(logging.INFO, "s3t.gateway")
 
     def start(**settings):
-        given = {"engine": server.url, "engine_adapters": folder, "repair": False} | settings
+        given = {"engine": server.url, "engine_adapters": folder, "repair": False, "hold_share": None} | settings
         return serving(path, open_scopes=("predict", "delete", "operate", "audit"), **given)
 
     return start
