@@ -1,6 +1,7 @@
 """Tiny models, tables and runs: seconds instead of minutes, with everything that a real one has.
 
-The text model is a BERT without a pooler in its checkpoint (so the head holds one), the image model a grey ViT.
+The text model is a BERT without a pooler in its checkpoint (so the head holds one, unless it is asked for), the image
+model a grey ViT.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ PLAIN = {
 """Training settings without anything that makes it fast."""
 
 
-def make_text_model(folder: Path, *, layers: int = 3) -> Path:
+def make_text_model(folder: Path, *, layers: int = 3, pooler: bool = False) -> Path:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]"]
     vocabulary = {word: number for number, word in enumerate([*special, *WORDS])}
     tokenizer = Tokenizer(WordLevel(vocabulary, unk_token="[UNK]"))
@@ -70,7 +71,7 @@ def make_text_model(folder: Path, *, layers: int = 3) -> Path:
             max_position_embeddings=24,
             **MODEL_SIZES,
         )
-        BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+        BertModel(config, add_pooling_layer=pooler).save_pretrained(folder)
     return folder
 
 

@@ -65,6 +65,7 @@ ROOMS = [
     "progress_lines",
     "progress_bar",
     "client",
+    "gateway",
     "serve",
     "cli",
 ]
@@ -75,6 +76,7 @@ PURE_FILES = [
     "deletion/policy.py",
     "tasks/aggregate.py",
     "export/engines.py",
+    "gateway/swap.py",
     "prediction/members.py",
 ]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}

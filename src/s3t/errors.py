@@ -19,6 +19,7 @@ S3TError
 ├── IsolationError        a stage touched tensors that are not its own                (exit status 1)
 ├── ClosedError           a run that was closed, used afterwards                      (exit status 1)
 ├── ServerError           a server refused, or was not found                        (exit status 1)
+├── EngineError           an engine beside the server refused, or was not reached   (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
     └── FsyncError            the disk's content is unknown; this process must end
@@ -189,6 +190,19 @@ class ServerError(S3TError):
 
     def __init__(self, reason: str, *, status: int | None = None) -> None:
         self.status = status
+        super().__init__(reason)
+
+
+class EngineError(S3TError):
+    """An engine that answers for the server refused, was not reached, or keeps what it should have let go of.
+
+    Args:
+        reason: what happened, and the remedy.
+        public: the same for callers, without addresses, paths and names.
+    """
+
+    def __init__(self, reason: str, *, public: str = "the engine does not answer as it should") -> None:
+        self.public = public
         super().__init__(reason)
 
 

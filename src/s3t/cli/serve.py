@@ -43,6 +43,14 @@ HoursOption = Annotated[
     float | None,
     typer.Option("--repair-hours-a-day", metavar="H", help="Hours of repairs in 24, at most; without, any."),
 ]
+EngineOption = Annotated[
+    str | None,
+    typer.Option("--engine", metavar="URL", help="An engine with LoRA adapters (vLLM) that computes the answers."),
+]
+EngineAdaptersOption = Annotated[
+    Path | None,
+    typer.Option("--engine-adapters", metavar="DIR", help="Folder for adapters, at the same path for the engine."),
+]
 
 
 def command(
@@ -69,6 +77,8 @@ def command(
     wait_ms: Annotated[
         float, typer.Option("--wait-ms", metavar="MS", help="Longest wait for requests to be answered together.")
     ] = 2.0,
+    engine: EngineOption = None,
+    engine_adapters: EngineAdaptersOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
@@ -89,6 +99,8 @@ def command(
             hold_share=None if no_hold else hold_share,
             exact=exact,
             wait=wait_ms / 1000,
+            engine=engine,
+            engine_adapters=engine_adapters,
         )
         from s3t.serve.server import serve
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from s3t.deletion.export_memory import ExportMemory
-from s3t.disk import remove_folder_durably
+from s3t.disk import remove_folder_durably, storage_errors
 from s3t.errors import FsyncError, InputError
 from s3t.export.folders import File, is_being_written, left_behind, part_folder, remove_unchanged, this_host
 from s3t.ledger import Export, Ledger
@@ -115,21 +115,48 @@ class Withdrawer:
             raise InputError(
                 "the command", f"the run has made no export {name!r}{did_you_mean(name, standing)}{listed}"
             )
-        standing_ones = [export for export in named if export.withdrawn_at is None]
+        self._withdraw_gone([export for export in named if export.withdrawn_at is None])
+
+    def retire(self, export: Export) -> None:
+        """Remove an export's files, and believe that its one server has let go of it. The same content elsewhere stays.
+
+        Raises:
+            InputError: something of it is still there.
+            StorageError: the disk or the database refused.
+        """
+        self.remove_files(export)
+        self._withdraw_gone([export])
+
+    def remove_files(self, export: Export) -> None:
+        """Remove an export's files where they are on this host and unchanged, so that no server loads them again.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if export.host == this_host():
+            with storage_errors(f"removing the export {export.label} from {export.output}"):
+                remove_unchanged(export.path, files_of(export))
+
+    def _withdraw_gone(self, exports: Sequence[Export]) -> None:
+        """Note that exports are withdrawn, on this host only after a look.
+
+        Raises:
+            InputError: one is still there.
+        """
         problems = [
-            f"export {name} is being written by another process; try again when it has ended"
-            for export in standing_ones
+            f"export {export.label} is being written by another process; try again when it has ended"
+            for export in exports
             if export.made_at is None and _is_in_work(export)
         ]
         problems += [
             f"{path} is still there; remove it, and unload it wherever it is served"
-            for export in standing_ones
+            for export in exports
             if export.host == this_host()
             for path in self._left(export)
         ]
         if problems:
-            raise InputError(f"export {name}, which is not withdrawn", dict.fromkeys(problems))
-        self._note_withdrawn(standing_ones)
+            raise InputError(f"export {exports[0].label}, which is not withdrawn", dict.fromkeys(problems))
+        self._note_withdrawn(exports)
 
     def warnings(self, exports: Sequence[Export]) -> list[str]:
         """Why exports could not be withdrawn by this process."""

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
 
 import pyarrow as pa
 
@@ -158,8 +158,18 @@ def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
     return Uses(stages={link: snapshot.stages[link] for stage in members for link in stage.chain})
 
 
+class Computer(Protocol):
+    """What computes logits: the workshop, or an engine elsewhere."""
+
+    def counts(self, rows: pa.Table) -> Sequence[int] | None:
+        """Number of answers to each input; None: one each."""
+
+    def logits(self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, steps: Steps = SILENT) -> Scores:
+        """Logits of members, M x N x C, up to a constant an input."""
+
+
 def predict(
-    workshop: Workshop,
+    workshop: Computer,
     answers: Answers,
     snapshot: Snapshot,
     members: Sequence[Stage],

@@ -54,6 +54,8 @@ class ExportArguments:
     shard: int | None
     merge: bool
     engine: Engine
+    base_is_checked: bool = False
+    """This process has compared the base model with the run's before."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +115,8 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportRe
         parts.check_trainable()  # without the secret no deletion could ever name an export
         asked = replace(asked, output=_checked(parts, asked))
         folder = model_folder(parts.recipe.base_model, revision=parts.recipe.revision)
-        check_unchanged(folder, parts.key_inputs.base_digest)
+        if not asked.base_is_checked:
+            check_unchanged(folder, parts.key_inputs.base_digest)
     exporter = _Exporter(parts, asked, folder)
     while True:
         now = parts.upkeep.erase_due()

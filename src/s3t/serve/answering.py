@@ -24,6 +24,7 @@ from s3t.serve.settings import Settings
 from s3t.serve.writing import Scribe
 
 if TYPE_CHECKING:
+    from s3t.gateway.gateway import Gateway
     from s3t.records.ingest import IngestedInputs
     from s3t.run import Run
     from s3t.run.answers import Predictions
@@ -56,6 +57,8 @@ class ServedRun:
     metrics: Metrics
     settings: Settings
     repairer: Repairer
+    gateway: Gateway | None = None
+    """Asks an engine for the answers; None: the run computes them."""
 
 
 class Renderer(Protocol):

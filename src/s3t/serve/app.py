@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
@@ -28,6 +28,9 @@ from s3t.serve.routes import problem_responses, requires, router_of
 from s3t.serve.settings import Settings
 from s3t.serve.shapes import shapes_of
 from s3t.serve.writing import Scribe
+
+if TYPE_CHECKING:
+    from s3t.gateway.gateway import Gateway
 
 LOOK_SECONDS = 0.01
 """Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""
@@ -96,6 +99,8 @@ def close(served: ServedRun) -> None:
     """Answer what waits, end texts and repairs, and close a run."""
     served.batcher.close()
     served.scribe.close()
+    if served.gateway is not None:
+        served.gateway.close()
     served.repairer.close()
     served.run.close()
 
@@ -115,21 +120,39 @@ def _opened(settings: Settings, metrics: Metrics) -> list[ServedRun]:
 def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> ServedRun:
     run = s3t.Run.open(path)
     try:
-        run.prepare(look_seconds=LOOK_SECONDS)
+        if settings.engine is None:
+            run.prepare(look_seconds=LOOK_SECONDS)
         run.approvals.carry_out_approved()
+        gateway = _gateway(run, settings)
     except BaseException:
         run.close()
         raise
+    most = 0 if settings.exact else run.recipe.prediction.batch_size
     return ServedRun(
         name=name,
         run=run,
         writer=run._writer,
         callers=Callers(run.access, frozenset(settings.open_scopes)),
-        batcher=Batcher(run, exact=settings.exact, wait=settings.wait, max_queued=settings.max_queued_inputs),
+        batcher=Batcher(gateway or run, most=most, wait=settings.wait, max_queued=settings.max_queued_inputs),
         scribe=Scribe(run._writer, most=settings.max_texts, max_queued=settings.max_queued_texts),
         metrics=metrics,
         settings=settings,
         repairer=Repairer(run, by_policy=settings.repair, hours_a_day=settings.repair_hours_a_day),
+        gateway=gateway,
+    )
+
+
+def _gateway(run: s3t.Run, settings: Settings) -> Gateway | None:
+    if settings.engine is None or settings.engine_adapters is None:
+        return None
+    from s3t.gateway.gateway import Gateway  # here: most servers have none
+
+    return Gateway(
+        run,
+        url=settings.engine,
+        folder=settings.engine_adapters,
+        patience=settings.engine_seconds,
+        look_seconds=LOOK_SECONDS,
     )
 
 
@@ -144,6 +167,9 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
         """Each run has a live shard, and its ledger can be asked."""
         if not all(any(one.run.status().depths) for one in served):
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no shard of a run can answer; it needs a repair")
+        for one in served:
+            if one.gateway is not None and (trouble := one.gateway.trouble) is not None:
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}; the server's log has more")
         return {"status": "ready"}
 
     @app.get(

@@ -8,14 +8,13 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from http import HTTPStatus
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from s3t.errors import ClosedError
 from s3t.serve.problems import Refused
 
 if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
-    from s3t.run import Run
     from s3t.run.answers import Predictions
     from s3t.run.pending import PendingAnswers
 
@@ -71,19 +70,26 @@ class _Asked(NamedTuple):
         return int(self.inputs.features.num_rows)
 
 
+class Holder(Protocol):
+    """What answers requests, and keeps deletions waiting until the answers have left: a run, or its gateway."""
+
+    def hold(self, *requests: IngestedInputs) -> PendingAnswers:
+        """As `Run.hold`."""
+
+
 class Batcher:
     """Answers the requests of one run, in a thread of its own.
 
     Args:
-        run: open.
-        exact: each request alone.
+        holder: answers.
+        most: inputs that are answered together; 0: each request alone.
         wait: longest wait of a request for others, in seconds.
         max_queued: inputs that may wait.
     """
 
-    def __init__(self, run: Run, *, exact: bool, wait: float, max_queued: int) -> None:
-        self._run = run
-        self._most = 0 if exact else run.recipe.prediction.batch_size
+    def __init__(self, holder: Holder, *, most: int, wait: float, max_queued: int) -> None:
+        self._holder = holder
+        self._most = most
         self._wait = wait
         self._max_queued = max_queued
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
@@ -158,7 +164,7 @@ class Batcher:
 
     def _answer(self, batch: Sequence[_Asked]) -> None:
         try:
-            pending = self._run.hold(*(each.inputs for each in batch))
+            pending = self._holder.hold(*(each.inputs for each in batch))
         except BaseException as error:
             for each in batch:
                 _tell(each, error=error)

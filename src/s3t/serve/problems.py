@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException as ProtocolError
 
 from s3t.errors import (
     ClosedError,
+    EngineError,
     FsyncError,
     InputError,
     IntegrityError,
@@ -37,6 +38,7 @@ _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (OvertakenError, HTTPStatus.SERVICE_UNAVAILABLE, "a deletion came between"),
     (ClosedError, HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"),
     (StorageError, HTTPStatus.SERVICE_UNAVAILABLE, "disk or database refused"),
+    (EngineError, HTTPStatus.SERVICE_UNAVAILABLE, "the engine cannot answer"),
     (IntegrityError, HTTPStatus.INTERNAL_SERVER_ERROR, "the run is damaged, restored or moved"),
 )
 """The first that fits decides."""
@@ -98,8 +100,10 @@ def refusal_of(error: S3TError) -> Refused:
 
 def _detail(error: S3TError, title: str) -> str:
     """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
-    if not isinstance(error, StorageError | IntegrityError):
+    if not isinstance(error, StorageError | IntegrityError | EngineError):
         return error.reason
+    if isinstance(error, EngineError):
+        return f"{error.public}; the server's log has more"
     now = "" if error.aftermath is None else f"; {error.aftermath.now}"
     return f"{title}; the server's log has the reason{now}"
 

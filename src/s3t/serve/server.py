@@ -80,7 +80,7 @@ def _report_thread(failed: threading.ExceptHookArgs) -> None:
 def set_up_logging() -> None:
     """Messages of the server and of uvicorn on stderr, a line each; of libraries warnings alone."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s %(message)s")
-    for name in ("s3t.serve", "s3t.requests", "s3t.sessions", "uvicorn.error"):
+    for name in ("s3t.serve", "s3t.gateway", "s3t.requests", "s3t.sessions", "uvicorn.error"):
         logging.getLogger(name).setLevel(logging.INFO)
 
 

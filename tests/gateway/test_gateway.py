@@ -1,0 +1,223 @@
+"""Answers beside an engine are the run's, by adapters that are loaded before the old ones leave."""
+
+import shutil
+import threading
+from pathlib import Path
+
+import pytest
+
+import s3t
+from testing import tiny
+from testing.served import serving
+from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
+
+pytestmark = PEFT_WARNS
+
+
+def test_answers_are_the_run_s_own(client, path, engine):
+    found = predicted(client)
+    assert_as_run(found, path)
+    assert len(engine.adapters) == len(found["members"]) == 2
+    assert {name for name, _ in engine.answered} >= {*engine.adapters}
+
+
+def test_shapes_of_other_servers_are_answered_by_the_engine_too(client):
+    wanted = [list(row["probabilities"].values()) for row in predicted(client)["predictions"]]
+    classified = client.post("/classify", json={"input": TEXTS}).json()
+    assert [row["probs"] for row in classified["data"]] == wanted
+    scored = client.post("/predict", json={"inputs": [[text] for text in TEXTS]}).json()
+    assert [sorted(each["score"] for each in row) for row in scored] == [sorted(row) for row in wanted]
+
+
+@pytest.mark.parametrize("how", ["logits", "probabilities", "vote"])
+def test_shards_are_combined_as_the_recipe_says(path, beside, how):
+    tiny.change_recipe(path, prediction={"aggregation": how})
+    with beside() as client:
+        until(lambda: ready(client))
+        assert_as_run(predicted(client), path)
+
+
+def test_pairs_of_texts(engine_model, server, tmp_path, folder):
+    path, recipe = tmp_path / "pairs", tiny.recipe(engine_model, columns={"text_pair": "other"})
+    with s3t.Run.create(path, recipe=recipe, data=tiny.text_table().assign(other="w30 w31")) as run:
+        run.train()
+    pairs = [["w1 w2", "w30"], ["w22", "w3 w4"]]
+    with serving(path, engine=server.url, engine_adapters=folder, open_scopes=("predict",), repair=False) as client:
+        until(lambda: ready(client))
+        assert_as_run(predicted(client, pairs), path, pairs)
+
+
+def test_no_inputs_have_no_answers(client):
+    assert predicted(client, [])["predictions"] == []
+
+
+def test_a_deletion_is_erased_once_the_engine_has_swapped(client, path, engine, folder):
+    before = {*engine.adapters}
+    done = delete(client, "r0")
+    assert done["state"] in ("effective", "erased")
+    gone = before - {*engine.adapters}
+    assert len(gone) == 1
+    until(lambda: state_of(client) == "erased")
+    assert_as_run(predicted(client), path)
+    assert sorted(each.name for each in folder.glob("*/*")) == sorted(name[17:] for name in engine.adapters)
+
+
+def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_probed_then(client, engine):
+    before = {*engine.adapters}
+    del engine.seen[:]
+    delete(client, "r0")
+    until(lambda: state_of(client) == "erased")
+    (old,), (new,) = before - {*engine.adapters}, {*engine.adapters} - before
+    first = {step: engine.seen.index(step) for step in {*engine.seen}}
+    assert first["load", new] < first["unload", old] < first["classify", old] < first["classify", "base"]
+
+
+def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, engine):
+    stop, failed = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            answer = client.post("/v1/predict", json={"inputs": TEXTS})
+            if answer.status_code != 200:
+                failed.append(answer.text)
+
+    threads = [threading.Thread(target=ask) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    try:
+        for record in ("r0", "r1", "r2"):
+            before = {*engine.adapters}
+            assert delete(client, record)["state"] in ("effective", "erased")
+            count = len(engine.answered)
+            old = before - {*engine.adapters}
+            assert old
+            predicted(client)
+            assert old.isdisjoint(name for name, _ in engine.answered[count:])
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert failed == []
+
+
+def test_a_deletion_by_another_process_waits_for_the_engine(client, path, engine):
+    before = {*engine.adapters}
+    with s3t.Run.open(path) as run:
+        report = run.delete(records=["r0"])
+        assert report.state in ("effective", "erased")
+        assert before - {*engine.adapters}
+    assert predicted(client)["generation"] == 1
+
+
+def test_an_answer_that_a_deletion_overtakes_is_made_again(client, path, engine):
+    engine.bugs.seconds = 0.5
+    found = []
+    asking = threading.Thread(target=lambda: found.append(predicted(client)))
+    count = len(engine.seen)
+    asking.start()
+    until(lambda: any(step == "classify" for step, _ in engine.seen[count:]))
+    delete(client, "r0")
+    asking.join()
+    engine.bugs.seconds = 0.0
+    assert_as_run(found[0], path)
+    assert found[0]["generation"] == 1
+
+
+def test_a_deeper_chain_is_loaded_before_the_old_one_leaves_and_no_request_fails(client, path, engine):
+    delete(client, "r0", "r1", "r2", "r3")
+    until(lambda: state_of(client) == "erased")
+    shallow, stop, failed = {*engine.adapters}, threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            answer = client.post("/v1/predict", json={"inputs": TEXTS})
+            if answer.status_code != 200:
+                failed.append(answer.text)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    with s3t.Run.open(path) as run:
+        run.repair()
+    until(lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3])
+    until(lambda: len(engine.adapters) == 2)
+    stop.set()
+    asking.join()
+    assert failed == []
+    assert shallow != {*engine.adapters}
+    assert_as_run(predicted(client), path)
+    with s3t.Run.open(path) as run:
+        assert len(run.status().exports) == 2
+
+
+def test_files_are_removed_before_the_engine_is_asked_whether_it_answers(client, path, engine):
+    """An engine that looks adapters up in their folder when it is asked for them would load it again."""
+    delete(client, "r0", "r1", "r2", "r3")
+    until(lambda: state_of(client) == "erased")
+    unload, there = engine.unload, {}
+
+    def look(name):
+        there[name] = Path(engine.listed[name]).exists()
+        return unload(name)
+
+    engine.unload = look
+    with s3t.Run.open(path) as run:
+        run.repair()
+    until(
+        lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3] and len(engine.adapters) == 2
+    )
+    assert there
+    assert not any(there.values())
+
+
+def test_a_run_without_a_live_shard_is_refused_and_its_adapters_are_gone(client, engine):
+    delete(client, *tiny.text_table().id)
+    until(lambda: state_of(client) == "erased")
+    assert engine.adapters == {}
+    refused = client.post("/v1/predict", json={"inputs": TEXTS})
+    assert (refused.status_code, refused.json()["title"]) == (503, "no shard can answer")
+
+
+def test_a_copy_that_was_left_keeps_a_deletion_from_being_erased_and_not_from_being_effective(
+    client, engine, folder, caplog
+):
+    for each in folder.glob("*/*/adapter_model.safetensors"):
+        shutil.copy(each, folder / f"s3t-copy-{each.parent.name}")
+        shutil.copy(each, each.parent.parent / f"copy-{each.parent.name}")
+    delete(client, "r0")
+    until(lambda: state_of(client) == "effective")
+    until(lambda: "is still there" in caplog.text)
+    assert ready(client)
+    predicted(client)
+    for each in folder.glob("*/copy-*"):
+        each.unlink()
+    delete(client, "r1")  # it is looked again at the next change
+    until(lambda: state_of(client) == "erased")
+
+
+def test_it_ends_in_order_with_nothing_left_in_the_engine(beside, engine, folder):
+    with beside() as client:
+        until(lambda: ready(client))
+        files = sorted(folder.glob("*/*"))
+        assert len(engine.adapters) == 2
+    assert engine.adapters == engine.listed == {}
+    with beside() as client:  # the same files are loaded again
+        until(lambda: ready(client))
+        assert sorted(folder.glob("*/*")) == files
+
+
+def test_two_runs_and_strangers_share_an_engine(path, engine, server, folder, tmp_path):
+    """A clone has the same adapters, under names of its own."""
+    s3t.Run.clone(path, tmp_path / "clone").close()
+    open_to_all = {"open_scopes": ("predict", "delete", "operate", "audit"), "repair": False}
+    with serving(path, tmp_path / "clone", engine=server.url, engine_adapters=folder, **open_to_all) as client:
+        until(lambda: ready(client))
+        (stranger,) = [each for each in folder.glob("*/*") if each.name.startswith("shard-001")][:1]
+        assert engine.load("another-tenant", str(stranger)).status_code == 200
+        assert len(engine.adapters) == 5
+        before = {*engine.adapters}
+        delete(client, "r0")
+        until(lambda: state_of(client) == "erased")
+        assert len(before - {*engine.adapters}) == 1
+        assert len(engine.adapters) == 5
+        assert client.post("/runs/clone/v1/predict", json={"inputs": TEXTS}).json()["generation"] == 0
+    assert [*engine.adapters] == ["another-tenant"]
