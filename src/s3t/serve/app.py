@@ -23,7 +23,8 @@ from s3t.serve.guard import Guard
 from s3t.serve.holding import held_of
 from s3t.serve.metrics import Metrics
 from s3t.serve.page.board import Board
-from s3t.serve.page.routes import Page, page_of, static_files
+from s3t.serve.page.routes import page_of, static_files
+from s3t.serve.page.sections import Page
 from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
 from s3t.serve.routes import problem_responses, requires, router_of

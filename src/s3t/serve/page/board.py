@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 SCOPES: Mapping[str, tuple[str, ...]] = {
     "summary": ("operate",),
+    "done": ("delete", "operate", "audit"),
     "shards": ("operate",),
     "depths": ("operate",),
     "forecast": ("operate",),

@@ -20,7 +20,7 @@ WORDS: dict[Cell, str] = {"serving": "serves", "live": "live", "training": "bein
 """Words for what a cell is."""
 _GUTTER = 16
 """Room for the mark of the chain that serves, in pixels."""
-_SIZES = ((6, 30, 5), (10, 24, 4), (16, 17, 3))
+_SIZES = ((4, 36, 6), (6, 32, 5), (10, 24, 4), (16, 17, 3))
 """Cells of chains up to so many slices: side and gap, in pixels."""
 _RUN_WIDTH, _RUN_HEIGHT, _RUN_GAP = 288, 11, 4
 """Longer chains are drawn as runs of cells, in so much room."""
@@ -58,22 +58,23 @@ class Chain:
         return f"{f'{self.name} ' if self.name else ''}{numbers(self.slices)}: {', '.join(parts)}"
 
 
-def chains_picture(shard: int, chains: Sequence[Chain], *, longest: int) -> Markup:
+def chains_picture(shard: int, chains: Sequence[Chain], *, longest: int, name: str = "chains") -> Markup:
     """A shard's chains: a row each, and a cell for each slice.
 
     Args:
         shard: its number.
         chains: in order.
         longest: slices of the longest chain of any shard, so that all shards are drawn alike.
+        name: beginning of the elements' ids.
     """
     sizes = [(side, gap) for most, side, gap in _SIZES if longest <= most]
     rows, width, height = _cells(chains, longest, *sizes[0]) if sizes else _runs(chains, longest)
     described = f"{counted(len(chains), 'chain')}. " + ". ".join(chain.described() for chain in chains)
     return Markup(
-        '<svg class="chains" role="img" aria-labelledby="chains-{0} chains-{0}-text" width="{1}" height="{2}"'
-        ' viewBox="0 0 {1} {2}"><title id="chains-{0}">Chains of shard {0}</title><desc id="chains-{0}-text">{3}</desc>'
+        '<svg class="chains" role="img" aria-labelledby="{5}-{0} {5}-{0}-text" width="{1}" height="{2}"'
+        ' viewBox="0 0 {1} {2}"><title id="{5}-{0}">Chains of shard {0}</title><desc id="{5}-{0}-text">{3}</desc>'
         "{4}</svg>"
-    ).format(shard, width, height, described, _joined(rows))
+    ).format(shard, width, height, described, _joined(rows), name)
 
 
 def _cells(chains: Sequence[Chain], longest: int, side: int, gap: int) -> tuple[list[Markup], int, int]:
@@ -158,7 +159,7 @@ WIDTH, HEIGHT = 600, 100
 """Units of a chart, which is stretched to the room that it has."""
 
 
-def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, float, float]], *, most: int) -> Markup:
+def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]], *, most: int) -> Markup:
     """Depths over time: the mean as a line, least to most as an area. Labels stand beside it.
 
     Args:
@@ -190,14 +191,15 @@ def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, float, fl
 
 
 def range_picture(mean: float, low: float, high: float, *, most: float) -> Markup:
-    """A mean and its spread on an axis from 0 to `most`."""
+    """A mean and its spread on an axis from 0 to `most`, by square roots: the near future has more room."""
 
     def at(value: float) -> str:
-        return f"{4 + (WIDTH - 8) * value / most:.1f}"
+        return f"{12 + (WIDTH - 24) * (value / most) ** 0.5:.1f}"
 
     return Markup(
         '<svg class="range" viewBox="0 0 {0} 10" preserveAspectRatio="none" aria-hidden="true">'
-        '<path class="rule" d="M0 5H{0}"/><path class="spread" d="M{1} 5H{2}"/><path class="mean" d="M{3} 5h0.01"/></svg>'
+        '<path class="rule" d="M0 5H{0}"/><path class="spread" d="M{1} 5H{2}"/>'
+        '<path class="mean" d="M{3} 5h0.01"/></svg>'
     ).format(WIDTH, at(low), at(high), at(mean))
 
 

@@ -17,7 +17,7 @@ from s3t.wording import counted, numbers
 _FOLDER = Path(__file__).parent
 _TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
 HEADERS = {
-    # Nothing from elsewhere, and no script or style in the page itself: a name that gets into it by mistake runs nothing.
+    # Nothing from elsewhere, and no script or style in the page itself: what gets into it by mistake runs nothing.
     "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
     "frame-ancestors 'none'",
     "Cache-Control": "no-store",

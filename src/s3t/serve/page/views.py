@@ -12,13 +12,16 @@ from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Repair
 from s3t.ledger.depths import DepthChange
 from s3t.planning.forecast import Forecast, Spread
-from s3t.run.results import Status
+from s3t.run.locating import Location
+from s3t.run.results import DeletionReport, Status
 from s3t.serve.page.pictures import Chain, chains_picture, depths_picture, range_picture
 from s3t.stages import Stage
 from s3t.wording import counted, duration
 
 MOST_SHARDS, MOST_CHAINS = 40, 24
 """Shards and chains of each that are drawn; of others the number is told."""
+_MOST_HITS = 12
+"""Shards that a deletion hits and that are drawn."""
 _MOST_FALLS = 4
 """Depths whose loss is foretold."""
 _COLUMNS = 300
@@ -87,7 +90,13 @@ def health(depths: Sequence[int], wanted: int) -> str:
     living, shards = sum(map(bool, depths)), len(depths)
     if not living:
         return "No shard answers; repair brings them back."
-    who = f"{living} of {shards} shards" if living < shards else "The one shard" if shards == 1 else f"All {shards} shards"
+    who = (
+        f"{living} of {shards} shards"
+        if living < shards
+        else "The one shard"
+        if shards == 1
+        else f"All {shards} shards"
+    )
     verb = "answers" if living == 1 else "answer"
     if min(depths) >= wanted:
         return f"{who} {verb}, {'' if shards == 1 else 'each '}with all {counted(wanted, 'slice')}."
@@ -137,6 +146,8 @@ class Shards:
     more: int
     training: int
     """Stages that are being trained."""
+    longest: int
+    """Slices of the longest chain."""
     scored: bool
     """True if the run measures scores on public records."""
 
@@ -153,6 +164,7 @@ def shards(status: Status, training: Collection[Stage]) -> Shards:
         drawn=drawn,
         more=len(depths) - len(numbers),
         training=len(training),
+        longest=longest,
         scored=any(shard.score is not None for shard in drawn),
     )
 
@@ -251,7 +263,7 @@ def depths_over_time(
     return Depths(picture=picture, began=began, now=now, most=most, rows=newest, span=span)
 
 
-def _row(state: Sequence[int]) -> tuple[float, float, float]:
+def _row(state: Sequence[int]) -> tuple[float, int, int]:
     return _mean(state), min(state), max(state)
 
 
@@ -272,7 +284,11 @@ def ahead(forecast: Forecast | None) -> tuple[Ahead, ...]:
     falls = sorted(forecast.depth_falls_below, reverse=True)
     chosen = falls[:: -(-len(falls) // _MOST_FALLS)] if falls else []
     entries = [
-        (f"first below {counted(depth, 'slice')}", forecast.depth_falls_below[depth], forecast.depth_falls_below_between.get(depth))
+        (
+            f"first below {counted(depth, 'slice')}",
+            forecast.depth_falls_below[depth],
+            forecast.depth_falls_below_between.get(depth),
+        )
         for depth in chosen
     ]
     entries.append(("the next shard dies", forecast.next_shard_dies, forecast.next_shard_dies_between))
@@ -345,6 +361,75 @@ def in_words(hours: float) -> str:
 def repaired_inventory(inventory: Inventory) -> Inventory:
     """The inventory once nothing is missing."""
     return replace(inventory, alive={**inventory.alive, **dict.fromkeys(inventory.missing(), "")}, scores=None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """A shard that a deletion hits."""
+
+    shard: int
+    before: int
+    """Slices that serve before it."""
+    after: int
+    """Slices that serve after it."""
+    slices: tuple[int, ...]
+    """Slices that lose a record."""
+    picture: Markup
+    """Chains after it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consequences:
+    """What a deletion would do."""
+
+    records: int
+    hits: tuple[Hit, ...]
+    stages_lost: int
+    repair: str | None
+    """Time of a repair of everything afterwards; None: not known."""
+    exports: int
+    """Exports that have to be withdrawn."""
+    last: bool
+    """True if no shard would answer."""
+
+
+def consequences(report: DeletionReport) -> Consequences:
+    """What a deletion would do, from its dry run."""
+    inventory, before, after = report.status.inventory, report.depths_before, report.status.depths
+    longest = max((len(order) for orders in inventory.orders for order in orders), default=1)
+    hits: dict[int, list[int]] = {}
+    for place in report.slices:
+        hits.setdefault(place.shard, []).append(place.slice)
+    hours = report.status.missing_hours
+    return Consequences(
+        records=report.deleted,
+        hits=tuple(
+            Hit(
+                shard=shard,
+                before=before[shard],
+                after=after[shard],
+                slices=tuple(slices),
+                picture=chains_picture(shard, chains_of(inventory, shard)[:MOST_CHAINS], longest=longest, name="after"),
+            )
+            for shard, slices in list(hits.items())[:_MOST_HITS]
+        ),
+        stages_lost=report.stages_lost,
+        repair=None if hours is None else in_words(hours),
+        exports=len(report.to_withdraw),
+        last=not any(after),
+    )
+
+
+def location_in_words(location: Location) -> str:
+    """Where a name is, in words."""
+    if location.present:
+        places = ", ".join(f"slice {place.slice} of shard {place.shard}" for place in location.places)
+        return f"{counted(location.records, 'record')} in {places}"
+    if location.deleted is not None:
+        return f"deleted before, by deletion {location.deleted.generation} ({location.deleted.state})"
+    if location.unreadable:
+        return "unknown; some slices cannot be read"
+    return "the run has never held it"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -48,9 +48,7 @@ def sign_in(served: ServedRun, request: Request, response: Response, token: str)
 
 def sign_out(served: ServedRun, request: Request, response: Response) -> None:
     """Let the browser forget the token."""
-    response.delete_cookie(
-        cookie_of(served), httponly=True, samesite="strict", secure=_is_secure(request), path="/"
-    )
+    response.delete_cookie(cookie_of(served), httponly=True, samesite="strict", secure=_is_secure(request), path="/")
 
 
 def _is_secure(request: Request) -> bool:

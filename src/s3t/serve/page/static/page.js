@@ -40,7 +40,7 @@ async function refresh(name, query) {
 }
 
 function connect() {
-  const seen = sections().map((section) => section.dataset.version).join(".");
+  const seen = sections().map((section) => `${section.id}-${section.dataset.version}`).join(".");
   events = new EventSource(`changes?seen=${seen}`);
   events.onopen = () => {
     clearTimeout(lost);

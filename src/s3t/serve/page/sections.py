@@ -1,0 +1,143 @@
+"""The page of one run, and what each of its sections shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import Request, Response
+
+from s3t.serve.answering import ServedRun
+from s3t.serve.callers import Caller
+from s3t.serve.page import views
+from s3t.serve.page.board import SCOPES, Board
+from s3t.serve.page.rendering import html
+
+_ROWS = 15
+"""Deletions on a page of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """What the part of the page with the form for names shows. Names are in bodies of requests and answers alone."""
+
+    kind: str = "subjects"
+    names: str = ""
+    """As they were typed, a line each."""
+    problems: tuple[str, ...] = ()
+    found: tuple[tuple[str, str], ...] = ()
+    """Each name, and where it is."""
+    consequences: views.Consequences | None = None
+    asks: bool = False
+    """True if the deletion is to be confirmed."""
+    key: str = ""
+    """Idempotency key of the deletion to come: however often the form is sent, it happens once."""
+    said: str = ""
+    """Outcome, in a sentence."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The names, without empty lines."""
+        return [line for line in self.names.split("\n") if line.strip()]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of one run."""
+
+    served: ServedRun
+    board: Board
+    runs: tuple[str, ...]
+    """Names of all runs of the server."""
+
+    def whole(self, who: Caller, request: Request, status: int = 200, **more: Any) -> Response:
+        """The whole page, with all sections that a visitor may see."""
+        names = [name for name in sections_for(who) if name != "done" or "done" in request.query_params]
+        sections = {name: self.section(name, request) for name in names}
+        context = {"page": self, "who": who, "sections": sections, "desk": Desk(), **more}
+        return html("page.html", status, **context)
+
+    @property
+    def has_subjects(self) -> bool:
+        """True if records belong to people."""
+        return self.served.run.recipe.columns.subject is not None
+
+    def section(self, name: str, request: Request) -> dict[str, Any]:
+        """What a section's template shows."""
+        version, query = self.board.versions()[name], request.query_params
+        return {"name": name, "version": version, **_SHOWN[name](self, query)}
+
+
+def sections_for(who: Caller) -> list[str]:
+    """Sections that a visitor may see, in the page's order."""
+    return [name for name, scopes in SCOPES.items() if any(map(who.may, scopes))]
+
+
+def _summary(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+    return {"view": views.summary(page.board.status(), page.board.forecasts()[0])}
+
+
+def _done(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+    """The deletion that the visitor has just made."""
+    asked = query.get("done", "")
+    entries = page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
+    return {"view": views.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
+
+
+def _shards(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+    return {"view": views.shards(page.board.status(), page.board.training())}
+
+
+def _depths(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+    status, span = page.board.status(), query.get("span", "all")
+    view = views.depths_over_time(
+        page.served.run.watch.depths(),
+        status.inventory.depths(),
+        now=time.time(),
+        span=span if span in views.SPANS else "all",
+        most=views.wanted_depth(status.inventory),
+    )
+    return {"view": view, "spans": tuple(views.SPANS), "query": f"span={view.span}"}
+
+
+def _forecast(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+    return {"view": views.ahead(page.board.forecasts()[0])}
+
+
+def _repairs(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+    ahead, after, _ = page.board.forecasts()
+    return {"view": views.repairing(page.board.status(), page.board.repairs(), ahead=ahead, ahead_after=after)}
+
+
+def _deletions(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+    """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
+    newest, asked = page.board.status().generation, query.get("until", "")
+    until = min(int(asked), newest) if asked.isdecimal() and len(asked) < 16 else newest
+    first = max(1, until - _ROWS + 1)
+    entries = page.served.run.log(range(first, until + 1)) if until else ()
+    return {
+        "view": views.deletions(reversed(entries)),
+        "newer": min(newest, until + _ROWS) if until < newest else None,
+        "older": first - 1 if first > 1 else None,
+        "query": f"until={until}" if until < newest else "",
+    }
+
+
+def _notes(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+    status = page.board.status()
+    withdraw = [f"export {export.label} holds deleted records: withdraw it" for export in status.to_withdraw]
+    return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
+
+
+_SHOWN: Mapping[str, Callable[[Page, Mapping[str, str]], dict[str, Any]]] = {
+    "summary": _summary,
+    "done": _done,
+    "shards": _shards,
+    "depths": _depths,
+    "forecast": _forecast,
+    "repairs": _repairs,
+    "deletions": _deletions,
+    "notes": _notes,
+}
