@@ -22,9 +22,9 @@ SCOPES: Mapping[str, tuple[str, ...]] = {
     "summary": ("operate",),
     "done": ("delete", "operate", "audit"),
     "shards": ("operate",),
+    "repairs": ("operate",),
     "depths": ("operate",),
     "forecast": ("operate",),
-    "repairs": ("operate",),
     "deletions": ("delete", "operate", "audit"),
     "notes": ("operate",),
 }
