@@ -18,40 +18,61 @@ if TYPE_CHECKING:
     from s3t.run.results import DeletionReport
 
 
-async def delete(
-    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None, limiter: CapacityLimiter
-) -> DeletionReport | Held:
-    """Delete, or say what would happen; a request over the server's limits is held. The caller has the scope delete.
+async def dry_run(
+    served: ServedRun, asked: DeletionRequest, caller: Caller, *, limiter: CapacityLimiter
+) -> DeletionReport:
+    """Say what a deletion would do.
 
     Args:
         served: the run.
         asked: names.
         caller: the one who asks.
-        key: idempotency key.
         limiter: threads that may wait for deletions.
 
     Raises:
-        Refused: 403, a dry run without the scope operate; 422, no names or too many.
+        Refused: 403, without the scope operate; 422, no names or too many.
         S3TError: as `Run.delete`.
     """
-    if asked.dry_run and not caller.may("operate"):
+    if not caller.may("operate"):
         raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
     asked.check_count(served.settings.max_names)
-    if not asked.dry_run:
-        admit = partial(
-            served.run.approvals.admit,
-            records=asked.records,
-            subjects=asked.subjects,
-            strict=asked.strict,
-            key=key,
-            caller=caller.named,
-            limits=served.settings.limits,
-        )
-        if (held := await to_thread.run_sync(admit, limiter=limiter)) is not None:
-            return held
+    fields = asked.model_dump() | {"dry_run": True}
+    return await to_thread.run_sync(partial(served.run.delete, **fields), limiter=limiter)
+
+
+async def delete(
+    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None, limiter: CapacityLimiter
+) -> DeletionReport | Held:
+    """Delete, unless only a dry run is asked for; a request over the server's limits is held.
+
+    Args:
+        served: the run.
+        asked: names.
+        caller: has the scope delete.
+        key: idempotency key.
+        limiter: as of `dry_run`.
+
+    Raises:
+        Refused: as `dry_run`.
+        S3TError: as `Run.delete`.
+    """
+    if asked.dry_run:
+        return await dry_run(served, asked, caller, limiter=limiter)
+    asked.check_count(served.settings.max_names)
+    admit = partial(
+        served.run.approvals.admit,
+        records=asked.records,
+        subjects=asked.subjects,
+        strict=asked.strict,
+        key=key,
+        caller=caller.named,
+        limits=served.settings.limits,
+    )
+    if (held := await to_thread.run_sync(admit, limiter=limiter)) is not None:
+        return held
     act = partial(served.run.delete, **asked.model_dump(), key=key, repair=False)
     report = await to_thread.run_sync(act, limiter=limiter)
-    if not report.dry_run and not report.repeated:
+    if not report.repeated:
         served.metrics.deleted(served.name, report.deleted)
     return report
 

@@ -15,10 +15,11 @@ from fastapi.responses import RedirectResponse
 from pydantic import ValidationError
 
 from s3t.errors import InputError
+from s3t.ledger import Held
 from s3t.serve.callers import Caller
-from s3t.serve.deleting import delete
+from s3t.serve.deleting import approve, delete, dry_run, refuse
 from s3t.serve.documents import DeletionRequest, RepairRequest
-from s3t.serve.page import views
+from s3t.serve.page.consequences import consequences, location_in_words
 from s3t.serve.page.rendering import HEADERS
 from s3t.serve.page.sections import Desk, Page
 from s3t.serve.page.visitors import form_of, visitor
@@ -56,17 +57,24 @@ def add_actions(router: APIRouter, page: Page) -> None:
         if fields.get("confirmed") != "yes":
             raise wrong_input(["confirmed: a deletion is confirmed first"])
         try:
-            report = await delete(page.served, _request(desk), who, key=fields.get("key") or None, limiter=limiter)
+            done = await delete(page.served, _request(desk), who, key=fields.get("key") or None, limiter=limiter)
         except (Refused, InputError) as error:
             return await _shown(
                 page, who, request, replace(desk, problems=_problems(error)), HTTPStatus.UNPROCESSABLE_ENTITY
             )
-        if report.entries:
-            return _to_page(f"?done={max(entry.generation for entry in report.entries)}#done")
-        gone, never = len(report.already), len(report.unknown)
+        if isinstance(done, Held):
+            return _to_page(f"?held={done.id}#held")
+        if done.entries:
+            return _to_page(f"?done={max(entry.generation for entry in done.entries)}#done")
+        gone, never = len(done.already), len(done.unknown)
         said = f"Nothing was deleted: {counted(gone, 'name')} deleted before, {counted(never, 'name')} unknown."
         return await _shown(page, who, request, replace(desk, said=said))
 
+    _add_repair(router, page)
+    _add_decisions(router, page)
+
+
+def _add_repair(router: APIRouter, page: Page) -> None:
     @router.post("/repair")
     async def repair(request: Request) -> Response:
         """Begin a repair."""
@@ -77,6 +85,25 @@ def add_actions(router: APIRouter, page: Page) -> None:
         if await to_thread.run_sync(act) is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; the page shows its progress")
         return _to_page("#repairs")
+
+
+def _add_decisions(router: APIRouter, page: Page) -> None:
+    @router.post("/approve")
+    async def approved(request: Request) -> Response:
+        """Carry a held request out."""
+        fields = await form_of(request)
+        who = await to_thread.run_sync(visitor, page.served, request, "operate")
+        done = await to_thread.run_sync(approve, page.served, fields.get("id", ""), who)
+        return _to_page("#held" if done.generation is None else f"?done={done.generation}#done")
+
+    @router.post("/refuse")
+    async def refused(request: Request) -> Response:
+        """Refuse a held request, with a reason."""
+        fields = await form_of(request)
+        who = await to_thread.run_sync(visitor, page.served, request, "operate")
+        reason = fields.get("reason", "")
+        await to_thread.run_sync(partial(refuse, page.served, fields.get("id", ""), who, reason=reason))
+        return _to_page("#held")
 
 
 def _to_page(where: str) -> Response:
@@ -104,11 +131,20 @@ async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimit
         return replace(desk, asks=True, key=secrets.token_urlsafe(16))
     act = partial(served.run.locate, records=asked.records, subjects=asked.subjects)
     located = await to_thread.run_sync(act, limiter=limiter)
-    desk = replace(desk, found=tuple((each.name, views.location_in_words(each)) for each in located))
+    desk = replace(desk, found=tuple((each.name, location_in_words(each)) for each in located))
     if not who.may("delete") or not any(each.present or each.unreadable for each in located):
         return desk
-    report = await delete(served, asked, who, key=None, limiter=limiter)
-    return replace(desk, consequences=views.consequences(report), asks=True, key=secrets.token_urlsafe(16))
+    report = await dry_run(served, asked, who, limiter=limiter)
+    cost = consequences(
+        report.before,
+        report.status.inventory,
+        records=report.deleted,
+        slices=report.slices,
+        stages_lost=report.stages_lost,
+        hours=report.status.missing_hours,
+        exports=len(report.to_withdraw),
+    )
+    return replace(desk, consequences=cost, asks=True, key=secrets.token_urlsafe(16))
 
 
 def _problems(error: Refused | InputError) -> tuple[str, ...]:

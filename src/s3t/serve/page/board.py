@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from s3t.run.forecasting import forecast_of
-from s3t.serve.page import views
+from s3t.serve.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
+    from s3t.deletion.deleter import Outcome
+    from s3t.ledger import Held, Repair
     from s3t.planning.forecast import Forecast
     from s3t.run import Run
     from s3t.run.results import Status
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 SCOPES: Mapping[str, tuple[str, ...]] = {
     "summary": ("operate",),
     "done": ("delete", "operate", "audit"),
+    "held": ("delete", "operate", "audit"),
     "shards": ("operate",),
     "repairs": ("operate",),
     "depths": ("operate",),
@@ -69,9 +72,17 @@ class Board:
         """Stages in training."""
         return self._keep("training", None, self.run.watch.in_training, seconds=_LOOK_SECONDS)
 
-    def repairs(self) -> tuple[Any, ...]:
+    def repairs(self) -> tuple[Repair, ...]:
         """Repairs, the newest first."""
         return self._keep("repairs", None, self.run.repairs.all, seconds=_LOOK_SECONDS)
+
+    def held(self) -> tuple[Held, ...]:
+        """Held requests for deletion, the newest first."""
+        return self._keep("held", None, self.run.approvals.all, seconds=_LOOK_SECONDS)
+
+    def impact(self, held: Held) -> Outcome:
+        """What a held request would do now. It reads the names of every slice, so it is kept while nothing changes."""
+        return self._keep("impact", (held.id, self.changes()), lambda: self.run.approvals.impact(held))
 
     def forecasts(self) -> tuple[Forecast | None, Forecast | None, int]:
         """Forecasts from now on, and from after a repair; and the counter of changes that they belong to.
@@ -85,7 +96,7 @@ class Board:
         after = None
         if status.missing and status.forecast is not None:
             try:
-                after = forecast_of(views.repaired_inventory(status.inventory), status.recipe)
+                after = forecast_of(repaired_inventory(status.inventory), status.recipe)
             except (ArithmeticError, MemoryError, ValueError):
                 after = None
         return status.forecast, after, changes
@@ -99,6 +110,7 @@ class Board:
             "shards": (changes, training),
             "forecast": forecasts,
             "repairs": (changes, forecasts, repairs),
+            "held": (changes, [(held.id, held.state) for held in self.held()]),
         }
         return {name: _digest(of.get(name, changes)) for name in SCOPES}
 

@@ -22,6 +22,8 @@ _GUTTER = 16
 """Room for the mark of the chain that serves, in pixels."""
 _SIZES = ((4, 36, 6), (6, 32, 5), (10, 24, 4), (16, 17, 3))
 """Cells of chains up to so many slices: side and gap, in pixels."""
+_OUTLINED = 18
+"""Missing cells of so many pixels have an outline; smaller ones would be all outline."""
 _RUN_WIDTH, _RUN_HEIGHT, _RUN_GAP = 288, 11, 4
 """Longer chains are drawn as runs of cells, in so much room."""
 
@@ -92,21 +94,18 @@ def _cells(chains: Sequence[Chain], longest: int, side: int, gap: int) -> tuple[
 def cell_picture(cell: Cell, text: str, *, left: float = 1, top: float = 1, side: int = 18) -> Markup:
     """A cell; its title says what it is."""
     middle = left + side / 2, top + side / 2
+    outlined = cell != "dead" or side >= _OUTLINED
     cross = Markup('<path d="M{} {}l{} {}m0 {}l{} {}"/>').format(
         left + side * 0.3, top + side * 0.3, side * 0.4, side * 0.4, -side * 0.4, -side * 0.4, side * 0.4
     )
     shown = text if cell != "dead" else ""
-    return Markup(
-        '<g class="cell {}"><title>slice {}: {}</title><rect x="{}" y="{}" width="{}" height="{}" rx="{}"/>{}{}</g>'
-    ).format(
+    return Markup('<g class="cell {}"><title>slice {}: {}</title>{}{}{}</g>').format(
         cell,
         text,
         WORDS[cell],
-        left,
-        top,
-        side,
-        side,
-        round(side / 5, 1),
+        Markup('<rect x="{}" y="{}" width="{}" height="{}" rx="{}"/>').format(left, top, side, side, round(side / 5, 1))
+        if outlined
+        else "",
         cross if cell == "dead" else "",
         Markup('<text x="{}" y="{}" font-size="{}">{}</text>').format(*middle, round(side * 0.46, 1), shown)
         if shown

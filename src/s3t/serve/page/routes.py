@@ -71,10 +71,10 @@ def page_of(page: Page) -> APIRouter:
     @router.get("/sections/{name}")
     def section(name: str, request: Request) -> Response:
         """A section of the page, as it is now."""
-        visitor(page.served, request, *SCOPES.get(name, ANY_SCOPE))
+        who = visitor(page.served, request, *SCOPES.get(name, ANY_SCOPE))
         if name not in SCOPES:
             raise Refused(HTTPStatus.NOT_FOUND, "the page has no such section")
-        return html(f"sections/{name}.html", page=page, section=page.section(name, request))
+        return html(f"sections/{name}.html", page=page, section=page.section(name, who, request))
 
     @router.get("/changes")
     def changes(request: Request) -> Response:

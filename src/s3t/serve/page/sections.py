@@ -11,12 +11,15 @@ from fastapi import Request, Response
 
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
-from s3t.serve.page import views
+from s3t.serve.page import history, outlook, views
 from s3t.serve.page.board import SCOPES, Board
+from s3t.serve.page.consequences import Consequences, consequences
 from s3t.serve.page.rendering import html
 
 _ROWS = 15
 """Deletions on a page of them."""
+_DECIDED = 3
+"""Decided requests that are shown, the newest."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Desk:
     problems: tuple[str, ...] = ()
     found: tuple[tuple[str, str], ...] = ()
     """Each name, and where it is."""
-    consequences: views.Consequences | None = None
+    consequences: Consequences | None = None
     asks: bool = False
     """True if the deletion is to be confirmed."""
     key: str = ""
@@ -55,7 +58,7 @@ class Page:
     def whole(self, who: Caller, request: Request, status: int = 200, **more: Any) -> Response:
         """The whole page, with all sections that a visitor may see."""
         names = [name for name in sections_for(who) if name != "done" or "done" in request.query_params]
-        sections = {name: self.section(name, request) for name in names}
+        sections = {name: self.section(name, who, request) for name in names}
         context = {"page": self, "who": who, "sections": sections, "desk": Desk(), **more}
         return html("page.html", status, **context)
 
@@ -64,10 +67,10 @@ class Page:
         """True if records belong to people."""
         return self.served.run.recipe.columns.subject is not None
 
-    def section(self, name: str, request: Request) -> dict[str, Any]:
-        """What a section's template shows."""
-        version, query = self.board.versions()[name], request.query_params
-        return {"name": name, "version": version, **_SHOWN[name](self, query)}
+    def section(self, name: str, who: Caller, request: Request) -> dict[str, Any]:
+        """What a section's template shows to a visitor."""
+        version = self.board.versions()[name]  # before what it is the version of
+        return {"name": name, "version": version, **_SHOWN[name](self, who, request.query_params)}
 
 
 def sections_for(who: Caller) -> list[str]:
@@ -75,65 +78,90 @@ def sections_for(who: Caller) -> list[str]:
     return [name for name, scopes in SCOPES.items() if any(map(who.may, scopes))]
 
 
-def _summary(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+def _summary(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
     return {"view": views.summary(page.board.status(), page.board.forecasts()[0])}
 
 
-def _done(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+def _done(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
     """The deletion that the visitor has just made."""
     asked = query.get("done", "")
     entries = page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
-    return {"view": views.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
+    return {"view": history.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
 
 
-def _shards(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+def _held(page: Page, who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+    """Held requests. What one would do is told to operators, of the one that they look into."""
+    every = page.board.held()
+    waiting = tuple(held for held in every if held.state in ("held", "approved"))
+    looked_into = next((held for held in waiting if held.id == query.get("held")), None)
+    outcome = page.board.impact(looked_into) if looked_into is not None and who.may("operate") else None
+    return {
+        "waiting": waiting,
+        "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
+        "looked_into": looked_into,
+        "consequences": None
+        if outcome is None
+        else consequences(
+            outcome.before,
+            outcome.after,
+            records=outcome.deleted,
+            slices=outcome.losses,
+            stages_lost=outcome.stages_lost,
+        ),
+        "who": who,
+        "query": "" if looked_into is None else f"held={looked_into.id}",
+    }
+
+
+def _shards(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
     return {"view": views.shards(page.board.status(), page.board.training())}
 
 
-def _depths(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+def _depths(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
     status, span = page.board.status(), query.get("span", "all")
-    view = views.depths_over_time(
+    view = history.depths_over_time(
         page.served.run.watch.depths(),
         status.inventory.depths(),
         now=time.time(),
-        span=span if span in views.SPANS else "all",
+        span=span if span in history.SPANS else "all",
         most=views.wanted_depth(status.inventory),
     )
-    return {"view": view, "spans": tuple(views.SPANS), "query": f"span={view.span}"}
+    return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
 
 
-def _forecast(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
-    return {"view": views.ahead(page.board.forecasts()[0])}
+def _forecast(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
+    return {"view": outlook.ahead(page.board.forecasts()[0])}
 
 
-def _repairs(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+def _repairs(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
     ahead, after, _ = page.board.forecasts()
-    return {"view": views.repairing(page.board.status(), page.board.repairs(), ahead=ahead, ahead_after=after)}
+    return {"view": outlook.repairing(page.board.status(), page.board.repairs(), ahead=ahead, ahead_after=after)}
 
 
-def _deletions(page: Page, query: Mapping[str, str]) -> dict[str, Any]:
+def _deletions(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
     """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
     newest, asked = page.board.status().generation, query.get("until", "")
     until = min(int(asked), newest) if asked.isdecimal() and len(asked) < 16 else newest
     first = max(1, until - _ROWS + 1)
     entries = page.served.run.log(range(first, until + 1)) if until else ()
     return {
-        "view": views.deletions(reversed(entries)),
+        "view": history.deletions(reversed(entries)),
         "newer": min(newest, until + _ROWS) if until < newest else None,
         "older": first - 1 if first > 1 else None,
         "query": f"until={until}" if until < newest else "",
     }
 
 
-def _notes(page: Page, _query: Mapping[str, str]) -> dict[str, Any]:
+def _notes(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
     status = page.board.status()
     withdraw = [f"export {export.label} holds deleted records: withdraw it" for export in status.to_withdraw]
     return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
 
 
-_SHOWN: Mapping[str, Callable[[Page, Mapping[str, str]], dict[str, Any]]] = {
+_SHOWN: Mapping[str, Callable[[Page, Caller, Mapping[str, str]], dict[str, Any]]] = {
     "summary": _summary,
     "done": _done,
+    "held": _held,
     "shards": _shards,
     "depths": _depths,
     "forecast": _forecast,
