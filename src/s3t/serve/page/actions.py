@@ -111,7 +111,7 @@ def _to_page(where: str) -> Response:
 
 
 async def _shown(page: Page, who: Caller, request: Request, desk: Desk, status: int = HTTPStatus.OK) -> Response:
-    return await to_thread.run_sync(partial(page.whole, who, request, status, desk=desk))
+    return await to_thread.run_sync(page.whole, who, request, status, desk)
 
 
 def _desk(page: Page, fields: Mapping[str, str]) -> Desk:

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from s3t.run.forecasting import forecast_of
 from s3t.serve.page.outlook import repaired_inventory
@@ -20,32 +20,53 @@ if TYPE_CHECKING:
     from s3t.run.results import Status
     from s3t.stages import Stage
 
+ANY_SCOPE = ("delete", "operate", "audit")
+"""Scopes of which one shows the page."""
 SCOPES: Mapping[str, tuple[str, ...]] = {
     "summary": ("operate",),
-    "done": ("delete", "operate", "audit"),
-    "held": ("delete", "operate", "audit"),
+    "done": ANY_SCOPE,
+    "held": ANY_SCOPE,
     "shards": ("operate",),
     "repairs": ("operate",),
     "depths": ("operate",),
     "forecast": ("operate",),
-    "deletions": ("delete", "operate", "audit"),
+    "deletions": ANY_SCOPE,
     "notes": ("operate",),
 }
 """Sections of the page, in its order, and scopes of which one shows each."""
-ANY_SCOPE = ("delete", "operate", "audit")
-"""Scopes of which one shows the page."""
 _LOOK_SECONDS = 0.25
-"""A state is read anew after this time, if somebody asks."""
+"""Streams look at the run this often, however many there are."""
 _SHARE = 0.05
 """Share of the time in which forecasts are computed, at most: each deletion changes them."""
 
 Value = TypeVar("Value")
 
 
-@dataclass
-class _Kept:
-    """A value, and when it was made."""
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """What the page depends on, at one time."""
 
+    changes: int
+    """The counter of the run's changes."""
+    training: frozenset[Stage]
+    """Stages in training."""
+    repairs: tuple[Repair, ...]
+    """The newest first."""
+    held: tuple[Held, ...]
+    """Held requests for deletion, the newest first."""
+
+
+class Forecasts(NamedTuple):
+    """Forecasts, and the counter of changes that they belong to."""
+
+    now: Forecast | None
+    repaired: Forecast | None
+    """Once everything is repaired; None if nothing is missing."""
+    changes: int
+
+
+@dataclass(frozen=True)
+class _Kept:
     value: Any
     of: Any
     until: float
@@ -60,81 +81,69 @@ class Board:
     _making: dict[str, threading.Lock] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
-    def changes(self) -> int:
-        """The counter of the run's changes."""
-        return self._keep("changes", None, self.run.watch.changes, seconds=_LOOK_SECONDS)
+    def look(self) -> Look:
+        """The run now: whoever has just changed something sees it."""
+        return Look(
+            changes=self.run.watch.changes(),
+            training=self.run.watch.in_training(),
+            repairs=self.run.repairs.all(),
+            held=self.run.approvals.all(),
+        )
 
-    def status(self) -> Status:
+    def last_look(self) -> Look:
+        """The run as it was a moment ago."""
+        return self._keep("look", object(), self.look, seconds=_LOOK_SECONDS)
+
+    def status(self, look: Look) -> Status:
         """The run's status."""
-        return self._keep("status", self.changes(), self.run.status)
+        return self._keep("status", look.changes, self.run.status)
 
-    def training(self) -> frozenset[Stage]:
-        """Stages in training."""
-        return self._keep("training", None, self.run.watch.in_training, seconds=_LOOK_SECONDS)
-
-    def repairs(self) -> tuple[Repair, ...]:
-        """Repairs, the newest first."""
-        return self._keep("repairs", None, self.run.repairs.all, seconds=_LOOK_SECONDS)
-
-    def held(self) -> tuple[Held, ...]:
-        """Held requests for deletion, the newest first."""
-        return self._keep("held", None, self.run.approvals.all, seconds=_LOOK_SECONDS)
-
-    def impact(self, held: Held) -> Outcome:
+    def impact(self, look: Look, held: Held) -> Outcome:
         """What a held request would do now. It reads the names of every slice, so it is kept while nothing changes."""
-        return self._keep("impact", (held.id, self.changes()), lambda: self.run.approvals.impact(held))
+        return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
-    def forecasts(self) -> tuple[Forecast | None, Forecast | None, int]:
-        """Forecasts from now on, and from after a repair; and the counter of changes that they belong to.
+    def forecasts(self, look: Look) -> Forecasts:
+        """Forecasts. Of a large run they take a second, and each deletion changes them, so they may be behind."""
+        return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
 
-        Of a large run they take a second. They are computed in a twentieth of the time, so they may be behind.
-        """
-        return self._keep("forecasts", self.changes(), self._forecasts, share=_SHARE)
-
-    def _forecasts(self) -> tuple[Forecast | None, Forecast | None, int]:
-        status, changes = self.status(), self.changes()
-        after = None
+    def _forecasts(self, look: Look) -> Forecasts:
+        status, repaired = self.status(look), None
         if status.missing and status.forecast is not None:
-            try:
-                after = forecast_of(repaired_inventory(status.inventory), status.recipe)
-            except (ArithmeticError, MemoryError, ValueError):
-                after = None
-        return status.forecast, after, changes
+            repaired = forecast_of(repaired_inventory(status.inventory), status.recipe)
+        return Forecasts(status.forecast, repaired, look.changes)
 
-    def versions(self) -> dict[str, str]:
+    def versions(self, look: Look) -> dict[str, str]:
         """A version of every section: with the same one it shows the same."""
-        changes, training, repairs = self.changes(), sorted(self.training()), self.repairs()
-        forecasts = self.forecasts()[-1]
+        forecasts = self.forecasts(look).changes
         of: dict[str, Any] = {
-            "summary": (changes, forecasts),
-            "shards": (changes, training),
+            "summary": (look.changes, forecasts),
+            "held": (look.changes, [(held.id, held.state) for held in look.held]),
+            "shards": (look.changes, sorted(look.training)),
+            "repairs": (look.changes, forecasts, look.repairs),
             "forecast": forecasts,
-            "repairs": (changes, forecasts, repairs),
-            "held": (changes, [(held.id, held.state) for held in self.held()]),
         }
-        return {name: _digest(of.get(name, changes)) for name in SCOPES}
+        return {name: _digest(of.get(name, look.changes)) for name in SCOPES}
 
     def _keep(
-        self, name: str, of: Any, make: Callable[[], Value], *, seconds: float | None = None, share: float = 1.0
+        self, name: str, of: Any, make: Callable[[], Value], *, seconds: float = 0.0, share: float = 1.0
     ) -> Value:
-        """A value that is made anew when what it is made of has changed, or so many seconds have passed.
+        """A value that is made anew, in one thread at a time, if it belongs to another state, and some time is over.
 
         Args:
             name: of the value.
-            of: what it is made of.
-            make: makes it, in one thread at a time.
-            seconds: for which it stays; None: for as long as `of` does.
+            of: state that it belongs to.
+            make: makes it.
+            seconds: for which it stays in any case.
             share: of the time, at most, is taken by making it.
         """
         with self._lock:
             making = self._making.setdefault(name, threading.Lock())
         with making:
             kept, began = self._kept.get(name), time.monotonic()
-            if kept is not None and (began < kept.until or (seconds is None and kept.of == of)):
+            if kept is not None and (kept.of == of or began < kept.until):
                 return kept.value  # type: ignore[no-any-return]
             value, ended = make(), time.monotonic()
-            stays = (ended - began) * (1 / share - 1) if seconds is None else seconds
-            self._kept[name] = _Kept(value, of, ended + (stays if share < 1 or seconds is not None else 0.0))
+            self._kept[name] = _Kept(value, of, ended + max(seconds, (ended - began) * (1 / share - 1)))
             return value
 
 

@@ -74,7 +74,7 @@ def page_of(page: Page) -> APIRouter:
         who = visitor(page.served, request, *SCOPES.get(name, ANY_SCOPE))
         if name not in SCOPES:
             raise Refused(HTTPStatus.NOT_FOUND, "the page has no such section")
-        return html(f"sections/{name}.html", page=page, section=page.section(name, who, request))
+        return page.part(name, who, request)
 
     @router.get("/changes")
     def changes(request: Request) -> Response:
@@ -99,7 +99,7 @@ async def _changes(page: Page, seen: dict[str, str]) -> AsyncIterator[str]:
     until = time.monotonic() + _STREAM_SECONDS
     while time.monotonic() < until:
         try:
-            versions = await to_thread.run_sync(page.board.versions)
+            versions = await to_thread.run_sync(lambda: page.board.versions(page.board.last_look()))
         except S3TError:  # the stream ends; the next request is answered with the reason
             return
         if changed := [name for name, version in seen.items() if versions[name] != version]:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import Request, Response
 
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.page import history, outlook, views
-from s3t.serve.page.board import SCOPES, Board
+from s3t.serve.page.board import SCOPES, Board, Forecasts, Look
 from s3t.serve.page.consequences import Consequences, consequences
 from s3t.serve.page.rendering import html
+
+if TYPE_CHECKING:
+    from s3t.run.results import Status
 
 _ROWS = 15
 """Deletions on a page of them."""
@@ -55,22 +58,47 @@ class Page:
     runs: tuple[str, ...]
     """Names of all runs of the server."""
 
-    def whole(self, who: Caller, request: Request, status: int = 200, **more: Any) -> Response:
+    def whole(self, who: Caller, request: Request, status: int = 200, desk: Desk | None = None) -> Response:
         """The whole page, with all sections that a visitor may see."""
+        visit = Visit(self, who, request.query_params, self.board.look())
         names = [name for name in sections_for(who) if name != "done" or "done" in request.query_params]
-        sections = {name: self.section(name, who, request) for name in names}
-        context = {"page": self, "who": who, "sections": sections, "desk": Desk(), **more}
-        return html("page.html", status, **context)
+        sections = {name: visit.section(name) for name in names}
+        return html("page.html", status, page=self, who=who, sections=sections, desk=desk or Desk())
+
+    def part(self, name: str, who: Caller, request: Request) -> Response:
+        """A section of the page."""
+        visit = Visit(self, who, request.query_params, self.board.look())
+        return html(f"sections/{name}.html", page=self, section=visit.section(name))
 
     @property
     def has_subjects(self) -> bool:
         """True if records belong to people."""
         return self.served.run.recipe.columns.subject is not None
 
-    def section(self, name: str, who: Caller, request: Request) -> dict[str, Any]:
-        """What a section's template shows to a visitor."""
-        version = self.board.versions()[name]  # before what it is the version of
-        return {"name": name, "version": version, **_SHOWN[name](self, who, request.query_params)}
+
+@dataclass(frozen=True)
+class Visit:
+    """What one rendering of a page shows."""
+
+    page: Page
+    who: Caller
+    query: Mapping[str, str]
+    look: Look
+
+    @property
+    def status(self) -> Status:
+        """The run's."""
+        return self.page.board.status(self.look)
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """The run's."""
+        return self.page.board.forecasts(self.look)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """What a section's template shows."""
+        version = self.page.board.versions(self.look)[name]
+        return {"name": name, "version": version, **_SHOWN[name](self)}
 
 
 def sections_for(who: Caller) -> list[str]:
@@ -78,49 +106,50 @@ def sections_for(who: Caller) -> list[str]:
     return [name for name, scopes in SCOPES.items() if any(map(who.may, scopes))]
 
 
-def _summary(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
-    return {"view": views.summary(page.board.status(), page.board.forecasts()[0])}
+def _summary(visit: Visit) -> dict[str, Any]:
+    return {"view": views.summary(visit.status, visit.forecasts.now)}
 
 
-def _done(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+def _done(visit: Visit) -> dict[str, Any]:
     """The deletion that the visitor has just made."""
-    asked = query.get("done", "")
-    entries = page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
+    asked = visit.query.get("done", "")
+    entries = visit.page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
     return {"view": history.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
 
 
-def _held(page: Page, who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+def _held(visit: Visit) -> dict[str, Any]:
     """Held requests. What one would do is told to operators, of the one that they look into."""
-    every = page.board.held()
+    every, who = visit.look.held, visit.who
     waiting = tuple(held for held in every if held.state in ("held", "approved"))
-    looked_into = next((held for held in waiting if held.id == query.get("held")), None)
-    outcome = page.board.impact(looked_into) if looked_into is not None and who.may("operate") else None
-    return {
-        "waiting": waiting,
-        "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
-        "looked_into": looked_into,
-        "consequences": None
-        if outcome is None
-        else consequences(
+    looked_into = next((held for held in waiting if held.id == visit.query.get("held")), None)
+    cost = None
+    if looked_into is not None and who.may("operate"):
+        outcome = visit.page.board.impact(visit.look, looked_into)
+        cost = consequences(
             outcome.before,
             outcome.after,
             records=outcome.deleted,
             slices=outcome.losses,
             stages_lost=outcome.stages_lost,
-        ),
+        )
+    return {
+        "waiting": waiting,
+        "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
+        "looked_into": looked_into,
+        "consequences": cost,
         "who": who,
         "query": "" if looked_into is None else f"held={looked_into.id}",
     }
 
 
-def _shards(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
-    return {"view": views.shards(page.board.status(), page.board.training())}
+def _shards(visit: Visit) -> dict[str, Any]:
+    return {"view": views.shards(visit.status, visit.look.training)}
 
 
-def _depths(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
-    status, span = page.board.status(), query.get("span", "all")
+def _depths(visit: Visit) -> dict[str, Any]:
+    status, span = visit.status, visit.query.get("span", "all")
     view = history.depths_over_time(
-        page.served.run.watch.depths(),
+        visit.page.served.run.watch.depths(),
         status.inventory.depths(),
         now=time.time(),
         span=span if span in history.SPANS else "all",
@@ -129,21 +158,21 @@ def _depths(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any
     return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
 
 
-def _forecast(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
-    return {"view": outlook.ahead(page.board.forecasts()[0])}
+def _forecast(visit: Visit) -> dict[str, Any]:
+    return {"view": outlook.ahead(visit.forecasts.now)}
 
 
-def _repairs(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
-    ahead, after, _ = page.board.forecasts()
-    return {"view": outlook.repairing(page.board.status(), page.board.repairs(), ahead=ahead, ahead_after=after)}
+def _repairs(visit: Visit) -> dict[str, Any]:
+    now, repaired, _ = visit.forecasts
+    return {"view": outlook.repairing(visit.status, visit.look.repairs, ahead=now, ahead_after=repaired)}
 
 
-def _deletions(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, Any]:
+def _deletions(visit: Visit) -> dict[str, Any]:
     """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
-    newest, asked = page.board.status().generation, query.get("until", "")
+    newest, asked = visit.status.generation, visit.query.get("until", "")
     until = min(int(asked), newest) if asked.isdecimal() and len(asked) < 16 else newest
     first = max(1, until - _ROWS + 1)
-    entries = page.served.run.log(range(first, until + 1)) if until else ()
+    entries = visit.page.served.run.log(range(first, until + 1)) if until else ()
     return {
         "view": history.deletions(reversed(entries)),
         "newer": min(newest, until + _ROWS) if until < newest else None,
@@ -152,13 +181,13 @@ def _deletions(page: Page, _who: Caller, query: Mapping[str, str]) -> dict[str, 
     }
 
 
-def _notes(page: Page, _who: Caller, _query: Mapping[str, str]) -> dict[str, Any]:
-    status = page.board.status()
+def _notes(visit: Visit) -> dict[str, Any]:
+    status = visit.status
     withdraw = [f"export {export.label} holds deleted records: withdraw it" for export in status.to_withdraw]
     return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
 
 
-_SHOWN: Mapping[str, Callable[[Page, Caller, Mapping[str, str]], dict[str, Any]]] = {
+_SHOWN: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
     "summary": _summary,
     "done": _done,
     "held": _held,
