@@ -76,6 +76,4 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   refresh(link.closest("section").id, link.dataset.query).catch(() => link.removeAttribute("data-query"));
 });
-// A browser leaves `autofocus` alone where the address names a part of the page.
-if (location.hash) document.querySelector("main [autofocus]")?.focus();
 if (sections().length) connect();
