@@ -369,6 +369,7 @@ def test_a_repair_is_begun_once(visit, monkeypatch):
     for wrong in ("0", "-1", "inf", "nan", "soon"):
         assert post(client, "/repair", hours=wrong).status_code == 422
     assert "It costs" in client.get("/sections/repairs").text
+    assert Elements(client.get("/").text).of("progress") == []
     assert post(client, "/repair", hours="1.5").headers["location"] == "./#repairs"
     assert [(repair.asked_by, repair.hours) for repair in begun] == [("all", 1.5)]
     assert post(client, "/repair", hours="").status_code == 409

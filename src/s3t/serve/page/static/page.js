@@ -76,4 +76,11 @@ document.addEventListener("click", (event) => {
   event.preventDefault();
   refresh(link.closest("section").id, link.dataset.query).catch(() => link.removeAttribute("data-query"));
 });
+// A link with a token behind the # signs in; no server, proxy or log is told of that part of an address.
+const field = document.getElementById("token");
+if (field && location.hash.startsWith("#s3t_")) {
+  field.value = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname);
+  field.form.requestSubmit();
+}
 if (sections().length) connect();
