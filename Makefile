@@ -3,6 +3,7 @@
 # make test    lint, types, tests
 # make test-integration   tests that start servers or many processes, or train longer; CI runs both
 # make test-slow   thousands of faults; every listed mistake; real data in S3T_DATA (default ../shared/data)
+# make pictures   pictures of the page, of the demo's run
 # make bench   the committed benchmarks
 # make experiments   the paper's figures and results again (hours; goes on where it was stopped)
 PYTHON ?= python3
@@ -37,7 +38,7 @@ serve: $(VENV)/serve.stamp
 
 # The pictures of the page in README and docs, of the demo's run.
 pictures: $(VENV)/test.stamp browser
-	$(BIN)/python examples/page_pictures.py runs/demo
+	PYTHONPATH=. $(BIN)/python examples/page_pictures.py runs/demo
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -52,8 +53,8 @@ test: lint types
 		--durations 20 -m "not slow and not integration"
 
 # Tests of the page need a browser; where none can be installed, they are skipped and say so.
-APT = $(if $(filter 0,$(shell id -u)),,sudo -n) apt-get
-browser:
+APT = $(if $(filter 0,$(shell id -u)),,sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get
+browser: $(VENV)/pip.stamp
 	@$(BIN)/python -c "import sys; from testing.browser import browser_path; sys.exit(browser_path() is None)" \
 		|| ($(APT) update -qq && $(APT) install -qq -y --no-install-recommends chromium) \
 		|| echo "no browser could be installed: tests of the page will be skipped"

@@ -84,7 +84,9 @@ def take(chromium: Any, address: str, token: str, names: list[str], scheme: str)
 def write(picture: bytes, name: str) -> None:
     """Write a picture with as many colours as it needs; a page of few colours gets much smaller."""
     out = io.BytesIO()
-    Image.open(io.BytesIO(picture)).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(out, "png", optimize=True)
+    Image.open(io.BytesIO(picture)).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(
+        out, "png", optimize=True
+    )
     if len(out.getvalue()) > MOST_BYTES:
         raise SystemExit(f"{name} has {len(out.getvalue())} bytes, more than {MOST_BYTES}")
     (PICTURES / name).write_bytes(out.getvalue())
