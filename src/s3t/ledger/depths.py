@@ -83,7 +83,7 @@ def _deepest(alive: Collection[Stage], shards: Collection[int], filled: Collecti
     """For each shard the slices of its deepest chain of live stages that holds a record; 0 without one."""
     found = dict.fromkeys(shards, 0)
     for stage in alive:
-        if stage.kind != "model" or stage.depth <= found.get(stage.shard, stage.depth):
+        if stage.shard not in found or stage.kind != "model" or stage.depth <= found[stage.shard]:
             continue
         if any((stage.shard, index) in filled for index in stage.prefix) and all(each in alive for each in stage.chain):
             found[stage.shard] = stage.depth
