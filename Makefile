@@ -1,7 +1,9 @@
 # make demo    the main job, self-contained (about two minutes after installation)
+# make serve   the demo's run behind HTTP, with its page (trains it first if need be); PORT=8080
 # make test    lint, types, tests
 # make test-integration   tests that start servers or many processes, or train longer; CI runs both
 # make test-slow   thousands of faults; every listed mistake; real data in S3T_DATA (default ../shared/data)
+# make pictures   pictures of the page, of the demo's run
 # make bench   the committed benchmarks
 # make experiments   the paper's figures and results again (hours; goes on where it was stopped)
 PYTHON ?= python3
@@ -10,7 +12,7 @@ BIN := $(VENV)/bin
 S3T_DATA ?= $(abspath ../shared/data)
 export S3T_DATA
 
-.PHONY: demo test test-integration test-slow lint types bench experiments clean
+.PHONY: demo serve pictures browser test test-integration test-slow lint types bench experiments clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -22,10 +24,21 @@ $(VENV)/demo.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
 
 $(VENV)/test.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[test]"
-	touch $@ $(VENV)/demo.stamp
+	touch $@ $(VENV)/demo.stamp $(VENV)/serve.stamp
 
 demo: $(VENV)/demo.stamp
 	$(BIN)/python examples/digits.py runs/demo
+
+$(VENV)/serve.stamp: $(VENV)/pip.stamp pyproject.toml constraints.txt
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[plots,serve]"
+	touch $@
+
+serve: $(VENV)/serve.stamp
+	$(BIN)/python examples/serve.py runs/demo
+
+# The pictures of the page in README and docs, of the demo's run.
+pictures: $(VENV)/test.stamp browser
+	PYTHONPATH=. $(BIN)/python examples/page_pictures.py runs/demo
 
 lint: $(VENV)/test.stamp
 	$(BIN)/ruff check .
@@ -39,7 +52,14 @@ test: lint types
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		--durations 20 -m "not slow and not integration"
 
-test-integration: $(VENV)/test.stamp
+# Tests of the page need a browser; where none can be installed, they are skipped and say so.
+APT = $(if $(filter 0,$(shell id -u)),,sudo -n) env DEBIAN_FRONTEND=noninteractive apt-get
+browser: $(VENV)/pip.stamp
+	@$(BIN)/python -c "import sys; from testing.browser import browser_path; sys.exit(browser_path() is None)" \
+		|| ($(APT) update -qq && $(APT) install -qq -y --no-install-recommends chromium) \
+		|| echo "no browser could be installed: tests of the page will be skipped"
+
+test-integration: $(VENV)/test.stamp browser
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "integration and not slow"
 
 test-slow: $(VENV)/test.stamp

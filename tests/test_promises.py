@@ -327,6 +327,10 @@ def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "s3t/py.typed" in names
+    page = SOURCE / "serve" / "page"
+    files = [path for folder in ("templates", "static") for path in (page / folder).rglob("*.*")]
+    assert {str(path.relative_to(SOURCE.parent)) for path in files} <= set(names)
+    assert len(files) > 10
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert s3t.__version__ in wheel.name
     assert not any(name.startswith(tuple(f"{name}/" for name in OUTSIDE)) for name in names)

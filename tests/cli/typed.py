@@ -17,6 +17,7 @@ KEYED_BY_DATA = {
     "demand",
     "depth",
     "depth_falls_below",
+    "depth_falls_below_between",
     "expected_depth",
     "probabilities",
     "quantiles",

@@ -331,8 +331,9 @@ def test_a_ledger_holds_tokens_alone(ledger):
     numbers = {"generation", "records", "shard", "slice", "copies", "names", "deleted", "process", "value"}
     times = {"received_at", "accepted_at", "effective_at", "erased_at", "seen_at", "seconds"}
     times |= {"announced_at", "made_at", "withdrawn_at", "created_at", "expires_at", "revoked_at"}
-    times |= {"asked_at", "ended_at", "hours", "decided_at", "done_at"}
+    times |= {"asked_at", "ended_at", "hours", "decided_at", "done_at", "changed_at"}
     numbers |= {"per_minute", "stages", "trained", "share", "attempts", "is_subject", "approved"}
+    numbers |= {"depth", "depth_before"}
     assert names == free_text | hashes | numbers | times | {"key"}  # a stage's, or of a request: keyed hashes both
     with ledger.writing() as transaction:
         transaction.accept([taking(1, 2, request=b"k" * 32)])

@@ -69,6 +69,35 @@ def test_a_whole_system_with_many_records_has_its_deletion_rate_and_first_failur
     assert found.next_shard_dies == pytest.approx(first_failure(tops, deletions).mean, rel=0.02)
 
 
+def histories(live, weights, records, stops, *, count=4000):
+    """Deletions until something comes to pass, in histories that are played one deletion after another."""
+    generator, found = np.random.default_rng(3), []
+    for _ in range(count):
+        left, hit, deleted = records.copy(), set(), 0
+        while not stops([depth_of(p, {i for s, i in hit if s == shard}) for shard, p in enumerate(live)]):
+            chances = (weights * left / records).reshape(-1)
+            cell = np.unravel_index(generator.choice(len(chances), p=chances / chances.sum()), left.shape)
+            left[cell] -= 1
+            hit.add(tuple(map(int, cell)))
+            deleted += 1
+        found.append(deleted)
+    return np.quantile(found, (0.1, 0.9))
+
+
+def test_eight_of_ten_histories_lie_between_its_bounds():
+    live = [[(0, 1, 2), (1, 2, 0)], [(0, 1, 2), (2, 1, 0)]]
+    weights, records = np.array([[1.0, 2, 1], [1, 1, 3]]), np.full((2, 3), 40)
+    found = forecast(live, weights, records)
+    for between, stops in (
+        (found.next_shard_dies_between, lambda depths: min(depths) == 0),
+        (found.all_shards_die_between, lambda depths: max(depths) == 0),
+        (found.depth_falls_below_between[2], lambda depths: min(depths) < 2),
+    ):
+        assert between == pytest.approx(histories(live, weights, records, stops), abs=1, rel=0.1)
+    low, high = found.next_shard_dies_between
+    assert low < found.next_shard_dies < high
+
+
 def test_dead_shards_take_deletions_but_are_waited_for_no_more():
     found = forecast([[(0, 1)], [], [()]], np.ones((3, 2)), np.full((3, 2), 10**6))
     assert found.next_shard_dies == found.all_shards_die == pytest.approx(6, rel=0.03)
@@ -82,12 +111,15 @@ def test_a_dead_system_has_nothing_ahead():
         "all_shards_die": None,
         "depth_falls_below": {},
         "living_shards": 0,
+        "next_shard_dies_between": None,
+        "all_shards_die_between": None,
+        "depth_falls_below_between": {},
     }
 
 
 def test_what_nothing_can_hit_never_dies():
     found = forecast([[(0, 1), (1, 0)]], np.array([[0.0, 1.0]]), np.array([[3, 3]]))
-    assert found.next_shard_dies is None
+    assert found.next_shard_dies is found.next_shard_dies_between is None
     assert found.depth_falls_below == {2: 1.0}
 
 

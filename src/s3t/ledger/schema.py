@@ -273,6 +273,16 @@ admitted = Table(
 )
 """Records that requests to servers took from each shard within the last hour: what rates are computed from."""
 
+depths = Table(
+    "depths",
+    metadata,
+    Column("changed_at", Float, primary_key=True),
+    Column("shard", Integer, primary_key=True),
+    Column("depth_before", Integer, nullable=False),  # slices
+    Column("depth", Integer, nullable=False),
+)
+"""Changes of shards' depths, for pictures; the newest of them. Nothing is decided by them, so they have no check."""
+
 notes = Table(
     "notes",
     metadata,

@@ -115,6 +115,11 @@ class Sessions:
         """Stages that are being trained, and the name of the session of each."""
         return {stage_at(row.shard, row.prefix): row.session for row in self._run(select(schema.claims))}
 
+    def in_training(self) -> set[Stage]:
+        """Stages that living sessions are training."""
+        living = {row.session for row in self._run(select(schema.sessions)) if not self._is_dead(row)}
+        return {stage for stage, session in self.claims().items() if session in living}
+
     def claim(self, stage: Stage, session: Session, *, again: bool = False) -> bool:
         """Take a stage for a session to train; False if a session has it, perhaps this one in another thread.
 

@@ -14,6 +14,7 @@ from sqlalchemy import and_, bindparam, delete, exists, func, or_, select, union
 from s3t.ledger import schema
 from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
+from s3t.ledger.depths import Depths
 from s3t.ledger.exports import Exports
 from s3t.ledger.filling import record_of, record_values
 from s3t.ledger.held import HeldRequests
@@ -58,6 +59,7 @@ class Transaction:
         tokens: callers of the run's servers.
         repairs: by servers.
         held: requests for deletion that wait for approval.
+        depths: over time.
     """
 
     def __init__(self, rows: Rows, *, latest: Snapshot | None = None, live: LiveStages | None = None) -> None:
@@ -70,6 +72,7 @@ class Transaction:
         self.tokens = Tokens(rows)
         self.repairs = Repairs(rows)
         self.held = HeldRequests(rows)
+        self.depths = Depths(rows)
         self._run = rows.connection.execute
         self._first_new = math.inf  # first generation of this transaction: it is not durable yet
 
@@ -137,6 +140,7 @@ class Transaction:
         )
         self.rows.raise_note(REMOVALS)
         self.live = live.without(stages)
+        self.depths.note({stage.shard for stage in stages}, before=live.keys, after=self.live.keys)
 
     def locate(self, *, records: Collection[bytes], subjects: Collection[bytes]) -> Located:
         """Present records among the requested tokens, and the generations of those that were deleted before."""
@@ -172,8 +176,8 @@ class Transaction:
         numbered = list(enumerate(acceptances, start=first))
         time = now(self.rows.connection)
         self.rows.insert(schema.generations, [_generation_row(number, each, time) for number, each in numbered])
+        self._take_out_stages(numbered)  # first: depths before it are those of slices with their records
         self._take_out_records(numbered)
-        self._take_out_stages(numbered)
         self.exports.taint(numbered)
         self.rows.note_change()
         return [number for number, _ in numbered]
@@ -354,6 +358,7 @@ class Transaction:
             return False
         if trained.stage not in before.stages:
             self.live = before.live.with_stage(trained.stage, key=trained.key, manifest=trained.manifest)
+            self.depths.note({trained.stage.shard}, before=before.stages, after=self.live.keys)
             if self.rows.note(CHANGES) == before.changes + 1:  # nothing else has changed
                 self.latest = replace(before, changes=before.changes + 1, live=self.live)
         return True

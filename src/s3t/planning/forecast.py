@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,8 @@ from s3t.planning.rounding import rounded
 from s3t.sequences import Order
 
 Floats = NDArray[np.float64]
+Spread: TypeAlias = tuple[float, float]
+"""Numbers of deletions between which eight histories of ten lie."""
 
 _TRIALS, _LEAST_TRIALS, _STEPS = 20_000, 500, 20_000_000
 """Most and fewest simulated histories; slices of prefixes that all histories together go through."""
@@ -32,11 +34,19 @@ class Forecast:
     """Expected deletions until the first live shard has fewer than k slices, for k from 2 to their least depth now."""
     living_shards: int
     """Shards that have a live prefix now."""
+    next_shard_dies_between: Spread | None = None
+    """Deletions of the tenth and the ninetieth of a hundred histories, as below; None where the mean is."""
+    all_shards_die_between: Spread | None = None
+    depth_falls_below_between: Mapping[int, Spread | None] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The forecast in the document of `s3t status --json`."""
-        document = vars(self) | {"depth_falls_below": {str(k): value for k, value in self.depth_falls_below.items()}}
-        return dict(rounded(document, digits=4))  # simulated to no more
+        by_depth = {
+            name: {str(depth): value for depth, value in values.items()}
+            for name, values in vars(self).items()
+            if isinstance(values, Mapping)
+        }
+        return dict(rounded(vars(self) | by_depth, digits=4))  # simulated to no more
 
 
 def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[np.int64]) -> Forecast:
@@ -56,24 +66,43 @@ def forecast(live: Sequence[Sequence[Order]], weights: Floats, records: NDArray[
     if not shards:
         return Forecast(next_shard_dies=None, all_shards_die=None, depth_falls_below={}, living_shards=0)
     common = min(max(len(prefix) for prefix in prefixes) for prefixes in shards.values())
-    last, firsts = _simulated(shards, weights / weights.sum(), records, common)
+    last, *firsts = _simulated(shards, weights / weights.sum(), records, common)
     return Forecast(
-        next_shard_dies=firsts[0],
-        all_shards_die=last,
-        depth_falls_below={depth: firsts[depth - 1] for depth in range(2, common + 1)},
+        next_shard_dies=firsts[0].mean,
+        all_shards_die=last.mean,
+        depth_falls_below={depth: firsts[depth - 1].mean for depth in range(2, common + 1)},
         living_shards=len(shards),
+        next_shard_dies_between=firsts[0].between,
+        all_shards_die_between=last.between,
+        depth_falls_below_between={depth: firsts[depth - 1].between for depth in range(2, common + 1)},
     )
+
+
+class _Deletions(NamedTuple):
+    """Deletions until something comes to pass, over all histories."""
+
+    mean: float | None
+    between: Spread | None
+
+    @classmethod
+    def of(cls, means: Floats, draws: Floats) -> _Deletions:
+        """Of each history's expected number, N, and of a number drawn for each, N."""
+        mean = float(means.sum() / len(means))
+        if not np.isfinite(mean):
+            return cls(None, None)
+        low, high = np.quantile(draws, (0.1, 0.9))
+        return cls(mean, (float(low), float(high)))
 
 
 def _simulated(
     shards: Mapping[int, Sequence[Order]], chances: Floats, records: NDArray[np.int64], common: int
-) -> tuple[float | None, list[float | None]]:
-    """Mean deletions until the last shard dies, and until the first one falls below each depth up to `common`."""
-    generator = np.random.default_rng(0)
+) -> list[_Deletions]:
+    """Deletions until the last shard dies, and until the first one falls below each depth from 1 to `common`."""
+    generator, noise = np.random.default_rng(0), np.random.default_rng(1)
     steps = sum(len(prefix) for prefixes in shards.values() for prefix in prefixes)
     trials = int(np.clip(_STEPS // steps, _LEAST_TRIALS, _TRIALS))
     size = chunk(chances.size)
-    sums = np.zeros(1 + common)
+    means, draws = np.empty((1 + common, trials)), np.empty((1 + common, trials))
     for start in range(0, trials, size):
         with np.errstate(divide="ignore"):  # slices that nothing hits are hit infinitely late
             clocks = generator.standard_exponential((min(size, trials - start), *chances.shape)) / chances
@@ -83,19 +112,26 @@ def _simulated(
             falls = fall_times(prefixes, clocks[:, shard])
             first = np.minimum(first, falls[:, :common])
             last = np.maximum(last, falls[:, 0])
-        sums += [_deleted_by(times, clocks, chances, records).sum() for times in (last, *first.T)]
-    means = [float(mean) if np.isfinite(mean) else None for mean in sums / trials]
-    return means[0], means[1:]
+        for row, times in enumerate((last, *first.T)):
+            part = slice(start, start + len(clocks))
+            means[row, part], deviation = _deleted_by(times, clocks, chances, records)
+            draws[row, part] = np.rint(means[row, part] + deviation * noise.standard_normal(len(clocks))).clip(1)
+    return [_Deletions.of(*each) for each in zip(means, draws, strict=True)]
 
 
-def _deleted_by(times: Floats, clocks: Floats, chances: Floats, records: NDArray[np.int64]) -> Floats:
-    """The expected number of deletions up to a time that is the first hit of some slice, N.
+def _deleted_by(
+    times: Floats, clocks: Floats, chances: Floats, records: NDArray[np.int64]
+) -> tuple[Floats, Floats | float]:
+    """The expected number of deletions up to a time that is the first hit of some slice, N, and its deviation.
 
     Of every slice that has been hit one record, and each other with the chance that its own clock has rung since.
     """
     if np.isinf(times).any():
-        return times
+        return times, 0.0
     rates = chances / np.maximum(records, 1)
     since = np.maximum(times[:, None, None] - clocks, 0)
-    rung = 1 - (records - 1) * np.expm1(-rates * since)
-    return np.asarray(np.where(clocks <= times[:, None, None], rung, 0).sum(axis=(1, 2)))
+    late = np.exp(-rates * since)
+    others = np.where(clocks <= times[:, None, None], records - 1, 0)
+    rung = (others * -np.expm1(-rates * since)).sum(axis=(1, 2))
+    hit = (clocks <= times[:, None, None]).sum(axis=(1, 2))
+    return hit + rung, np.sqrt((others * late * (1 - late)).sum(axis=(1, 2)))

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from s3t.run.access import Access
     from s3t.run.approvals import Approvals
     from s3t.run.repairs import Repairs
+    from s3t.run.watching import Watch
 
 
 class Parts:
@@ -116,6 +117,13 @@ class Parts:
         from s3t.run.repairs import Repairs
 
         return Repairs(self)
+
+    @cached_property
+    def watch(self) -> Watch:
+        """Changes, for those who look on."""
+        from s3t.run.watching import Watch
+
+        return Watch(self)
 
     # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
 

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from s3t.run.repairs import Repairs
     from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
     from s3t.run.training import Trainer
+    from s3t.run.watching import Watch
     from s3t.run.writer import Texts, Writer
 
 
@@ -221,6 +222,11 @@ class Run:
         """Repairs in processes of their own, beside a server."""
         return self._parts.repairs
 
+    @property
+    def watch(self) -> Watch:
+        """Changes of the run, for those who look on."""
+        return self._parts.watch
+
     def status(self) -> Status:
         """Live stages and serving prefixes."""
         from s3t.run.reporting import status_now
@@ -281,15 +287,13 @@ class Run:
             budget: B, orders a shard.
             spares: chains of a shard beside the main one; None: as many as now, if `spare_depth` is given.
             spare_depth: slices of each; None: as many as now.
-            policy: as `deletion.repair` of a recipe, in the place of the run's. Orders are kept under any policy, and
-                live stages, too.
+            policy: as `deletion.repair` of a recipe, in the place of the run's; orders and live stages are kept.
             workers: as for `train`.
             progress: hears of it.
 
         Raises:
             InputError: the budget is below the present one, or exceeds L!; the spares are fewer or shorter than now, or
-                more than fit; the run has fixed orders, or none; there is no such policy; or `workers`. Nothing has
-                changed.
+                more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
         """
         from s3t.run.extension import more_asked
 
@@ -321,10 +325,7 @@ class Run:
         policy: Any | None = None,
         progress: Progress | None = None,
     ) -> Extension | RepairExtension:
-        """Forecast of `extend`: stages to train, and the gain in depth after deletions. Changes nothing.
-
-        Arguments and errors as for `extend`.
-        """
+        """Forecast of `extend`, with its arguments and errors: stages to train, gain in depth. Changes nothing."""
         from s3t.run.extension import forecast_of, more_asked
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
@@ -455,8 +456,7 @@ class Run:
         Args:
             data: with features and labels; ids are not looked at.
             per_depth: also evaluate shallower ensembles, at the cost of one pass a live block.
-            write: language models: also write after the prompts of so many records, the first ones, and compare with
-                their completions: exact match and ROUGE-L.
+            write: language models: also write after so many prompts, the first, and compare: exact match and ROUGE-L.
             progress: hears of every batch.
 
         Errors as for `predict`.
@@ -512,8 +512,8 @@ class Run:
         return delete(self._parts, asked, progress or SILENT)
 
     def erase(self, *, copies_are_gone: bool = False) -> Status:
-        """Erase now whatever is accepted and still waits to be erased (`deletion.erase_within`). `copies_are_gone`
-        says so of those of the data set in another host's cache, which else are waited for.
+        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `copies_are_gone`: those of the
+        data set in another host's cache, which else are waited for.
 
         Raises:
             StorageError: the disk or the database refused, or another host has copies.
@@ -581,8 +581,7 @@ class Run:
     def destroy_key(self) -> None:
         """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.
 
-        The run goes on answering. It cannot delete, train or be audited any more, so a record that is still in it can
-        only be deleted by removing the whole run.
+        The run goes on answering. It cannot delete, train or be audited: its records go only with the whole run.
         """
         from s3t.run.deleting import destroy_key
 

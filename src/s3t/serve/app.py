@@ -22,6 +22,9 @@ from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
 from s3t.serve.holding import held_of
 from s3t.serve.metrics import Metrics
+from s3t.serve.page.board import Board
+from s3t.serve.page.routes import page_of, static_files
+from s3t.serve.page.sections import Page
 from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
 from s3t.serve.routes import problem_responses, requires, router_of
@@ -82,6 +85,8 @@ def create_app(settings: Settings) -> FastAPI:
         openapi_url="/v1/openapi.json",
     )
     problems.install(app)
+    pages = [Page(one, Board(one.run), settings.names) for one in served]
+    app.include_router(static_files())
     for place, one in enumerate(served):
         addresses = [f"/runs/{one.name}", *([""] if place == 0 else [])]
         for address in addresses:
@@ -89,6 +94,7 @@ def create_app(settings: Settings) -> FastAPI:
             app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(held_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)
             app.include_router(shapes_of(one), prefix=address, include_in_schema=in_schema)
+            app.include_router(page_of(pages[place]), prefix=address)
     _add_health(app, served, metrics)
     app.add_middleware(Guard, settings=settings, metrics=metrics)
     app.openapi = lambda: _described(app)  # type: ignore[method-assign]

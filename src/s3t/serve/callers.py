@@ -57,15 +57,15 @@ class Callers:
         """
         if authorization is None:
             if self.open_scopes.isdisjoint(needed):
-                raise Refused(HTTPStatus.UNAUTHORIZED, _HOW, headers=_CHALLENGE)
+                raise Refused(HTTPStatus.UNAUTHORIZED, HOW, headers=_CHALLENGE)
             return Caller("", self.open_scopes)
         kind, _, secret = authorization.partition(" ")
         token = self.access.find(secret.strip()) if kind.lower() == "bearer" else None
         if token is None:
-            raise Refused(HTTPStatus.UNAUTHORIZED, f"the token is not one of this run's; {_HOW}", headers=_CHALLENGE)
+            raise Refused(HTTPStatus.UNAUTHORIZED, f"the token is not one of this run's; {HOW}", headers=_CHALLENGE)
         if (refusal := token.refusal(time.time())) is not None:
             headers = {"WWW-Authenticate": 'Bearer error="invalid_token"'}
-            raise Refused(HTTPStatus.UNAUTHORIZED, f"{refusal}; {_HOW}", headers=headers)
+            raise Refused(HTTPStatus.UNAUTHORIZED, f"{refusal}; {HOW}", headers=headers)
         scopes = self.open_scopes | {*token.scopes}
         if scopes.isdisjoint(needed):
             wanted = " or ".join(scope for scope in SCOPES if scope in needed)
@@ -88,4 +88,5 @@ class Callers:
             asked.append(now)
 
 
-_HOW = "send `Authorization: Bearer TOKEN`; an operator makes one with `s3t token create`"
+HOW = "send `Authorization: Bearer TOKEN`; an operator makes one with `s3t token create`"
+"""How a program is let in; the end of each refusal."""

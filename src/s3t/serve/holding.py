@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import APIRouter, Depends
 
-from s3t.ledger import Held
+from s3t.serve import deleting
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
+from s3t.serve.deleting import held_request
 from s3t.serve.documents import RefusalRequest
-from s3t.serve.problems import Refused
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 if TYPE_CHECKING:
@@ -23,12 +23,6 @@ def held_of(served: ServedRun) -> APIRouter:
     operator = Annotated[Caller, Depends(requires(served, "operate"))]
     reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
 
-    def found(id: str) -> Held:
-        held = approvals.find(id)
-        if held is None:
-            raise Refused(HTTPStatus.NOT_FOUND, "there is no such held request")
-        return held
-
     @router.get("/held", summary="List held deletions", responses=problem_responses())
     def all_held(_caller: reader) -> dict[str, Any]:
         """Requests that waited for an operator, or still do, the newest first; without names."""
@@ -41,7 +35,7 @@ def held_of(served: ServedRun) -> APIRouter:
     )
     def one(id: str, caller: reader) -> dict[str, Any]:
         """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
-        held = found(id)
+        held = held_request(served, id)
         plan = impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
         return {**held.to_json(), "plan": plan}
 
@@ -52,15 +46,7 @@ def held_of(served: ServedRun) -> APIRouter:
     )
     def approve(id: str, caller: operator) -> dict[str, Any]:
         """Carry it out. Not with the token that asked for it."""
-        held = found(id)
-        if held.state == "held" and held.asked_by == caller.named:
-            raise Refused(HTTPStatus.FORBIDDEN, "the token has asked for it itself; another has to approve it")
-        if held.state == "refused":
-            raise Refused(HTTPStatus.CONFLICT, "it was refused; ask for the deletion anew")
-        done = approvals.approve(id, by=caller.named)
-        if held.done_at is None and done.generation is not None:
-            served.metrics.deleted(served.name, served.run.log([done.generation])[0].records)
-        return done.to_json()
+        return deleting.approve(served, id, caller).to_json()
 
     @router.post(
         "/held/{id}/refuse",
@@ -69,9 +55,7 @@ def held_of(served: ServedRun) -> APIRouter:
     )
     def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
         """Delete nothing, and forget its names. The reason is kept, and told to who asked."""
-        if found(id).state in ("approved", "done"):
-            raise Refused(HTTPStatus.CONFLICT, "it was approved")
-        return approvals.refuse(id, by=caller.named, reason=asked.reason).to_json()
+        return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
 
     return router
 

@@ -98,6 +98,16 @@ def refusal_of(error: S3TError) -> Refused:
     return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, _detail(error, "the run refused"))
 
 
+def refusal_to(error: S3TError) -> Refused:
+    """As `refusal_of`, for a request that is answered with it: the log has what is wrong with the server."""
+    refused = refusal_of(error)
+    if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        logging.getLogger("s3t.serve").warning("%s", error)
+    if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
+        os.kill(os.getpid(), signal.SIGTERM)
+    return refused
+
+
 def _detail(error: S3TError, title: str) -> str:
     """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
     if not isinstance(error, StorageError | IntegrityError | EngineError):
@@ -117,12 +127,7 @@ def install(app: FastAPI) -> None:
 
     @app.exception_handler(S3TError)
     async def _of_the_run(request: Request, error: S3TError) -> JSONResponse:
-        refused = refusal_of(error)
-        if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
-            logging.getLogger("s3t.serve").warning("%s", error)
-        if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
-            os.kill(os.getpid(), signal.SIGTERM)
-        return refused.response(request.scope["path"])
+        return refusal_to(error).response(request.scope["path"])
 
     @app.exception_handler(RequestValidationError)
     async def _of_the_form(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -13,9 +13,11 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
+from s3t.ledger import Held
 from s3t.run.answers import Predictions
 from s3t.serve.answering import GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
+from s3t.serve.deleting import delete as delete_for
 from s3t.serve.documents import (
     DeletionRequest,
     DeletionResponse,
@@ -123,18 +125,10 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         ] = None,
     ) -> DeletionResponse:
         """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
-        if asked.dry_run and not caller.may("operate"):
-            raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
-        asked.check_count(served.settings.max_names)
-        if not asked.dry_run:
-            admit = partial(_held, served, caller, asked, idempotency_key)
-            if (held := await to_thread.run_sync(admit, limiter=deleting)) is not None:
-                return held
-        act = partial(served.run.delete, **asked.model_dump(), key=idempotency_key, repair=False)
-        report = await to_thread.run_sync(act, limiter=deleting)
-        if not report.dry_run and not report.repeated:
-            served.metrics.deleted(served.name, report.deleted)
-        return _deletion(report, for_operator=caller.may("operate"))
+        done = await delete_for(served, asked, caller, key=idempotency_key, limiter=deleting)
+        if isinstance(done, Held):
+            return _held(done)
+        return _deletion(done, for_operator=caller.may("operate"))
 
     @router.get(
         "/deletions",
@@ -161,18 +155,8 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
 
 
-def _held(served: ServedRun, caller: Caller, asked: DeletionRequest, key: str | None) -> DeletionResponse | None:
-    """The answer to a request that is held; None if it may be carried out."""
-    held = served.run.approvals.admit(
-        records=asked.records,
-        subjects=asked.subjects,
-        strict=asked.strict,
-        key=key,
-        caller=caller.named,
-        limits=served.settings.limits,
-    )
-    if held is None:
-        return None
+def _held(held: Held) -> DeletionResponse:
+    """The answer to a request that is held."""
     nothing: dict[str, Any] = {"id": None, "deleted": 0, "already": [], "unknown": [], "repeated": False}
     return DeletionResponse(**nothing, state=held.state, dry_run=False, held=held.id)
 

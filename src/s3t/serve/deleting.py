@@ -1,0 +1,119 @@
+"""Deletions for a caller, and decisions on held ones, by whichever route they are asked for."""
+
+from __future__ import annotations
+
+from functools import partial
+from http import HTTPStatus
+from typing import TYPE_CHECKING
+
+from anyio import CapacityLimiter, to_thread
+
+from s3t.ledger import Held
+from s3t.serve.answering import ServedRun
+from s3t.serve.callers import Caller
+from s3t.serve.documents import DeletionRequest
+from s3t.serve.problems import Refused
+
+if TYPE_CHECKING:
+    from s3t.run.results import DeletionReport
+
+
+async def dry_run(
+    served: ServedRun, asked: DeletionRequest, caller: Caller, *, limiter: CapacityLimiter
+) -> DeletionReport:
+    """Say what a deletion would do.
+
+    Args:
+        served: the run.
+        asked: names.
+        caller: the one who asks.
+        limiter: threads that may wait for deletions.
+
+    Raises:
+        Refused: 403, without the scope operate; 422, no names or too many.
+        S3TError: as `Run.delete`.
+    """
+    if not caller.may("operate"):
+        raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
+    asked.check_count(served.settings.max_names)
+    fields = asked.model_dump() | {"dry_run": True}
+    return await to_thread.run_sync(partial(served.run.delete, **fields), limiter=limiter)
+
+
+async def delete(
+    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None, limiter: CapacityLimiter
+) -> DeletionReport | Held:
+    """Delete, unless only a dry run is asked for; a request over the server's limits is held.
+
+    Args:
+        served: the run.
+        asked: names.
+        caller: has the scope delete.
+        key: idempotency key.
+        limiter: as of `dry_run`.
+
+    Raises:
+        Refused: as `dry_run`.
+        S3TError: as `Run.delete`.
+    """
+    if asked.dry_run:
+        return await dry_run(served, asked, caller, limiter=limiter)
+    asked.check_count(served.settings.max_names)
+    admit = partial(
+        served.run.approvals.admit,
+        records=asked.records,
+        subjects=asked.subjects,
+        strict=asked.strict,
+        key=key,
+        caller=caller.named,
+        limits=served.settings.limits,
+    )
+    if (held := await to_thread.run_sync(admit, limiter=limiter)) is not None:
+        return held
+    act = partial(served.run.delete, **asked.model_dump(), key=key, repair=False)
+    report = await to_thread.run_sync(act, limiter=limiter)
+    if not report.repeated:
+        served.metrics.deleted(served.name, report.deleted)
+    return report
+
+
+def approve(served: ServedRun, id: str, caller: Caller) -> Held:
+    """Approve a held request, and carry it out. The caller has the scope operate.
+
+    Raises:
+        Refused: 404, none has the id; 403, the caller asked for it; 409, it was refused.
+        S3TError: as `Run.delete`.
+    """
+    held = held_request(served, id)
+    if held.state == "held" and held.asked_by == caller.named:
+        raise Refused(HTTPStatus.FORBIDDEN, "the token has asked for it itself; another has to approve it")
+    if held.state == "refused":
+        raise Refused(HTTPStatus.CONFLICT, "it was refused; ask for the deletion anew")
+    done = served.run.approvals.approve(id, by=caller.named)
+    if held.done_at is None and done.generation is not None:
+        served.metrics.deleted(served.name, served.run.log([done.generation])[0].records)
+    return done
+
+
+def refuse(served: ServedRun, id: str, caller: Caller, *, reason: str) -> Held:
+    """Refuse a held request. The caller has the scope operate.
+
+    Raises:
+        Refused: 404, none has the id; 409, it was approved.
+        InputError: the reason is empty or too long.
+    """
+    if held_request(served, id).state in ("approved", "done"):
+        raise Refused(HTTPStatus.CONFLICT, "it was approved")
+    return served.run.approvals.refuse(id, by=caller.named, reason=reason)
+
+
+def held_request(served: ServedRun, id: str) -> Held:
+    """The held request of an id.
+
+    Raises:
+        Refused: 404.
+    """
+    held = served.run.approvals.find(id)
+    if held is None:
+        raise Refused(HTTPStatus.NOT_FOUND, "there is no such held request")
+    return held

@@ -1,0 +1,200 @@
+"""The page of one run, and what each of its sections shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from fastapi import Request, Response
+
+from s3t.serve.answering import ServedRun
+from s3t.serve.callers import Caller
+from s3t.serve.page import history, outlook, views
+from s3t.serve.page.board import SCOPES, Board, Forecasts, Look
+from s3t.serve.page.consequences import Consequences, consequences
+from s3t.serve.page.rendering import html
+
+if TYPE_CHECKING:
+    from s3t.run.results import Status
+
+_ROWS = 15
+"""Deletions on a page of them."""
+_DECIDED = 3
+"""Decided requests that are shown, the newest."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Desk:
+    """What the part of the page with the form for names shows. Names are in bodies of requests and answers alone."""
+
+    kind: str = "subjects"
+    names: str = ""
+    """As they were typed, a line each."""
+    problems: tuple[str, ...] = ()
+    found: tuple[tuple[str, str], ...] = ()
+    """Each name, and where it is."""
+    consequences: Consequences | None = None
+    asks: bool = False
+    """True if the deletion is to be confirmed."""
+    key: str = ""
+    """Idempotency key of the deletion to come: however often the form is sent, it happens once."""
+    said: str = ""
+    """Outcome, in a sentence."""
+
+    @property
+    def lines(self) -> list[str]:
+        """The names, without empty lines."""
+        return [line for line in self.names.split("\n") if line.strip()]
+
+
+@dataclass(frozen=True)
+class Page:
+    """The page of one run."""
+
+    served: ServedRun
+    board: Board
+    runs: tuple[str, ...]
+    """Names of all runs of the server."""
+
+    def whole(self, who: Caller, request: Request, status: int = 200, desk: Desk | None = None) -> Response:
+        """The whole page, with all sections that a visitor may see."""
+        visit = Visit(self, who, request.query_params, self.board.look())
+        names = [name for name in sections_for(who) if name != "done" or "done" in request.query_params]
+        sections = {name: visit.section(name) for name in names}
+        return html("page.html", status, page=self, who=who, sections=sections, desk=desk or Desk())
+
+    def part(self, name: str, who: Caller, request: Request) -> Response:
+        """A section of the page."""
+        visit = Visit(self, who, request.query_params, self.board.look())
+        return html(f"sections/{name}.html", page=self, section=visit.section(name))
+
+    @property
+    def has_subjects(self) -> bool:
+        """True if records belong to people."""
+        return self.served.run.recipe.columns.subject is not None
+
+
+@dataclass(frozen=True)
+class Visit:
+    """What one rendering of a page shows."""
+
+    page: Page
+    who: Caller
+    query: Mapping[str, str]
+    look: Look
+
+    @property
+    def status(self) -> Status:
+        """The run's."""
+        return self.page.board.status(self.look)
+
+    @property
+    def forecasts(self) -> Forecasts:
+        """The run's."""
+        return self.page.board.forecasts(self.look)
+
+    def section(self, name: str) -> dict[str, Any]:
+        """What a section's template shows."""
+        version = self.page.board.versions(self.look)[name]
+        return {"name": name, "version": version, **_SHOWN[name](self)}
+
+
+def sections_for(who: Caller) -> list[str]:
+    """Sections that a visitor may see, in the page's order."""
+    return [name for name, scopes in SCOPES.items() if any(map(who.may, scopes))]
+
+
+def _summary(visit: Visit) -> dict[str, Any]:
+    return {"view": views.summary(visit.status, visit.forecasts.now)}
+
+
+def _done(visit: Visit) -> dict[str, Any]:
+    """The deletion that the visitor has just made."""
+    asked = visit.query.get("done", "")
+    entries = visit.page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
+    return {"view": history.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
+
+
+def _held(visit: Visit) -> dict[str, Any]:
+    """Held requests. What one would do is told to operators, of the one that they look into."""
+    every, who = visit.look.held, visit.who
+    waiting = tuple(held for held in every if held.state in ("held", "approved"))
+    looked_into = next((held for held in waiting if held.id == visit.query.get("held")), None)
+    cost = None
+    if looked_into is not None and who.may("operate"):
+        outcome = visit.page.board.impact(visit.look, looked_into)
+        cost = consequences(
+            outcome.before,
+            outcome.after,
+            records=outcome.deleted,
+            slices=outcome.losses,
+            stages_lost=outcome.stages_lost,
+        )
+    return {
+        "waiting": waiting,
+        "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
+        "looked_into": looked_into,
+        "consequences": cost,
+        "who": who,
+        "query": "" if looked_into is None else f"held={looked_into.id}",
+    }
+
+
+def _shards(visit: Visit) -> dict[str, Any]:
+    return {"view": views.shards(visit.status, visit.look.training)}
+
+
+def _depths(visit: Visit) -> dict[str, Any]:
+    status, span = visit.status, visit.query.get("span", "all")
+    view = history.depths_over_time(
+        visit.page.served.run.watch.depths(),
+        status.inventory.depths(),
+        now=time.time(),
+        span=span if span in history.SPANS else "all",
+        most=views.wanted_depth(status.inventory),
+    )
+    return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
+
+
+def _forecast(visit: Visit) -> dict[str, Any]:
+    return {"view": outlook.ahead(visit.forecasts.now)}
+
+
+def _repairs(visit: Visit) -> dict[str, Any]:
+    now, repaired, _ = visit.forecasts
+    return {"view": outlook.repairing(visit.status, visit.look.repairs, ahead=now, ahead_after=repaired)}
+
+
+def _deletions(visit: Visit) -> dict[str, Any]:
+    """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
+    newest, asked = visit.status.generation, visit.query.get("until", "")
+    until = min(int(asked), newest) if asked.isdecimal() and len(asked) < 16 else newest
+    first = max(1, until - _ROWS + 1)
+    entries = visit.page.served.run.log(range(first, until + 1)) if until else ()
+    return {
+        "view": history.deletions(reversed(entries)),
+        "newer": min(newest, until + _ROWS) if until < newest else None,
+        "older": first - 1 if first > 1 else None,
+        "query": f"until={until}" if until < newest else "",
+    }
+
+
+def _notes(visit: Visit) -> dict[str, Any]:
+    status = visit.status
+    withdraw = [f"export {export.label} holds deleted records: withdraw it" for export in status.to_withdraw]
+    return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
+
+
+_SHOWN: Mapping[str, Callable[[Visit], dict[str, Any]]] = {
+    "summary": _summary,
+    "done": _done,
+    "held": _held,
+    "shards": _shards,
+    "depths": _depths,
+    "forecast": _forecast,
+    "repairs": _repairs,
+    "deletions": _deletions,
+    "notes": _notes,
+}

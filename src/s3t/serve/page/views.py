@@ -1,0 +1,205 @@
+"""A run at a glance, and its shards, as the page shows them. Pure: asks neither the ledger nor the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from markupsafe import Markup
+
+from s3t.inventory import Inventory
+from s3t.planning.forecast import Forecast, Spread
+from s3t.run.results import Status
+from s3t.serve.page.pictures import Chain, chains_picture
+from s3t.stages import Stage
+from s3t.wording import counted
+
+MOST_SHARDS, MOST_CHAINS = 40, 24
+"""Shards and chains of each that are drawn; of others the number is told."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fact:
+    """A number, what it is, and what to make of it."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """A run at a glance."""
+
+    tone: Literal["good", "fair", "bad"]
+    sentence: str
+    facts: tuple[Fact, ...]
+
+
+def summary(status: Status, forecast: Forecast | None) -> Summary:
+    """A run at a glance, with the forecast that is known."""
+    depths, wanted = status.depths, wanted_depth(status.inventory)
+    living = sum(map(bool, depths))
+    tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if living else "bad"
+    waiting = len(status.unfinished)
+    dies = None if forecast is None or not living else forecast.next_shard_dies
+    return Summary(
+        tone=tone,
+        sentence=health(depths, wanted),
+        facts=(
+            Fact(label="Shards that answer", value=f"{living} of {len(depths)}", note=_deadest(depths)),
+            Fact(label="Mean depth", value=f"{mean(depths):.1f} of {wanted}", note="slices, over all shards"),
+            Fact(
+                label="Until the next shard dies",
+                value="none alive" if not living else "never" if dies is None else f"about {dies:.0f}",
+                note=_between(None if forecast is None else forecast.next_shard_dies_between, "deletions"),
+            ),
+            Fact(
+                label="Records",
+                value=f"{status.records:,}",
+                note=f"after {counted(status.generation, 'deletion')}",
+            ),
+            Fact(
+                label="Not erased yet",
+                value=f"{waiting:,}",
+                note="deletions" if waiting else "every deletion is complete",
+            ),
+        ),
+    )
+
+
+def health(depths: Sequence[int], wanted: int) -> str:
+    """How a run does, in one sentence.
+
+    >>> health([4, 3, 2, 3, 4], 4), health([4, 4], 4), health([0, 3], 4), health([0], 2)
+    ('All 5 shards answer; 3.2 of 4 slices in the mean.', 'All 2 shards answer, each with all 4 slices.', \
+'1 of 2 shards answers; 1.5 of 4 slices in the mean.', 'No shard answers; repair brings them back.')
+    """
+    living, shards = sum(map(bool, depths)), len(depths)
+    if not living:
+        return "No shard answers; repair brings them back."
+    who = (
+        f"{living} of {shards} shards"
+        if living < shards
+        else "The one shard"
+        if shards == 1
+        else f"All {shards} shards"
+    )
+    verb = "answers" if living == 1 else "answer"
+    if min(depths) >= wanted:
+        return f"{who} {verb}, {'' if shards == 1 else 'each '}with all {counted(wanted, 'slice')}."
+    return f"{who} {verb}; {mean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
+
+
+def wanted_depth(inventory: Inventory) -> int:
+    """Slices that a shard serves with after its repairs."""
+    return inventory.slices if inventory.growth is None else inventory.growth.policy.depth
+
+
+def mean(values: Collection[float]) -> float:
+    """The mean of some numbers, at least one."""
+    return sum(values) / len(values)
+
+
+def _deadest(depths: Sequence[int]) -> str:
+    if dead := [shard for shard, depth in enumerate(depths) if not depth]:
+        return f"shard {dead[0]} does not" if len(dead) == 1 else f"{len(dead)} do not"
+    low = min(depths)
+    return f"the shallowest with {counted(low, 'slice')}"
+
+
+def _between(spread: Spread | None, what: str) -> str:
+    return "" if spread is None else f"{what}, mostly {spread[0]:.0f} to {spread[1]:.0f}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shard:
+    """A shard as it is drawn."""
+
+    number: int
+    records: int
+    depth: int
+    wanted: int
+    score: float | None
+    """Of its serving prefix, on the public records of the recipe."""
+    picture: Markup
+    more: int
+    """Chains that are not drawn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shards:
+    """The shards that are drawn, the shallowest first if not all are."""
+
+    drawn: tuple[Shard, ...]
+    more: int
+    training: int
+    """Stages that are being trained."""
+    longest: int
+    """Slices of the longest chain."""
+    scored: bool
+    """True if the run measures scores on public records."""
+
+
+def shards(status: Status, training: Collection[Stage]) -> Shards:
+    """The shards of a run, with the stages that are being trained."""
+    inventory, depths = status.inventory, status.depths
+    numbers = list(range(len(depths)))
+    if len(numbers) > MOST_SHARDS:
+        numbers = sorted(sorted(numbers, key=lambda shard: depths[shard])[:MOST_SHARDS])
+    longest = max((len(order) for orders in inventory.orders for order in orders), default=1)
+    drawn = tuple(_shard(status, shard, training, longest) for shard in numbers)
+    return Shards(
+        drawn=drawn,
+        more=len(depths) - len(numbers),
+        training=len(training),
+        longest=longest,
+        scored=any(shard.score is not None for shard in drawn),
+    )
+
+
+def _shard(status: Status, shard: int, training: Collection[Stage], longest: int) -> Shard:
+    inventory = status.inventory
+    chains = chains_of(inventory, shard, training)
+    serving = inventory.serving(shard)
+    shown = chains[:MOST_CHAINS]
+    if not any(chain.serving for chain in shown):
+        shown = [*shown[:-1], *(chain for chain in chains if chain.serving)][:MOST_CHAINS]
+    return Shard(
+        number=shard,
+        records=sum(inventory.records_in(shard, (index,)) for index in range(inventory.slices)),
+        depth=0 if serving is None else serving.depth,
+        wanted=wanted_depth(inventory),
+        score=None if serving is None else _score(inventory, Stage(shard, serving.prefix)),
+        picture=chains_picture(shard, shown, longest=longest),
+        more=len(chains) - len(shown),
+    )
+
+
+def _score(inventory: Inventory, stage: Stage) -> float | None:
+    return None if inventory.scores is None else inventory.scores.get(inventory.alive[stage])
+
+
+def chains_of(inventory: Inventory, shard: int, training: Collection[Stage] = ()) -> list[Chain]:
+    """A shard's chains: of fixed orders those, else those that it has and that a repair makes."""
+    serving, growth = inventory.serving(shard), inventory.growth
+    chains = []
+    for place, order in enumerate(inventory.orders[shard]):
+        live = inventory.depth(shard, order)
+        next_one = Stage(shard, order[: live + 1])
+        serves = serving is not None and serving.order == order
+        chains.append(
+            Chain(
+                slices=order,
+                live=live,
+                serving=serving.depth if serves and serving is not None else 0,
+                training=live if live < len(order) and next_one in training else None,
+                name="" if growth is None else _name(place, growth.policy.spares),
+            )
+        )
+    return chains
+
+
+def _name(place: int, spares: int) -> str:
+    return "main" if place == 0 else "spare" if place <= spares else "other"

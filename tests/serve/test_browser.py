@@ -1,0 +1,297 @@
+"""The page in a real browser: by mouse, by keyboard alone, without script, for a screen reader, in light and dark."""
+
+import re
+
+import pytest
+
+import s3t
+from s3t.run.access import SCOPES
+from testing import tiny
+from testing.browser import browser, browser_path
+from testing.served import bearer, serving
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        browser_path() is None, reason="no browser: install Debian's chromium (make test-integration does)"
+    ),
+]
+MILLISECONDS = 60_000
+
+
+@pytest.fixture(scope="module")
+def with_people(text_model, state_of_all, tmp_path_factory):
+    """The folder of a small trained run of 24 records of 12 people, to be copied."""
+    folder = tmp_path_factory.mktemp("people") / "run"
+    recipe = tiny.recipe(text_model, columns={"subject": "person"})
+    with s3t.Run.create(folder, recipe=recipe, data=tiny.text_table(subjects=12)) as run:
+        run.train()
+    return folder
+
+
+@pytest.fixture
+def path(with_people, tmp_path):
+    """A run's folder."""
+    return tiny.copy_run(with_people, tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture
+def server(path, tokens):
+    """A client of a server that holds deletions of more than five records."""
+    with serving(path, repair=False, hold_records=5, hold_share=None) as client:
+        yield client
+
+
+@pytest.fixture
+def window(chromium, server):
+    """Opens windows of a browser at the page. Nothing may go wrong in them, and none may ask another server."""
+    wrong, contexts = [], []
+
+    def opened(**settings):
+        context = chromium.new_context(**settings)
+        context.set_default_timeout(MILLISECONDS)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text) if "Content Security" in message.text else None)
+        page.on("request", lambda asked: wrong.append(asked.url) if str(server.base_url) not in asked.url else None)
+        page.goto(str(server.base_url))
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def sign_in(page, token):
+    page.get_by_label("Token").fill(token)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Shards", exact=True).wait_for()
+    return page
+
+
+def pictures(page):
+    """What the pictures of the shards say in words."""
+    return page.locator("#shards desc").all_text_contents()
+
+
+def wait_for_pictures(page, what):
+    page.wait_for_function(
+        "([what]) => [...document.querySelectorAll('#shards desc')].some((each) => each.textContent.match(what))",
+        arg=[what],
+    )
+
+
+def hold(server, tokens):
+    """A held request for six records."""
+    asked = server.post(
+        "/v1/deletions", json={"records": [f"r{number}" for number in range(6)]}, headers=bearer(tokens["delete"])
+    )
+    assert asked.json()["state"] == "held"
+
+
+def test_a_person_is_deleted_by_hand_a_held_request_approved_and_a_repair_finishes(window, server, tokens, path):
+    hold(server, tokens)
+    page, onlooker = (sign_in(window(), tokens["all"]) for _ in range(2))
+    onlooker.locator("#connection[data-state=live]").wait_for()
+    before = pictures(onlooker)
+    assert all("0 of 3 live" not in each for each in before)
+
+    page.get_by_label("People").check()
+    page.get_by_label("Ids, one a line").fill("p3")
+    page.get_by_role("button", name="Look up").click()
+    page.get_by_role("heading", name="Delete 2 records for good?").wait_for()
+    foreseen = page.locator("#desk desc").all_text_contents()
+    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("heading", name="Deletion 1").wait_for()
+    page.get_by_text("No byte of them is left in the run").wait_for()
+    assert page.evaluate("document.activeElement.id") == "done"  # so it is read out
+    wait_for_pictures(onlooker, "0 of 3 live")  # nobody has touched this window
+    after = pictures(onlooker)
+    assert len(foreseen) == 1
+    assert sorted(set(after) - set(before)) == foreseen
+    assert "p3" not in page.url
+
+    page.get_by_role("link", name="Close").click()
+    page.get_by_role("link", name="Look into it").click()
+    page.get_by_role("button", name="Approve and delete").click()
+    page.get_by_role("heading", name="Deletion 2").wait_for()
+    onlooker.get_by_text("approved", exact=True).wait_for()
+
+    page.get_by_role("button", name="Begin the repair").click()
+    onlooker.get_by_role("progressbar").wait_for()
+    wait_for_pictures(onlooker, "is being repaired")
+    onlooker.locator("#repairs .badge.done").wait_for()
+    onlooker.get_by_text("Nothing is missing").wait_for()
+    assert all(re.search("3 of 3 live, serves", each) for each in pictures(onlooker))
+    with s3t.Run.open(path) as run:
+        assert run.locate(subjects=["p3"])[0].state == "erased"
+        assert run.status().depths == (3, 3)
+
+
+def tab_to(page, name):
+    """Press the tabulator until something of that name has the focus, and can be seen to have it."""
+    focused = (
+        "() => { const it = document.activeElement; const style = getComputedStyle(it); return [it.tagName, "
+        "(it.labels?.[0]?.innerText ?? it.ariaLabel ?? it.innerText ?? '').trim(), style.outlineStyle !== 'none' ] }"
+    )
+    for _ in range(120):
+        page.keyboard.press("Tab")
+        _tag, words, seen = page.evaluate(focused)
+        if words == name:
+            assert seen, f"{name} has the focus, and does not show it"
+            return
+    raise AssertionError(f"the tabulator does not come to {name}")
+
+
+def test_the_same_by_keyboard_alone(window, server, tokens):
+    hold(server, tokens)
+    page = window()
+    page.keyboard.type(tokens["all"])  # the field has the focus
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Shards", exact=True).wait_for()
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "Skip to the run"
+    page.keyboard.press("Enter")
+
+    tab_to(page, "Look into it")
+    page.keyboard.press("Enter")
+    page.get_by_role("button", name="Approve and delete").wait_for()
+    tab_to(page, "Approve and delete")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Deletion 1").wait_for()
+
+    tab_to(page, "People")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Tab")
+    page.keyboard.type("r9")
+    page.keyboard.press("Enter")
+    page.keyboard.type("r10")
+    tab_to(page, "Look up")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Delete 2 records for good?").wait_for()
+    assert page.evaluate("document.activeElement.id") == "desk"
+    tab_to(page, "Delete for good")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Deletion 2").wait_for()
+
+    tab_to(page, "Hours, at most")
+    page.keyboard.type("1")
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    page.locator("#repairs .badge.done").wait_for()
+    page.get_by_text("Nothing is missing").wait_for()
+
+
+def test_without_script_the_forms_do_the_same(window, tokens, path):
+    page = sign_in(window(java_script_enabled=False), tokens["all"])
+    page.get_by_label("Records").check()
+    page.get_by_label("Ids, one a line").fill("r5")
+    page.get_by_role("button", name="Look up").click()
+    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_role("heading", name="Deletion 1").wait_for()
+    page.get_by_role("link", name="hour").click()
+    page.locator("#depths polyline").wait_for(state="attached")
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_role("heading", name="Sign in").wait_for()
+    with s3t.Run.open(path) as run:
+        assert run.locate(records=["r5"])[0].state == "erased"
+
+
+def test_what_is_being_typed_stays_while_the_page_changes(window, server, tokens):
+    page = sign_in(window(), tokens["all"])
+    server.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
+    page.get_by_label("Hours, at most").fill("0.25")
+    server.post("/v1/deletions", json={"records": ["r2"]}, headers=bearer(tokens["all"]))
+    page.locator("#deletions tbody tr").nth(1).wait_for()
+    page.wait_for_timeout(500)
+    assert page.get_by_label("Hours, at most").input_value() == "0.25"
+    cost = page.locator("#repairs .trade").inner_text()
+    page.get_by_label("Ids, one a line").focus()
+    page.wait_for_function("([cost]) => document.querySelector('#repairs .trade').innerText !== cost", arg=[cost])
+
+
+def test_a_lost_connection_is_shown_and_a_revoked_token_ends_the_visit(chromium, path, tokens):
+    with serving(path, repair=False) as client:
+        context = chromium.new_context()
+        context.set_default_timeout(MILLISECONDS)
+        page, other = context.new_page(), context.new_page()
+        for each in (page, other):
+            each.goto(str(client.base_url))
+        sign_in(page, tokens["all"])
+        page.locator("#connection[data-state=live]").wait_for()
+        context.set_offline(True)
+        client.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
+        context.set_offline(False)
+        wait_for_pictures(page, "[012] of 3 live")
+        with s3t.Run.open(path) as run:
+            run.access.revoke("all")
+        page.get_by_role("heading", name="Sign in").wait_for()  # the next stream is refused
+        assert "was revoked" in page.locator("body").inner_text()
+        with s3t.Run.open(path) as run:
+            _, secret = run.access.create("again", scopes=list(SCOPES))
+        sign_in(page, secret)
+        page.locator("#connection[data-state=live]").wait_for()
+    page.locator("#connection[data-state=lost]").wait_for()
+    context.close()
+
+
+LOOKS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
+
+
+@pytest.mark.parametrize(("scheme", "width"), LOOKS)
+def test_the_page_is_for_everybody(window, server, tokens, scheme, width):
+    """axe finds nothing: names, roles, contrast, focus. And nothing is wider than the window."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    def check(page, what):
+        found = Axe().run(page).response["violations"]
+        assert found == [], what + "".join(
+            f"\n{each['id']}: {node['html'][:200]}" for each in found for node in each["nodes"]
+        )
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), what
+
+    hold(server, tokens)
+    server.post("/v1/deletions", json={"records": ["r20"]}, headers=bearer(tokens["all"]))
+    page = window(color_scheme=scheme, viewport={"width": width, "height": 800})
+    check(page, "sign in")
+    page.get_by_label("Token").fill("wrong")
+    page.get_by_role("button", name="Sign in").click()
+    check(page, "not signed in")
+    sign_in(page, tokens["all"])
+    page.locator("#connection[data-state=live]").wait_for()
+    page.get_by_role("link", name="Look into it").click()
+    page.get_by_role("button", name="Approve and delete").wait_for()
+    check(page, "the page, with a held request")
+    page.get_by_text("in words").click()
+    page.get_by_label("Ids, one a line").fill("p1\np2\nnobody")
+    page.get_by_role("button", name="Look up").click()
+    page.get_by_role("button", name="Delete for good").wait_for()
+    check(page, "a deletion to confirm")
+    page.get_by_role("button", name="Delete for good").click()
+    page.get_by_text("No byte of them is left").wait_for()
+    check(page, "a deletion")
+    page.goto(f"{server.base_url}/sections/none")
+    check(page, "a refusal")
+
+
+def test_a_screen_reader_is_told_what_the_pictures_show(window, tokens):
+    page = sign_in(window(), tokens["all"])
+    read = page.locator("main").aria_snapshot()
+    for line in (
+        'heading "All 2 shards answer, each with all 3 slices." [level=1]',
+        'heading "Shards" [level=2]',
+        'img "Chains of shard 0',
+        'region "Deletions"',
+        'list "Signs"',
+    ):
+        assert line in read, read
+    status = page.locator("header").aria_snapshot()
+    assert "status" in status

@@ -1,0 +1,473 @@
+"""The page: who sees what, what its forms do and refuse, and what is in no address, log or script."""
+
+import json
+import logging
+import re
+import threading
+from html.parser import HTMLParser
+from urllib.parse import urlencode
+
+import pytest
+from fastapi.testclient import TestClient
+
+import s3t
+from s3t.run.access import SCOPES
+from s3t.run.repairs import Repairs
+from s3t.serve.app import create_app
+from s3t.serve.page.board import ANY_SCOPE
+from s3t.serve.page.board import SCOPES as SECTIONS
+from s3t.serve.page.routes import page_of, static_files
+from s3t.serve.settings import Settings
+from testing import tiny
+from testing.served import serving
+
+ORIGIN = "http://testserver"
+ROUTES = {
+    ("GET", "/"): set(ANY_SCOPE),
+    ("GET", "/changes"): set(ANY_SCOPE),
+    **{("GET", f"/sections/{name}"): set(scopes) for name, scopes in SECTIONS.items()},
+    ("POST", "/look-up"): {"operate", "delete"},
+    ("POST", "/delete"): {"delete"},
+    ("POST", "/repair"): {"operate"},
+    ("POST", "/approve"): {"operate"},
+    ("POST", "/refuse"): {"operate"},
+}
+OPEN = {("POST", "/sign-in"), ("POST", "/sign-out"), ("GET", "/static/{name}")}
+NAMES = {"names": "r0", "kind": "records"}
+
+
+class Elements(HTMLParser):
+    """Elements of a page, with their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.found = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.found.append((tag, dict(attributes)))
+
+    def of(self, tag, **wanted):
+        return [given for name, given in self.found if name == tag and wanted.items() <= given.items()]
+
+
+@pytest.fixture(autouse=True)
+def short_streams(monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 0.1)
+
+
+@pytest.fixture
+def visit(path, tokens):
+    """Browsers: a function of a token's name, or None for one that is not signed in."""
+    with TestClient(create_app(Settings(runs=(path,), repair=False, hold_records=3, hold_share=None))) as client:
+
+        def sign_in(scope):
+            client.cookies.clear()
+            if scope is not None:
+                answer = post(client, "/sign-in", token=tokens[scope])
+                assert (answer.status_code, answer.headers["location"]) == (303, "./"), answer.text
+            return client
+
+        yield sign_in
+
+
+def post(client, route, *, headers=None, **fields):
+    sent = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded"} if headers is None else headers
+    return client.post(route, content=urlencode(fields), headers=sent, follow_redirects=False)
+
+
+def generation(path):
+    with s3t.Run.open(path) as run:
+        return run.status().generation
+
+
+def test_every_route_of_the_page_is_tried(path, monkeypatch):
+    routers = [static_files()]
+    monkeypatch.setattr("s3t.serve.app.page_of", lambda page: routers.append(page_of(page)) or routers[-1])
+    with TestClient(create_app(Settings(runs=(path,), repair=False))):
+        found = {(method, route.path) for router in routers for route in router.routes for method in route.methods}
+    listed = {(method, "/sections/{name}" if "/sections/" in route else route) for method, route in ROUTES}
+    assert found == listed | OPEN
+
+
+def test_each_scope_opens_its_part_of_the_page_alone(visit, path):
+    for scope in SCOPES:
+        if scope == "predict":
+            continue
+        client = visit(scope)
+        for (method, route), scopes in ROUTES.items():
+            answer = client.get(route) if method == "GET" else post(client, route)
+            assert (answer.status_code == 403) == (scope not in scopes), (scope, route, answer.status_code)
+            assert answer.status_code not in (401, 500), (scope, route)
+        shown = {given["id"] for given in Elements(client.get("/").text).of("section")}
+        allowed = {name for name, scopes in SECTIONS.items() if scope in scopes and name != "done"}
+        assert shown - {"desk"} == allowed, scope
+        assert ("desk" in shown) == (scope in ("operate", "delete"))
+    assert generation(path) == 0
+
+
+def test_without_a_token_there_is_the_form_to_sign_in_and_nothing_else(visit, tokens, path):
+    with s3t.Run.open(path) as run:
+        _, old = run.access.create("old", scopes=["operate"], days=1e-9)
+        run.access.revoke("operate")
+    tokens |= {"expired": old, "wrong": "s3t_" + "x" * 43, "<script>": "<script>alert(1)</script>"}
+    client = visit(None)
+    said = {"wrong": "not one of this run", "expired": "expired", "operate": "revoked", "<script>": "not one of"}
+    for name, words in said.items():
+        answer = post(client, "/sign-in", token=tokens[name])
+        assert answer.status_code == 401
+        assert words in answer.text
+        assert tokens[name] not in answer.text
+        assert "set-cookie" not in answer.headers
+    for method, route in ROUTES:
+        answer = client.get(route) if method == "GET" else post(client, route)
+        assert answer.status_code == 401, route
+        assert Elements(answer.text).of("form") == [{"method": "post", "action": "sign-in", "class": "stack"}]
+    assert "You are not signed in" not in client.get("/").text  # nobody has tried yet
+    assert post(client, "/sign-in", token=tokens["predict"]).status_code == 403
+
+
+def test_a_token_that_is_revoked_is_out_at_the_next_request(visit, path):
+    client = visit("operate")
+    assert client.get("/").status_code == 200
+    with s3t.Run.open(path) as run:
+        run.access.revoke("operate")
+    for route in ("/", "/sections/shards", "/changes"):
+        assert client.get(route).status_code == 401
+    assert "was revoked" in client.get("/").text
+
+
+def test_the_cookie_is_kept_from_scripts_and_from_other_sites_and_ends_with_the_session(visit, tokens):
+    client = visit(None)
+    plain = post(client, "/sign-in", token=tokens["all"]).headers["set-cookie"].lower()
+    assert {"httponly", "samesite=strict", "path=/"} <= set(plain.split("; "))
+    assert not {"secure", "max-age", "expires"} & {part.partition("=")[0] for part in plain.split("; ")}
+    sent = {"Origin": ORIGIN, "Content-Type": "application/x-www-form-urlencoded", "X-Forwarded-Proto": "https"}
+    assert "secure" in post(client, "/sign-in", headers=sent, token=tokens["all"]).headers["set-cookie"].lower()
+    client = visit("all")
+    assert post(client, "/sign-out").status_code == 303
+    assert client.get("/").status_code == 401
+
+
+OTHERS = [
+    {},
+    {"Origin": "https://evil.example"},
+    {"Origin": "null"},
+    {"Origin": "http://testserver:9999"},
+    {"Origin": ORIGIN, "Sec-Fetch-Site": "cross-site"},
+    {"Origin": ORIGIN, "Sec-Fetch-Site": "same-site"},
+]
+
+
+@pytest.mark.parametrize("headers", OTHERS, ids=str)
+def test_a_form_that_another_site_sends_does_nothing(visit, path, tokens, headers):
+    client = visit("all")
+    sent = {"Content-Type": "application/x-www-form-urlencoded"} | headers
+    for route in [*(route for method, route in ROUTES if method == "POST"), "/sign-in", "/sign-out"]:
+        answer = post(client, route, headers=sent, **NAMES, confirmed="yes", token=tokens["all"])
+        assert answer.status_code == 403, route
+        assert "set-cookie" not in answer.headers
+    assert generation(path) == 0
+
+
+def test_what_is_no_form_is_refused(visit):
+    client = visit("all")
+    sent = {"Origin": ORIGIN, "Content-Type": "text/plain"}
+    assert post(client, "/delete", headers=sent, **NAMES, confirmed="yes").status_code == 415
+    sent["Content-Type"] = "application/x-www-form-urlencoded"
+    for wrong in (b"names=%ff%fe", b"names=\xff", b"&".join(b"a%d=1" % number for number in range(50))):
+        assert client.post("/look-up", content=wrong, headers=sent).status_code == 422
+    assert client.post("/look-up", content=b"a" * 2**21, headers=sent).status_code == 413
+
+
+def test_nothing_of_it_is_kept_and_no_script_or_style_stands_in_it(visit):
+    client = visit("all")
+    pages = [
+        client.get("/"),
+        post(client, "/look-up", **NAMES),
+        client.get("/sections/nothing"),
+        post(client, "/delete"),
+    ]
+    pages += [visit(None).get("/"), client.get("/sections/shards")]
+    for answer in pages:
+        assert answer.headers["cache-control"] == "no-store"
+        policy = answer.headers["content-security-policy"]
+        assert policy.startswith("default-src 'self'; ")
+        assert "unsafe" not in policy
+        for tag, given in Elements(answer.text).found:
+            assert tag != "style"
+            assert "style" not in given
+            assert not [name for name in given if name.startswith("on")]
+            assert (tag != "script") or given["src"].startswith("/static/")
+            assert not any(str(value).startswith(("http:", "https:", "//")) for value in given.values())
+
+
+def test_script_and_style_are_kept_by_their_version(visit):
+    client = visit("all")
+    elements = Elements(client.get("/").text)
+    for address in (elements.of("script")[0]["src"], elements.of("link", rel="stylesheet")[0]["href"]):
+        answer = client.get(address)
+        assert (answer.status_code, "immutable" in answer.headers["cache-control"]) == (200, True)
+    assert client.get("/static/..%2fboard.py").status_code == 404
+
+
+def look_up(client, names="r0", kind="records"):
+    return post(client, "/look-up", names=names, kind=kind)
+
+
+def confirmation(answer):
+    """The fields of the form that confirms a deletion."""
+    return {given["name"]: given["value"] for given in Elements(answer.text).of("input", type="hidden")}
+
+
+def test_a_record_is_looked_up_and_deleted_once_it_is_confirmed(visit, path):
+    client = visit("all")
+    answer = look_up(client, "r0\r\nr1\r\n\r\nnobody\r\n")
+    assert answer.status_code == 200
+    assert "Delete 2 records for good?" in answer.text
+    assert "the run has never held it" in answer.text
+    assert re.search(r"1 record in slice \d of shard \d", answer.text)
+    assert generation(path) == 0
+    fields = confirmation(answer)
+    assert post(client, "/delete", **{**fields, "confirmed": ""}).status_code == 422
+    assert generation(path) == 0
+    done = [post(client, "/delete", **fields) for _ in range(2)]  # somebody has pressed it twice
+    assert {(each.status_code, each.headers["location"]) for each in done} == {(303, "./?done=1#done")}
+    assert generation(path) == 1
+    shown = client.get("/?done=1").text
+    assert "2 records out of use" in shown
+    assert "No byte of them is left" in shown
+    assert "deleted before, by deletion 1 (erased)" in look_up(client).text
+
+
+def chains(text, prefix):
+    """What pictures say in words, by shard."""
+    return dict(re.findall(rf'<desc id="{prefix}-(\d+)-text">(.*?)</desc>', text))
+
+
+def test_the_consequences_are_those_that_come(visit):
+    client = visit("all")
+    foreseen = chains(look_up(client).text, "after")
+    before = chains(client.get("/").text, "chains")
+    post(client, "/delete", **NAMES, confirmed="yes")
+    now = chains(client.get("/").text, "chains")
+    assert len(foreseen) == 1
+    assert now == before | foreseen != before
+
+
+def test_names_that_are_gone_or_unknown_delete_nothing(visit, path):
+    client = visit("all")
+    answer = look_up(client, "nobody")
+    assert "the run has never held it" in answer.text
+    assert confirmation(answer) == {}
+    answer = post(client, "/delete", names="nobody", kind="records", confirmed="yes")
+    assert "Nothing was deleted: 0 names deleted before, 1 name unknown." in answer.text
+    for names in ("", " r0", "\n".join(f"r{number}" for number in range(2000))):
+        assert look_up(client, names).status_code == 422, names[:9]
+    assert generation(path) == 0
+
+
+def test_whoever_may_only_delete_learns_nothing_of_where_records_are(visit, path):
+    client = visit("delete")
+    known, unknown = look_up(client, "r0"), look_up(client, "nobody")
+    keys = [confirmation(each).pop("key") for each in (known, unknown)]
+    assert known.text.replace("r0", "X").replace(keys[0], "") == unknown.text.replace("nobody", "X").replace(
+        keys[1], ""
+    )
+    assert "told to operators" in known.text
+    assert post(client, "/delete", **confirmation(known)).headers["location"] == "./?done=1#done"
+    shown = client.get("/?done=1").text
+    assert "1 record out of use" in shown
+    assert "chains" not in shown
+    assert generation(path) == 1
+
+
+def test_whoever_may_only_operate_looks_up_and_deletes_nothing(visit, path):
+    client = visit("operate")
+    answer = look_up(client)
+    assert "1 record in slice" in answer.text
+    assert confirmation(answer) == {}
+    assert post(client, "/delete", **NAMES, confirmed="yes").status_code == 403
+    assert generation(path) == 0
+
+
+HOSTILE = "<script>alert('x')</script>\"'&"
+
+
+def test_hostile_names_are_shown_as_text(trained_once, tmp_path):
+    path = tiny.copy_run(trained_once, tmp_path / "<i>&run")
+    with s3t.Run.open(path) as run:
+        _, secret = run.access.create(HOSTILE, scopes=list(SCOPES))
+        _, other = run.access.create("other", scopes=list(SCOPES))
+    with TestClient(create_app(Settings(runs=(path,), repair=False, hold_records=0))) as client:
+        post(client, "/sign-in", token=secret)
+        pages = [client.get("/"), look_up(client, HOSTILE), post(client, "/repair", hours=HOSTILE)]
+        assert post(client, "/delete", **NAMES, confirmed="yes").headers["location"].startswith("./?held=")
+        post(client, "/sign-in", token=other)
+        pages.append(client.get("/"))
+        held = held_id(pages[-1])
+        post(client, "/refuse", id=held, reason=HOSTILE)
+        pages += [client.get("/"), client.get(f"/sections/held?held={HOSTILE}"), client.get(f"/?done={HOSTILE}")]
+    assert sum("&lt;script&gt;alert" in page.text for page in pages) >= 4
+    for page in pages:
+        assert "<script>alert" not in page.text
+        assert "<i>" not in page.text
+        assert len(Elements(page.text).of("script")) <= 1
+
+
+def test_names_are_in_no_address_and_in_no_log(visit, caplog, tokens):
+    with caplog.at_level(logging.INFO):
+        client = visit("all")
+        answers = [look_up(client), post(client, "/delete", **confirmation(look_up(client)))]
+        answers += [post(client, "/delete", names="r1\nsecret-name", kind="records", confirmed="yes", key="key-1")]
+        answers += [look_up(client, " secret-name")]
+    assert any("/look-up" in record.getMessage() for record in caplog.records)
+    for secret in ("r0", "r1", "secret-name", "key-1", *tokens.values()):
+        assert not re.search(rf"\b{secret}\b", caplog.text), secret
+        assert not any(re.search(rf"\b{secret}\b", answer.headers.get("location", "")) for answer in answers)
+    assert "secret-name" not in re.sub(r"<textarea.*?</textarea>", "", answers[-1].text, flags=re.S)
+
+
+def held_id(answer):
+    return next(
+        given["id"].removeprefix("held-") for given in Elements(answer.text).of("a") if "held-" in given.get("id", "")
+    )
+
+
+def test_a_held_deletion_is_decided_by_another_operator(visit, path, tokens):
+    many = {"names": "\n".join(f"r{number}" for number in range(8)), "kind": "records", "confirmed": "yes"}
+    asked = post(visit("all"), "/delete", **many)
+    held = asked.headers["location"].removeprefix("./?held=").removesuffix("#held")
+    own = visit("all").get(f"/?held={held}").text
+    assert "waits for another operator" in own
+    assert 'action="approve"' not in own
+    assert post(visit("all"), "/approve", id=held).status_code == 403
+    assert post(visit("delete"), "/approve", id=held).status_code == 403
+    assert "Approve" not in visit("delete").get(f"/?held={held}").text
+    assert generation(path) == 0
+    operator = visit("operate")
+    assert "Look into it" in operator.get("/").text
+    assert "Delete 8 records for good?" in operator.get(f"/sections/held?held={held}").text
+    assert post(operator, "/refuse", id=held, reason="  ").status_code == 422
+    assert post(operator, "/approve", id=held).headers["location"] == "./?done=1#done"
+    assert generation(path) == 1
+    assert post(operator, "/refuse", id=held, reason="late").status_code == 409
+    assert post(operator, "/approve", id="none").status_code == 404
+    more = {"names": "\n".join(f"r{number}" for number in range(8, 14)), "kind": "records", "confirmed": "yes"}
+    post(visit("all"), "/delete", **more)
+    operator = visit("operate")
+    post(operator, "/refuse", id=held_id(operator.get("/")), reason="no such ticket")
+    assert "no such ticket" in operator.get("/").text
+    assert generation(path) == 1
+
+
+def test_a_repair_is_begun_once(visit, monkeypatch):
+    begun = []
+    monkeypatch.setattr(Repairs, "_start", lambda _self, repair: begun.append(repair) or repair)
+    client = visit("all")
+    post(client, "/delete", **NAMES, confirmed="yes")
+    for wrong in ("0", "-1", "inf", "nan", "soon"):
+        assert post(client, "/repair", hours=wrong).status_code == 422
+    assert "It costs" in client.get("/sections/repairs").text
+    assert Elements(client.get("/").text).of("progress") == []
+    assert post(client, "/repair", hours="1.5").headers["location"] == "./#repairs"
+    assert [(repair.asked_by, repair.hours) for repair in begun] == [("all", 1.5)]
+    assert post(client, "/repair", hours="").status_code == 409
+    assert Elements(client.get("/").text).of("progress") != []
+
+
+def test_deletions_are_paged_the_newest_first(visit, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.sections._ROWS", 2)
+    client = visit("all")
+    for number in range(3):
+        post(client, "/delete", names=f"r{number}", kind="records", confirmed="yes")
+    rows = re.compile(r'<th scope="row" class="number">(\d+)</th>')
+    first, second = client.get("/sections/deletions"), client.get("/sections/deletions?until=1")
+    assert (rows.findall(first.text), rows.findall(second.text)) == (["3", "2"], ["1"])
+    for strange in ("0", "-3", "x", "9" * 30, "7"):
+        assert client.get(f"/sections/deletions?until={strange}").status_code == 200
+
+
+def test_depths_are_shown_over_the_time_that_was_chosen(visit):
+    client = visit("all")
+    post(client, "/delete", **NAMES, confirmed="yes")
+    shown = Elements(client.get("/?span=hour").text)
+    assert [given["href"] for given in shown.of("a", **{"aria-current": "true"})] == ["./?span=hour#depths"]
+    assert shown.of("polyline") != []
+    assert client.get("/sections/depths?span=century").status_code == 200
+
+
+def versions(answer):
+    return ".".join(
+        f"{given['id']}-{given['data-version']}"
+        for given in Elements(answer.text).of("section")
+        if "data-version" in given
+    )
+
+
+def changed(client, seen):
+    """Sections that a stream names, and the id of its last event."""
+    lines = client.get("/changes", params={"seen": seen}).text.split("\n")
+    names = [name for line in lines if line.startswith("data: ") for name in json.loads(line.removeprefix("data: "))]
+    ids = [line.removeprefix("id: ") for line in lines if line.startswith("id: ")]
+    return set(names), ids[-1] if ids else None
+
+
+def test_a_stream_names_what_has_changed_since_the_browser_looked(visit, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("s3t.serve.page.board._SHARE", 1.0)
+    client = visit("all")
+    seen = versions(client.get("/"))
+    assert changed(client, seen) == (set(), None)
+    post(client, "/delete", **NAMES, confirmed="yes")
+    names, id = changed(client, seen)
+    assert names == {"summary", "held", "shards", "repairs", "depths", "forecast", "deletions", "notes"}
+    assert changed(client, id) == (set(), None)
+    assert client.get("/changes", headers={"Last-Event-ID": id}).text.count("event: changed") == 0
+    assert changed(client, "nonsense.x-y..shards") == ({"shards"}, changed(client, "shards-")[1])
+    assert changed(visit("audit"), "shards-x.deletions-x")[0] == {"deletions"}  # of what they may see alone
+
+
+def test_a_stream_tells_of_a_deletion_while_it_lasts(path, tokens, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 10.0)
+    with serving(path, repair=False) as client:
+        sent = {"Origin": str(client.base_url), "Content-Type": "application/x-www-form-urlencoded"}
+        assert post(client, "/sign-in", headers=sent, token=tokens["all"]).status_code == 303
+        seen = versions(client.get("/"))
+        with client.stream("GET", "/changes", params={"seen": seen}) as stream:
+            lines = stream.iter_lines()
+            assert next(lines).startswith("retry")
+            deleting = threading.Thread(
+                target=post, args=(client, "/delete"), kwargs=dict(headers=sent, **NAMES, confirmed="yes")
+            )
+            deleting.start()
+            assert "shards" in json.loads(
+                next(line for line in lines if line.startswith("data: ")).removeprefix("data: ")
+            )
+            deleting.join()
+
+
+def test_each_run_has_its_page_and_its_visitors(trained_once, tmp_path):
+    paths = [tiny.copy_run(trained_once, tmp_path / "one"), tmp_path / "two"]
+    s3t.Run.clone(*paths).close()
+    secrets = []
+    for path in paths:
+        with s3t.Run.open(path) as run:
+            secrets.append(run.access.create("me", scopes=list(SCOPES))[1])
+    with TestClient(create_app(Settings(runs=tuple(paths), repair=False))) as client:
+        assert post(client, "/runs/two/sign-in", token=secrets[0]).status_code == 401
+        post(client, "/sign-in", token=secrets[0])
+        links = [given["href"] for given in Elements(client.get("/").text).of("a") if "/runs/" in given["href"]]
+        assert links == ["/runs/one/", "/runs/two/"]
+        assert client.get("/runs/one/").status_code == 200
+        assert client.get("/runs/two/").status_code == 401
+        post(client, "/runs/two/sign-in", token=secrets[1])
+        post(client, "/runs/two/delete", **NAMES, confirmed="yes")
+        assert client.get("/").status_code == 200
+    assert [generation(path) for path in paths] == [0, 1]
+
+
+def test_a_scope_that_is_open_needs_no_token(path):
+    with TestClient(create_app(Settings(runs=(path,), repair=False, open_scopes=("operate",)))) as client:
+        assert client.get("/").status_code == 200
+        assert post(client, "/delete", **NAMES, confirmed="yes").status_code == 401

@@ -1,0 +1,149 @@
+"""Pictures and words of the page, without a run."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from s3t.inventory import Inventory
+from s3t.ledger import LogEntry
+from s3t.ledger.depths import DepthChange
+from s3t.partition import Place
+from s3t.planning.forecast import Forecast
+from s3t.sequences import Setting, cyclic
+from s3t.serve.page.history import deletion, depths_over_time
+from s3t.serve.page.outlook import ahead, repaired_inventory
+from s3t.serve.page.pictures import WORDS, Chain, chains_picture, depths_picture
+from s3t.serve.page.views import chains_of, health
+from s3t.stages import Stage, stages_of
+
+
+def inventory(shards=2, slices=3, budget=3, hit=()):
+    """An inventory whose stages above some slices are gone."""
+    orders = tuple(tuple(cyclic(Setting(slices=slices, budget=budget))) for _ in range(shards))
+    gone = set(hit)
+    alive = {each: "k" for each in stages_of(orders) if not any((each.shard, index) in gone for index in each.prefix)}
+    records = {Place(shard, index): 5 for shard in range(shards) for index in range(slices)}
+    return Inventory(generation=0, orders=orders, records=records, alive=alive)
+
+
+def cells(picture):
+    """Titles of a picture's cells by what they are."""
+    return re.findall(r'<g class="cell (\w+)"><title>(.*?)</title>', str(picture))
+
+
+def test_every_cell_says_what_it_is_by_class_and_by_words():
+    chains = chains_of(inventory(hit=[(0, 1)]), 0, {Stage(0, (1,))})
+    assert [(chain.live, chain.serving, chain.training) for chain in chains] == [(1, 0, None), (0, 0, 0), (2, 2, None)]
+    found = cells(chains_picture(0, chains, longest=3))
+    assert len(found) == 9
+    assert all(title.endswith(WORDS[cell]) for cell, title in found)
+    assert [cell for cell, _ in found] == [
+        *("live", "dead", "dead"),
+        *("training", "dead", "dead"),
+        *("serving", "serving", "dead"),
+    ]
+    assert [title for cell, title in found if cell == "training"] == ["slice 1: being repaired"]
+
+
+def test_a_picture_is_described_in_words():
+    chains = chains_of(inventory(hit=[(0, 1)]), 0)
+    (described,) = re.findall(r"<desc.*?>(.*?)</desc>", str(chains_picture(0, chains, longest=3)))
+    assert described == "3 chains. 0 1 2: 1 of 3 live. 1 2 0: 0 of 3 live. 2 0 1: 2 of 3 live, serves"
+
+
+@pytest.mark.parametrize("slices", [2, 5, 9, 16, 17, 64, 256])
+def test_chains_of_any_length_are_drawn_in_the_room_of_a_telephone(slices):
+    wide = inventory(shards=1, slices=slices, budget=2, hit=[(0, slices // 2)])
+    picture = chains_picture(0, chains_of(wide, 0, wide.missing()[:1]), longest=slices)
+    (width,) = re.findall(r' width="(\d+)" height', str(picture))[:1]
+    assert int(width) <= 360
+    assert len(cells(picture)) <= (2 * slices if slices <= 16 else 6)
+    for x, w in re.findall(r'<rect x="([\d.]+)".*? width="([\d.]+)"', str(picture)):
+        assert 0 <= float(x) <= float(x) + float(w) <= int(width) + 1
+
+
+def test_runs_of_cells_are_higher_the_more_alive_they_are():
+    chain = Chain(slices=tuple(range(20)), live=9, serving=5, training=9)
+    heights = dict(re.findall(r'class="cell (\w+)">.*?height="([\d.]+)"', str(chains_picture(0, [chain], longest=20))))
+    assert float(heights["serving"]) > float(heights["live"]) > float(heights["dead"])
+    assert heights["training"] == heights["serving"]
+
+
+def points(picture, kind):
+    (text,) = re.findall(rf'class="{kind}" points="(.*?)"', str(picture))
+    return [tuple(map(float, pair.split(","))) for pair in text.split()]
+
+
+def test_the_line_of_depths_is_a_stair_of_means():
+    picture = depths_picture([0, 50, 100], [(4.0, 4, 4), (2.0, 1, 3)], most=4)
+    assert points(picture, "line") == [(0, 0), (300, 0), (300, 50), (600, 50)]
+    assert (300, 25) in points(picture, "area")
+    assert (600, 75) in points(picture, "area")
+
+
+def change(at, shard, before, after):
+    return DepthChange(changed_at=at, shard=shard, depth_before=before, depth=after)
+
+
+CHANGES = [change(10, 0, 4, 2), change(1000, 1, 4, 1), change(5000, 0, 2, 4)]
+
+
+def test_depths_before_the_first_change_are_those_that_it_changed():
+    shown = depths_over_time(CHANGES, [4, 1], now=10_000, span="all", most=4)
+    assert points(shown.picture, "line")[0][1] == 0  # both had 4
+    assert points(shown.picture, "line")[-1] == (600, 37.5)  # a mean of 2.5
+    assert shown.rows[0] is CHANGES[-1]
+
+
+def test_only_changes_of_the_span_are_shown_from_the_state_before_it():
+    shown = depths_over_time(CHANGES, [4, 1], now=7_000, span="hour", most=4)
+    assert [each.changed_at for each in shown.rows] == [5000]
+    assert points(shown.picture, "line")[0][1] == 100 * (1 - 1.5 / 4)  # 2 and 1 slices
+    assert depths_over_time(CHANGES, [4, 1], now=50_000, span="hour", most=4).picture is None
+    assert depths_over_time([], [4, 1], now=50_000, span="all", most=4).picture is None
+
+
+def test_thousands_of_changes_make_a_picture_of_bounded_size():
+    many = [change(number, 0, number % 2, 1 - number % 2) for number in range(10_000)]
+    shown = depths_over_time(many, [0], now=10_001, span="all", most=1)
+    assert len(str(shown.picture)) < 60_000
+    assert points(shown.picture, "line")[-1][1] == 100
+
+
+def test_what_lies_ahead_is_told_soonest_first_and_never_is_never():
+    forecast = Forecast(
+        next_shard_dies=20.0,
+        all_shards_die=None,
+        depth_falls_below={2: 9.0, 3: 4.0, 4: 1.0},
+        living_shards=3,
+        next_shard_dies_between=(10.0, 31.0),
+        depth_falls_below_between={2: (3.0, 15.0), 3: (2.0, 7.0), 4: (1.0, 1.0)},
+    )
+    told = ahead(forecast)
+    assert [each.mean for each in told] == [1.0, 4.0, 9.0, 20.0, None]
+    assert told[-1].picture is None
+    assert ahead(None) == ahead(replace(forecast, living_shards=0)) == ()
+
+
+def test_a_repaired_inventory_lacks_nothing():
+    hit = inventory(hit=[(0, 0), (1, 2)])
+    assert hit.missing() != ()
+    assert repaired_inventory(hit).missing() == ()
+    assert repaired_inventory(hit).depths() == (3, 3)
+
+
+def test_a_deletion_is_told_by_its_steps():
+    entry = LogEntry(generation=3, records=1, received_at=5.0, accepted_at=5.02, effective_at=None, erased_at=None)
+    told = deletion(entry)
+    assert told.states == 2
+    assert [(name, after) for name, _, after in told.steps] == [
+        ("received", "+0 ms"),
+        ("accepted", "+20 ms"),
+        ("effective", ""),
+        ("erased", ""),
+    ]
+
+
+def test_one_shard_is_spoken_of_as_one():
+    assert health([2], 3) == "The one shard answers; 2.0 of 3 slices in the mean."
