@@ -25,7 +25,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
     for name, policies in systems.items():
         names = [policy for policy in policies if policy != NEVER]
         rows = [policies[policy] for policy in names]
-        colour = LOOKS[{"sisa": "SISA", FOREST: "survival"}.get(name, name.removeprefix("s3t, "))].colour
+        colour = LOOKS[{"sisa": "SISA", FOREST: "bms"}.get(name, name.removeprefix("s3t, "))].colour
         across = [row["trainings"] for row in rows]
         up = [100 * row["accuracy"] for row in rows]
         left.plot(across, up, color=colour, linewidth=0.8, label="SISA" if name == "sisa" else name)
