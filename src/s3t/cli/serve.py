@@ -83,7 +83,8 @@ def command(
 ) -> None:
     """Answer over HTTP, and delete people while it answers; no answer uses a deleted record.
 
-    Every route but health needs a token of the run, made with s3t token create. /v1/openapi.json describes all.
+    Every route but health needs a token of the run, made with s3t token create. /v1/openapi.json describes them, and /
+    is a page to operate the run from.
     Repairs run in processes of their own; repaired stages answer from the next request on. Stop it with Ctrl-C.
     """
     with failures_reported(as_json):
