@@ -56,7 +56,7 @@ CALLS = {
         "o.yaml",
     ),
 }
-OPTIONAL = {("tune", "private"), ("sequences", "prior_file")}
+OPTIONAL = {("tune", "private"), ("sequences", "prior_file"), ("serve", "engine_adapters")}
 """Options that are read by the code that reads another one."""
 KINDS = ("a long name", "half a pair", "a folder", "a pipe")
 RIGHT = {
