@@ -5,7 +5,6 @@ Each runs in a process namespace of its own, as in a container, so that each cou
 
 import contextlib
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -18,6 +17,10 @@ import pytest
 from psycopg import sql
 
 import s3t
+from s3t.ledger import PostgresAddress
+from s3t.ledger.address import parsed
+from s3t.ledger.engines import postgres_engine
+from s3t.ledger.locks import DatabaseProcessLock, RunLock, hold
 from s3t.ledger.sessions import LEASE_SECONDS
 from testing import tiny
 from testing.served import bearer
@@ -27,8 +30,12 @@ pytestmark = pytest.mark.integration
 ANOTHER_HOST = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
 if os.geteuid():
     ANOTHER_HOST += ["--user", "--map-root-user"]
-# A shell is the namespace's first process, which SIGSTOP from within would not stop.
-PROGRAM = [*ANOTHER_HOST, "sh", "-c", '"$0" "$@"; exit $?', sys.executable, "-m"]
+PROGRAM = [*ANOTHER_HOST, sys.executable, "-m"]
+# One that is stopped within a transaction keeps locks or removed rows until PostgreSQL ends that. It is not tried here.
+IN_TRANSACTION = """
+    SELECT count(*) FROM pg_stat_activity
+    WHERE state LIKE 'idle in transaction%' AND state_change < clock_timestamp() - interval '0.5 seconds'
+"""
 
 
 def wait_for(what):
@@ -70,6 +77,19 @@ class World:
         """When each host was seen last."""
         return dict(self.ask("SELECT host, seen_at FROM sessions"))
 
+    @contextlib.contextmanager
+    def nobody_writing(self):
+        """No process is in the midst of a write of the ledger, or has the run's lock, while within."""
+        address = PostgresAddress(url=parsed(self.url), schema=self.schema)
+        engine = postgres_engine(address)
+        with (
+            hold(RunLock(DatabaseProcessLock(engine, schema=self.schema))),
+            engine.connect().execution_options(s3t_writing=True) as connection,
+            connection.begin(),
+        ):
+            yield
+        engine.dispose()
+
     def live(self):
         """Shard and prefix of each live stage. Nothing is trained again here, so these name what is not tainted."""
         return {
@@ -87,11 +107,24 @@ def replica(world, *module):
         client.answering = next(each for each in below if each.name().startswith("python"))
         try:
             yield client
-        finally:
-            for number in (signal.SIGCONT, signal.SIGTERM):
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    client.answering.send_signal(number)
+            client.answering.terminate()
             assert client.process.wait(SECONDS) == 0, "".join(client.lines)
+        finally:
+            client.process.kill()  # and with it all of its namespace
+
+
+def stop(world, client):
+    """Stop a replica, outside of all transactions."""
+    while True:
+        with world.nobody_writing():
+            client.answering.suspend()
+            wait_for(lambda: client.answering.status() == psutil.STATUS_STOPPED)
+        time.sleep(0.6)
+        ((held,),) = world.ask(IN_TRANSACTION)
+        if not held:
+            return
+        client.answering.resume()
+        time.sleep(0.1)
 
 
 def predict(client):
@@ -134,15 +167,17 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
         answers = []
         late = threading.Thread(target=lambda: answers.append(predict(sleeper)))
         (tmp_path / place).touch()
+        waiting = tmp_path / "waiting"
         if place == "swap":
             delete(awake, first)
         late.start()  # after a swap began it waits at the sleeper's door
-        wait_for(lambda: sleeper.answering.status() == psutil.STATUS_STOPPED)
+        wait_for(waiting.exists)
+        stop(world, sleeper)
         last_word = world.sessions()[sleeping_host]
         if place == "answer":
             delete(awake, first)
         ours = "an answer of generation 0" if place == "answer" else "the swap to generation 1"
-        assert f"stopped at {ours}\n" in sleeper.lines
+        assert f"waiting at {ours}\n" in sleeper.lines
 
         delete(awake, second)
         assert predict(awake)[0] == 2
@@ -166,7 +201,8 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
         assert (metric(awake, "sessions"), metric(awake, "lost_sessions_total")) == (1, 1)
         assert any("lease lost: process" in line for line in awake.lines)
 
-        sleeper.answering.send_signal(signal.SIGCONT)
+        waiting.unlink()  # awake, it goes on at once where it was
+        sleeper.answering.resume()
         late.join(SECONDS)
         for generation, members in [*answers, *(predict(sleeper) for _ in range(20))]:
             assert generation == 2
