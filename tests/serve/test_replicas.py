@@ -168,14 +168,17 @@ def test_one_that_is_stopped_in_the_middle_is_waited_for_until_its_lease_ends_an
         late = threading.Thread(target=lambda: answers.append(predict(sleeper)))
         (tmp_path / place).touch()
         waiting = tmp_path / "waiting"
-        if place == "swap":
+        if place == "answer":
+            late.start()
+        else:
             delete(awake, first)
-        late.start()  # after a swap began it waits at the sleeper's door
         wait_for(waiting.exists)
         stop(world, sleeper)
         last_word = world.sessions()[sleeping_host]
         if place == "answer":
             delete(awake, first)
+        else:
+            late.start()  # it waits at the sleeper's door
         ours = "an answer of generation 0" if place == "answer" else "the swap to generation 1"
         assert f"waiting at {ours}\n" in sleeper.lines
 
