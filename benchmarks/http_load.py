@@ -45,8 +45,9 @@ class Answer:
     received: float
     status: int
     generation: int | None
-    """Of the header S3T-Generation."""
+    """Generation in the header S3T-Generation."""
     in_body: int | None
+    """Generation in the body."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ async def _delete(
 
 
 def counted(answers: Sequence[Answer], deletions: Sequence[Deletion]) -> dict[str, Any]:
-    """Counts of what must not be, and latencies in milliseconds.
+    """Errors, stale and mixed answers, and latencies in milliseconds.
 
     An answer is stale if it was asked for after a deletion was told to be effective, and is of a generation before.
     """
@@ -110,6 +111,7 @@ def counted(answers: Sequence[Answer], deletions: Sequence[Deletion]) -> dict[st
     newest = list(itertools.accumulate((id or 0 for _, id in told), max, initial=0))
     times = [at for at, _ in told]
     known = [newest[place] for place in np.searchsorted(times, [answer.sent for answer in answers])]
+    last = max((answer.received for answer in answers), default=0.0)
     latency = np.array([answer.received - answer.sent for answer in answers if answer.status == 200]) * 1000
     return {
         "answers": len(answers),
@@ -119,12 +121,13 @@ def counted(answers: Sequence[Answer], deletions: Sequence[Deletion]) -> dict[st
             for answer, least in zip(answers, known, strict=True)
         ),
         "mixed": sum(answer.generation != answer.in_body for answer in answers),
-        "generations": len({answer.generation for answer in answers}),
+        "generations": len({answer.generation for answer in answers} - {None}),
         "ms": {str(share): float(np.percentile(latency, share)) for share in (50, 90, 99)} if len(latency) else {},
         "latencies": np.sort(latency).round(2).tolist(),
         "deletions": len(deletions),
         "deletions_refused": sum(each.status != 202 for each in deletions),
-        "deletions_not_effective_when_answered": len(deletions) - len(told),
+        "deletions_not_effective_when_answered": sum(each.state == "accepted" for each in deletions),
+        "deletions_after_last_answer": sum(each.answered > last for each in deletions),
     }
 
 

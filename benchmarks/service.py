@@ -1,6 +1,6 @@
 """The server while people are deleted from under it; its throughput; other servers around the same model.
 
-    python -m benchmarks.service [--json] [--part load] [--opponents PYTHON] [--quick] [--results FILE]
+    OMP_NUM_THREADS=1 python -m benchmarks.service [--json] [--part load] [--opponents PYTHON] [--quick]
 
 load        Two workers, 4 shards of 6 slices, forests that are repaired as needed. 100,000 requests of one text over 32
             connections, while 1,000 records are deleted and repairs run; before and after it 20,000 without deletions.
@@ -89,9 +89,9 @@ def load(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         sent(folder, replace(ask, requests=max(calm // 10, CONNECTIONS)))  # models are loaded, code is made
         before = sent(folder, ask)
         during = sent(folder, replace(ask, requests=requests, delete=list(table.id[:deletions])))
+        repairs = ended(url, made)
         after = sent(folder, ask)
         log = httpx.get(f"{url}/v1/deletions", headers={"Authorization": f"Bearer {made}"}, timeout=60).json()
-        repairs = httpx.get(f"{url}/v1/repairs", headers={"Authorization": f"Bearer {made}"}, timeout=60).json()
     waits = [seconds_of(each["effective_at"]) - seconds_of(each["accepted_at"]) for each in log["deletions"][1:]]
     quiet = np.percentile([*before.pop("latencies"), *after.pop("latencies")], 99)
     busy = np.percentile(during.pop("latencies"), 99)
@@ -101,9 +101,20 @@ def load(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "after": after,
         "p99_during_over_without": float(busy / quiet),
         "accepted_to_effective_ms": {str(share): 1000 * float(np.percentile(waits, share)) for share in (50, 99)},
-        "repairs": len(repairs["repairs"]),
-        "stages_repaired": sum(each["trained"] for each in repairs["repairs"]),
+        "repairs": len(repairs),
+        "stages_repaired": sum(each["trained"] for each in repairs),
     }
+
+
+def ended(url: str, token: str) -> list[dict[str, Any]]:
+    """Repairs, once none runs and none has begun for a while."""
+    quiet = 0
+    while quiet < 10:
+        time.sleep(0.5)
+        answer = httpx.get(f"{url}/v1/repairs", headers={"Authorization": f"Bearer {token}"}, timeout=60)
+        repairs: list[dict[str, Any]] = answer.json()["repairs"]
+        quiet = 0 if any(each["state"] == "running" for each in repairs) else quiet + 1
+    return repairs
 
 
 def throughput(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
@@ -189,7 +200,7 @@ def bodies_of(folder: Path, texts: Sequence[str], *, inputs: int, field: str = "
 
 
 def sent(folder: Path, job: Job) -> dict[str, Any]:
-    """What a job's client counted."""
+    """Counts and times of a job's client."""
     command = [sys.executable, "-m", "benchmarks.http_load", str(written(job, folder))]
     found: dict[str, Any] = json.loads(subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout)
     return found

@@ -71,6 +71,7 @@ ROOMS = [
 ]
 PURE = ["sequences", "forests", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
 PURE_FILES = [
+    "deletion/holding.py",
     "deletion/plan.py",
     "deletion/places.py",
     "deletion/policy.py",

@@ -6,6 +6,8 @@ S3TError
 │   ├── DataError             a table of records
 │   ├── SettingError          the settings of the sequences: L, B, the prior
 │   ├── PlanningError         a plan: a prior, counts of records, top slices
+│   ├── DecidedError          a held request that was approved, refused, or overtaken
+│   ├── OwnRequestError       a held request, by the caller that asked for it
 │   └── RunFolderError        the run folder: exists, missing, of another version
 ├── UnknownNamesError     a strict deletion names ids that the run never held         (exit status 1)
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
@@ -22,6 +24,7 @@ S3TError
 ├── EngineError           an engine beside the server refused, or was not reached   (exit status 1)
 ├── ForkedError           a run that another process opened, used after a fork        (exit status 1)
 └── StorageError          the disk or the database refused                            (exit status 1)
+    ├── BlockedError          a reader of the database delays the purge of removed rows
     └── FsyncError            the disk's content is unknown; this process must end
 """
 
@@ -90,6 +93,14 @@ class SettingError(InputError):
 
 class PlanningError(InputError):
     """Invalid numbers of a system: a prior, counts of records, top slices, or a question about them."""
+
+
+class DecidedError(InputError):
+    """A decision on a held request for deletion that cannot be made any more."""
+
+
+class OwnRequestError(InputError):
+    """An approval of a held request for deletion by the caller that asked for it."""
 
 
 class RunFolderError(InputError):
@@ -217,6 +228,10 @@ class ClosedError(S3TError):
 
 class ForkedError(S3TError):
     """A run that was opened before this process was forked off: its connections and threads are its parent's."""
+
+
+class BlockedError(StorageError):
+    """A reader of the database keeps removed rows from being purged. The purge is tried again until it succeeds."""
 
 
 class FsyncError(StorageError):

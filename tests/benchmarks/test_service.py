@@ -22,6 +22,7 @@ def test_an_answer_is_stale_if_a_deletion_was_effective_before_it_was_asked_for(
     found = counted(answers, deletions)
     assert (found["answers"], found["errors"], found["stale"], found["mixed"]) == (7, 2, 2, 1)
     assert (found["deletions"], found["deletions_not_effective_when_answered"]) == (3, 1)
+    assert found["deletions_after_last_answer"] == 0
     assert found["latencies"] == [100.0] * 4 + [600.0]
 
 

@@ -118,3 +118,16 @@ def test_a_refusal_is_told_in_the_server_s_words(url, monkeypatch):
     refused = called("status", "--url", url, "--json", expect=1)
     assert "Authorization: Bearer" in refused.stderr
     assert json.loads(refused.stdout)["error"]["kind"] == "ServerError"
+
+
+def test_a_held_deletion_is_not_done(trained_once, tmp_path, monkeypatch):
+    path = tiny.copy_run(trained_once, tmp_path / "run")
+    with s3t.Run.open(path) as run:
+        monkeypatch.setenv(TOKEN, run.access.create("app", scopes=["delete"])[1])
+    asked = ("--record", tiny.text_table().id[0], "--key", "ticket")
+    with serving(path, hold_records=0) as client:
+        url = str(client.base_url)
+        assert "held for approval, nothing deleted yet" in called("delete", "--url", url, *asked, expect=1).stdout
+        with s3t.Run.open(path) as run:
+            run.approvals.refuse(run.approvals.waiting()[0].id, by="ops", reason="a mistake")
+        assert "refused by an operator" in called("delete", "--url", url, *asked, expect=1).stdout

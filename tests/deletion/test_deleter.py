@@ -17,7 +17,7 @@ from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.request import Request
-from s3t.errors import StorageError
+from s3t.errors import BlockedError, StorageError
 from s3t.ledger.history import History
 from s3t.ledger.locks import hold
 from s3t.partition import Secret
@@ -422,3 +422,16 @@ def in_time(run, now):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("s3t.deletion.erasure.time.time", lambda: now)
         return roles(run).eraser.due()
+
+
+def test_a_reader_of_the_database_delays_erasure_and_fails_no_deletion(trained, monkeypatch):
+    monkeypatch.setattr("s3t.ledger.ledger._CHECKPOINT_SECONDS", 0.1)
+    trained.train()
+    with s3t.Run.open(trained.path) as other, roles(other).ledger.reading() as transaction:
+        transaction.history.log()
+        report = trained.delete(records=["r3"])
+        assert (report.state, report.entries[0].erased_at) == ("effective", None)
+        with pytest.raises(BlockedError, match="a reader still uses them"):
+            trained.erase()
+    trained.erase()
+    assert trained.log()[-1].erased_at is not None

@@ -82,6 +82,8 @@ def command(
             with client:
                 found = client.delete(records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run)
             show(found, as_json, lambda: _print_document(found))
+            if found["held"] is not None:
+                raise typer.Exit(FAILED)
             return
         path = folder(run)
         with s3t.Run.open(path, moved=moved) as opened:

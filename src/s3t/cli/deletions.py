@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 BY = "the command line"
 """Name under which decisions of this command are noted. Who can open the run's folder may decide."""
-IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Of s3t deletions held.", show_default=False)]
+IdArgument = Annotated[str, typer.Argument(metavar="ID", help="From s3t deletions held.", show_default=False)]
 
 
 def held(
@@ -49,7 +49,10 @@ def refuse(
     run: RunArgument,
     id: IdArgument,
     reason: Annotated[
-        str, typer.Option("--reason", metavar="TEXT", help="Why; it is kept, and told to who asked. Name nobody.")
+        str,
+        typer.Option(
+            "--reason", metavar="TEXT", help="Reason; it is kept, and shown to the caller that asked. Name no person."
+        ),
     ],
     as_json: JsonOption = False,
 ) -> None:

@@ -62,7 +62,9 @@ class Acceptor:
                 transaction.accept(group.acceptances)
             for batch, result in zip(batches, results, strict=True):
                 if batch.held is not None and isinstance(result, Accepted):  # so its names go with its records
-                    transaction.held.note_done(batch.held, generation=result.generation)
+                    earlier = result.earlier.generations if result.earlier is not None else ()
+                    took = result.generation or max(earlier, default=None)
+                    transaction.held.note_done(batch.held, generation=took)
             for key, row in group.requests.items():
                 if row is not None:
                     transaction.history.note_request(key, content=row.content, names=row.names, deleted=row.deleted)

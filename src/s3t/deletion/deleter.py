@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from s3t.aftermath import NOTHING_CHANGED, OUT_OF_USE, PARTLY_OUT_OF_USE, after_refusal
@@ -21,7 +22,7 @@ from s3t.deletion.erasure import Eraser
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.request import Batch, Request
-from s3t.errors import FsyncError, StorageError
+from s3t.errors import BlockedError, FsyncError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Ledger, LogEntry
 from s3t.ledger.locks import try_hold
@@ -156,7 +157,8 @@ class Deleter:
             until = time.monotonic() + self.patience
             with try_hold(self._eraser.lock, wait=self.patience) as taken:
                 if taken and not self._all_erased(generations):  # by another process meanwhile
-                    self._eraser.carry_out(everything=False)
+                    with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
+                        self._eraser.carry_out(everything=False)
             while self._waits_for_others(generations) and time.monotonic() < until:
                 time.sleep(_POLL_SECONDS)
                 self._presence.look()

@@ -20,7 +20,7 @@ from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
-from s3t.errors import FsyncError, IntegrityError, StorageError, itemised
+from s3t.errors import BlockedError, FsyncError, IntegrityError, StorageError, itemised
 from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
@@ -309,7 +309,7 @@ class Eraser:
 
     def _wipe(self) -> None:
         if not self.ledger.wipe():
-            raise StorageError(
+            raise BlockedError(
                 "the ledger keeps rows that were removed, because a reader still uses them",
                 remedy="wait for the reader",
             )

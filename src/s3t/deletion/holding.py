@@ -1,4 +1,4 @@
-"""Whether a request for deletion is held for approval. Pure.
+"""Limits of deletion: the reason for which a request is held for approval. Pure.
 
 A stolen token, or a program that has gone wrong, could delete a whole run in minutes, and nothing brings it back.
 """
@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from s3t.ledger.held import Rates
+from s3t.ledger.state import Rates
 from s3t.wording import counted
 
 
@@ -35,7 +35,7 @@ def why_held(limits: Limits, *, losses: Mapping[int, int], present: Mapping[int,
     >>> rates = Rates(by_caller=8, by_shard={0: 3})
     >>> why_held(Limits(records=10, share=None), losses={0: 2}, present={0: 20}, rates=rates)
     >>> why_held(Limits(records=10, share=0.2), losses={0: 3}, present={0: 20}, rates=rates)
-    '3 records, 8 by this caller in the hour before: over 10; shard 0 would lose 6 of 23 within an hour: over 20 %'
+    '3 records, 8 by this caller in the hour before: over 10; 1 shard would lose over 20 % within an hour'
     """
     asked, before = sum(losses.values()), rates.by_caller
     reasons = []
@@ -43,9 +43,12 @@ def why_held(limits: Limits, *, losses: Mapping[int, int], present: Mapping[int,
         earlier = f", {before} by this caller in the hour before" if before else ""
         reasons.append(f"{counted(asked, 'record')}{earlier}: over {limits.records}")
     share = math.inf if limits.share is None else limits.share
-    for shard, lost in sorted(losses.items()):
-        gone = lost + rates.by_shard.get(shard, 0)
-        had = present[shard] - lost + gone
-        if lost and gone > share * had:
-            reasons.append(f"shard {shard} would lose {gone} of {had} within an hour: over {100 * share:g} %")
+    over = [
+        shard
+        for shard, lost in losses.items()
+        for gone in [lost + rates.by_shard.get(shard, 0)]
+        if lost and gone > share * (present[shard] - lost + gone)
+    ]
+    if over:  # without numbers: they would tell the caller in which shard a record lies
+        reasons.append(f"{counted(len(over), 'shard')} would lose over {100 * share:g} % within an hour")
     return "; ".join(reasons) or None

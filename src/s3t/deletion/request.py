@@ -24,7 +24,7 @@ class Batch:
     in_files: frozenset[bytes] = frozenset()
     """Tokens of records in the slices' files: of its subjects, and requested ones that the ledger did not know."""
     held: str | None = None
-    """Id of the held request that is carried out with this batch, its last one."""
+    """Id of the held request that this batch completes; set on its last batch alone."""
     end: int
     """Number of the request's names in this batch and those before it."""
     received: float = field(compare=False)
@@ -43,7 +43,7 @@ class Request:
     received: float = field(compare=False)
     """Time of receipt (`time.monotonic()`)."""
     held: str | None = None
-    """Id of the held request that this is. Its names are known by their tokens alone, and empty here."""
+    """Id of the held request that was approved. Its names are then empty: only their tokens are kept."""
 
     @classmethod
     def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:

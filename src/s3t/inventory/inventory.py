@@ -66,6 +66,11 @@ class Inventory:
         """L, slices a shard."""
         return 1 + max(place.slice for place in self.records)
 
+    @property
+    def wanted_depth(self) -> int:
+        """Slices that a shard serves with after its repairs."""
+        return self.slices if self.growth is None else self.growth.policy.depth
+
     def depth(self, shard: int, order: Order) -> int:
         """Depth, in slices, of the deepest prefix of `order` whose stages are all alive."""
         depth = 0

@@ -30,8 +30,9 @@ class DepthChange:
     """Seconds since the epoch."""
     shard: int
     depth_before: int
-    """Slices, as below."""
+    """Depth before the change, in slices."""
     depth: int
+    """Depth after it, in slices."""
 
 
 class Depths:

@@ -105,11 +105,6 @@ class Exports:
             self._change(mark, withdrawn_at=now(self._rows.connection))
         self._wait_no_more(marks)
 
-    def forget(self) -> None:
-        """Forget every export: they are another run's."""
-        for table in (schema.withdrawals, schema.exports):
-            self._rows.connection.execute(delete(table))
-
     def remember(self, exports: Sequence[Export], *, slices: Mapping[Place, SliceState], generation: int) -> None:
         """Write rows that an older ledger lacks or has as standing.
 

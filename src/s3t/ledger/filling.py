@@ -123,6 +123,12 @@ def copy_rows(source: Connection, target: Connection) -> None:
             target.execute(insert(table), [dict(row) for row in rows])
 
 
+def forget_run(connection: Connection) -> None:
+    """Remove the rows that are another run's alone, from a copy of its ledger."""
+    for table in _OF_ONE_RUN:
+        connection.execute(delete(table))
+
+
 _ROWS = 500
 _OF_ONE_RUN = (
     schema.sessions,

@@ -14,7 +14,7 @@ from sqlalchemy import delete
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
-from s3t.ledger.state import utc
+from s3t.ledger.state import Rates, utc
 from s3t.ledger.statements import now
 
 HOUR = 3600.0
@@ -77,16 +77,6 @@ class Held:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Rates:
-    """Records that requests to servers have taken within the last hour."""
-
-    by_caller: int
-    """Those that one caller asked for."""
-    by_shard: Mapping[int, int]
-    """Those of each shard, whoever asked."""
-
-
 class HeldRequests:
     """Held requests, within one transaction."""
 
@@ -95,20 +85,29 @@ class HeldRequests:
 
     def all(self) -> list[Held]:
         """Every held request, the newest first; those that were decided included."""
-        found = map(_held_of, self._rows.read(schema.held))
-        return sorted(found, key=lambda held: (-held.asked_at, held.id))
+        return self._found()
 
     def find(self, id: str) -> Held | None:
         """The held request of an id."""
-        return next(map(_held_of, self._rows.read(schema.held, schema.held.c.id == id)), None)
+        return next(iter(self._found(schema.held.c.id == id)), None)
+
+    def waiting(self) -> list[Held]:
+        """Requests without a decision, the newest first."""
+        return self._found(schema.held.c.decided_at.is_(None))
+
+    def approved(self) -> list[Held]:
+        """Requests that are approved and not carried out."""
+        return self._found(schema.held.c.approved == 1, schema.held.c.done_at.is_(None))
 
     def same(self, caller: str, *, request: bytes | None, content: bytes) -> Held | None:
-        """The held request with an idempotency key; without a key, the caller's own of the same names that waits."""
+        """Earlier request that is not done: with this idempotency key; without a key, the caller's waiting one for the
+        same names."""
         table = schema.held
         if request is not None:
-            return next(map(_held_of, self._rows.read(table, table.c.request == request)), None)
-        waiting = table.c.asked_by == caller, table.c.content == content, table.c.decided_at.is_(None)
-        return next(map(_held_of, self._rows.read(table, *waiting)), None)
+            same = [table.c.request == request]
+        else:
+            same = [table.c.asked_by == caller, table.c.content == content, table.c.decided_at.is_(None)]
+        return next(iter(self._found(table.c.done_at.is_(None), *same)), None)
 
     def names_of(self, held: Held) -> tuple[frozenset[bytes], frozenset[bytes]]:
         """Tokens of the records and of the subjects of a request; none once it was carried out or refused.
@@ -165,7 +164,7 @@ class HeldRequests:
         return Held(**{**dict.fromkeys(_COLUMNS), **row})
 
     def decide(self, id: str, *, by: str, approved: bool, reason: str | None = None) -> None:
-        """Note a decision, with the first of which the request is decided. Of a refused one the names go."""
+        """Note a decision; only the first counts. A refusal also removes the request's names."""
         values = {"decided_by": by, "approved": int(approved), "reason": reason}
         self._change(id, schema.held.c.decided_at.is_(None), decided_at=now(self._rows.connection), **values)
         if not approved:
@@ -176,21 +175,26 @@ class HeldRequests:
         self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
         self._forget_names(id)
 
-    def rates(self, caller: str) -> Rates:
-        """What a caller and each shard have had within the last hour. Older counts are forgotten."""
+    def rates(self, caller: str, *, but: str) -> Rates:
+        """Records that a caller, and each shard, lost within the last hour. Removes older counts.
+
+        Args:
+            caller: name of its token.
+            but: mark of a request that does not count: it is repeated.
+        """
         table = schema.admitted
         since = now(self._rows.connection) - HOUR
         self._rows.connection.execute(delete(table).where(table.c.asked_at < since))
         by_caller, by_shard = 0, dict[int, int]()
-        for row in self._rows.read(table):
+        for row in self._rows.read(table, table.c.mark != but):
             by_caller += row.records if row.asked_by == caller else 0
             by_shard[row.shard] = by_shard.get(row.shard, 0) + row.records
         return Rates(by_caller=by_caller, by_shard=by_shard)
 
-    def note_admitted(self, caller: str, losses: Mapping[int, int]) -> None:
-        """Count the records of each shard that a request is about to take."""
-        mark, time = secrets.token_hex(8), now(self._rows.connection)
-        self._rows.insert(
+    def note_admitted(self, caller: str, losses: Mapping[int, int], *, mark: str) -> None:
+        """Count the records of each shard that a request is about to take; of one with the same mark, once."""
+        time = now(self._rows.connection)
+        self._rows.upsert(
             schema.admitted,
             (
                 {"mark": mark, "shard": shard, "asked_by": caller, "asked_at": time, "records": count}
@@ -198,10 +202,9 @@ class HeldRequests:
             ),
         )
 
-    def forget(self) -> None:
-        """Forget every request and rate: they are another run's."""
-        for table in (schema.held, schema.held_names, schema.admitted):
-            self._rows.connection.execute(delete(table))
+    def _found(self, *conditions: Any) -> list[Held]:
+        rows = self._rows.read(schema.held, *conditions)
+        return sorted(map(_held_of, rows), key=lambda held: (-held.asked_at, held.id))
 
     def _change(self, id: str, *conditions: Any, **values: Any) -> None:
         table = schema.held

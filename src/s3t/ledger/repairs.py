@@ -234,10 +234,6 @@ class Repairs:
         ended = update(table).where(table.c.id == id, table.c.process == process, table.c.ended_at.is_(None))
         self._rows.connection.execute(ended.values(ended_at=time, seen_at=time, error=error))
 
-    def forget(self) -> None:
-        """Forget every repair: they are another run's."""
-        self._rows.connection.execute(delete(schema.repairs))
-
     def _change(self, id: str, **values: Any) -> None:
         table = schema.repairs
         change = update(table).where(table.c.id == id)

@@ -310,6 +310,16 @@ class LogEntry:
         return cls(**own, **times, to_withdraw=tuple(document["to_withdraw"]))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """Records that requests to servers have taken within the last hour."""
+
+    by_caller: int
+    """Records that this caller asked for."""
+    by_shard: Mapping[int, int]
+    """Records of each shard, of all callers."""
+
+
 def utc(seconds: float | None) -> str | None:
     """ISO 8601, to the millisecond."""
     return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete
-
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import utc
@@ -96,10 +94,6 @@ class Tokens:
         rows = self._rows.read(table, table.c.name == name, table.c.revoked_at.is_(None))
         self._rows.change(table, [(row, {"revoked_at": now(self._rows.connection)}) for row in rows])
         return self.named(name)
-
-    def forget(self) -> None:
-        """Forget every token: they are another run's."""
-        self._rows.connection.execute(delete(schema.tokens))
 
 
 def _token_of(row: Any) -> Token:

@@ -16,7 +16,7 @@ from s3t.ledger.committing import Trained, announce, commit
 from s3t.ledger.condemning import artifact_entry, condemn, note_removed, walk_again
 from s3t.ledger.depths import Depths
 from s3t.ledger.exports import Exports
-from s3t.ledger.filling import record_of, record_values
+from s3t.ledger.filling import forget_run, record_of, record_values
 from s3t.ledger.held import HeldRequests
 from s3t.ledger.history import History
 from s3t.ledger.repairs import Repairs
@@ -370,6 +370,10 @@ class Transaction:
         if gone:
             self._remove_stages(gone.keys())
         self.condemn(artifacts={(stage.shard, key) for stage, key in gone.items()})
+
+    def forget_run(self) -> None:
+        """Forget what belongs to the run alone that this ledger was copied from."""
+        forget_run(self.rows.connection)
 
     def touch(self) -> None:
         """Write something, so that the end of the transaction waits for the disk."""

@@ -23,4 +23,6 @@ _VACUUMED = (
     schema.erasing_records,
     schema.condemned,
     schema.claims,
+    schema.held_names,
+    schema.admitted,
 )

@@ -35,7 +35,7 @@ class Forecast:
     living_shards: int
     """Shards that have a live prefix now."""
     next_shard_dies_between: Spread | None = None
-    """Deletions of the tenth and the ninetieth of a hundred histories, as below; None where the mean is."""
+    """10th and 90th percentile of `next_shard_dies` over the histories; None where that is None. Others alike."""
     all_shards_die_between: Spread | None = None
     depth_falls_below_between: Mapping[int, Spread | None] = field(default_factory=dict)
 
@@ -86,7 +86,7 @@ class _Deletions(NamedTuple):
 
     @classmethod
     def of(cls, means: Floats, draws: Floats) -> _Deletions:
-        """Of each history's expected number, N, and of a number drawn for each, N."""
+        """Mean and percentiles from each history's expected number (N) and a number drawn for it (N)."""
         mean = float(means.sum() / len(means))
         if not np.isfinite(mean):
             return cls(None, None)

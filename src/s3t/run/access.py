@@ -21,6 +21,8 @@ SCOPES = {
 PREFIX = "s3t_"
 """Begins every token, so that scanners for secrets find one that was committed somewhere."""
 _MOST_NAME = 100
+_RESERVED = ("open", "policy", "the command line")
+"""Names in the ledger of callers without a token, of repairs that nobody asked for, and of the command line."""
 _MOST_SECONDS = 100 * 365 * 86_400.0
 
 
@@ -96,6 +98,8 @@ def _problems(name: str, scopes: Sequence[str], days: float | None, per_minute: 
     problems = []
     if not name.strip() or len(name) > _MOST_NAME or not name.isprintable():
         problems.append(f"a name has 1 to {_MOST_NAME} printable characters")
+    if name in _RESERVED:
+        problems.append(f"name {name!r} is one that the run itself gives; choose another")
     if not scopes:
         problems.append(f"scopes: give at least one of {', '.join(SCOPES)}")
     problems += [

@@ -159,7 +159,7 @@ def uses_of(snapshot: Snapshot, members: Sequence[Stage]) -> Uses:
 
 
 class Computer(Protocol):
-    """What computes logits: the workshop, or an engine elsewhere."""
+    """Source of logits: the workshop, or an engine elsewhere."""
 
     def counts(self, rows: pa.Table) -> Sequence[int] | None:
         """Number of answers to each input; None: one each."""

@@ -5,6 +5,8 @@ The ledger keeps the tokens of a held request's names, so carrying it out reads 
 
 from __future__ import annotations
 
+import logging
+import secrets
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -12,35 +14,50 @@ from dataclasses import dataclass
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.deleter import Outcome
+from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
 from s3t.deletion.request import Request
-from s3t.errors import InputError
+from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError
 from s3t.ledger import Held, Snapshot, Transaction
 from s3t.partition import Place
 from s3t.records.requests import requested, requested_names
 from s3t.run.parts import Parts
 
-_MOST_REASON = 500
+_GROUP = 64
+MOST_REASON = 500
+"""Characters of the reason for a refusal."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """A request that a server may have to hold."""
+
+    request: Request
+    caller: str
+    strict: bool
+    limits: Limits
+
+
 class Approvals:
     """Held requests of one run. Replicas that share the ledger share them."""
 
-    parts: Parts
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._admit = Grouped(self._admit_group, limit=_GROUP)  # requests that come together share a wait for the disk
 
     def all(self) -> tuple[Held, ...]:
         """Every held request, the newest first; those that were decided included."""
-        with self.parts.ledger.reading() as transaction:
+        with self._parts.ledger.reading() as transaction:
             return tuple(transaction.held.all())
 
     def waiting(self) -> tuple[Held, ...]:
-        """Those that wait for a decision, the newest first."""
-        return tuple(held for held in self.all() if held.state == "held")
+        """Held requests without a decision, the newest first."""
+        with self._parts.ledger.reading() as transaction:
+            return tuple(transaction.held.waiting())
 
     def find(self, id: str) -> Held | None:
         """The held request of an id."""
-        with self.parts.ledger.reading() as transaction:
+        with self._parts.ledger.reading() as transaction:
             return transaction.held.find(id)
 
     def admit(
@@ -55,7 +72,7 @@ class Approvals:
     ) -> Held | None:
         """Hold a request for deletion if it is over a limit. Else count it, and return None: it may be carried out.
 
-        One that is made again, with its key or while it waits, is held once.
+        A request that is repeated, with its key or while it waits, is held and counted once.
 
         Args:
             records: ids, as for `Run.delete`; `subjects`, `key` and `strict`, too.
@@ -72,58 +89,42 @@ class Approvals:
             return None
         names = requested_names(records, subjects)
         key = None if key is None else requested("the idempotency key", [key])[0]
-        request = Request.of(self.parts.secret, **names, key=key)
-        with after_refusal(NOTHING_CHANGED), self.parts.ledger.writing() as transaction:
-            if request.key is not None and transaction.history.request(request.key) is not None:
-                return None
-            if (same := _held_before(transaction, caller, request)) is not None:
-                return same
-            located = transaction.locate(records=request.records.keys(), subjects=request.subjects.keys())
-            found = {token for row in located.rows for token in (row.token, row.subject)} | located.gone.keys()
-            if strict and not found >= request.names.keys():
-                return None
-            losses = _by_shard(losses_of(located.rows))
-            why = why_held(
-                limits,
-                losses=losses,
-                present=_present(transaction.snapshot()),
-                rates=transaction.held.rates(caller),
-            )
-            if why is None:
-                transaction.held.note_admitted(caller, losses)
-                return None
-            return transaction.held.add(
-                asked_by=caller,
-                why=why,
-                count=sum(losses.values()),
-                request=request.key,
-                content=request.content,
-                records=request.records.keys(),
-                subjects=request.subjects.keys(),
-            )
+        request = Request.of(self._parts.secret, **names, key=key)
+        return self._admit(_Asked(request=request, caller=caller, strict=strict, limits=limits))
+
+    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | None]:
+        with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
+            return [_admitted(transaction, asked) for asked in group]
 
     def impact(self, held: Held) -> Outcome:
-        """What a request that waits would do now, as a dry run says it. Errors as `Run.delete`."""
-        return self.parts.deleter.delete(self._request(held), dry_run=True)
+        """Outcome that a waiting request would have now, as of a dry run. Errors as `Run.delete`."""
+        return self._parts.deleter.delete(self._request(held), dry_run=True)
 
     def approve(self, id: str, *, by: str) -> Held:
         """Approve a held request, and carry it out. Approved again, it goes on where a crash stopped it.
 
         Args:
             id: of the request.
-            by: name of who approves: somebody else than who asked.
+            by: name of the approver; not the caller that asked.
 
         Raises:
-            InputError: there is no such request, it was refused, or `by` asked for it.
+            InputError: there is no such request.
+            OwnRequestError: `by` asked for it.
+            DecidedError: it was refused, or its key was used for another request since.
         """
-        self.parts.check_changeable()
-        with after_refusal(NOTHING_CHANGED), self.parts.ledger.writing() as transaction:
+        self._parts.check_changeable()
+        with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state == "refused":
-                raise InputError("the approval", f"{id} was refused by {held.decided_by}; ask for the deletion anew")
+                reason = f"{id} was refused by {held.decided_by}; send the request again with another key"
+                raise DecidedError("the approval", reason)
             if held.state == "held":
                 if by == held.asked_by:
-                    raise InputError("the approval", f"{by} asked for {id}: somebody else has to approve it")
+                    raise OwnRequestError("the approval", f"{by} asked for {id}: another token has to approve it")
+                earlier = None if held.request is None else transaction.history.request(held.request)
+                if earlier is not None and earlier.content != held.content:
+                    reason = f"the idempotency key of {id} was used for other names since; refuse the request"
+                    raise DecidedError("the approval", reason)
                 transaction.held.decide(id, by=by, approved=True)
         return self._carry_out(held)
 
@@ -133,33 +134,39 @@ class Approvals:
         Args:
             id: of the request.
             by: name of who refuses.
-            reason: in words, which are kept; without names of people.
+            reason: kept and shown to the caller that asked; it names no person.
 
         Raises:
-            InputError: there is no such request, it was approved, or the reason is empty or too long.
+            InputError: there is no such request, or the reason is empty or too long.
+            DecidedError: it was approved.
         """
-        problems = [] if 0 < len(reason.strip()) <= _MOST_REASON else [f"reason: give 1 to {_MOST_REASON} characters"]
-        with after_refusal(NOTHING_CHANGED), self.parts.ledger.writing() as transaction:
+        if not 0 < len(reason.strip()) <= MOST_REASON:
+            raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters")
+        with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state in ("approved", "done"):
-                problems.append(f"{id} was approved by {held.decided_by}")
-            if problems:
-                raise InputError("the refusal", problems)
+                raise DecidedError("the refusal", f"{id} was approved by {held.decided_by}")
             transaction.held.decide(id, by=by, approved=False, reason=reason.strip())
             return _known(id, transaction.held.find(id))
 
     def carry_out_approved(self) -> None:
-        """Go on with approved requests that a crash stopped."""
-        for held in self.all():
-            if held.state == "approved":
+        """Carry out approved requests that a crash or an error stopped. One that fails again is logged and stays."""
+        with self._parts.ledger.reading() as transaction:
+            left = transaction.held.approved()
+        for held in left:
+            try:
                 self._carry_out(held)
+            except FsyncError:
+                raise
+            except S3TError as error:  # the others, and answers, must not wait for it
+                logging.getLogger("s3t.run").warning("request %s, approved, was not carried out: %s", held.id, error)
 
     def _carry_out(self, held: Held) -> Held:
-        self.parts.deleter.delete(self._request(held))
+        self._parts.deleter.delete(self._request(held))
         return _known(held.id, self.find(held.id))
 
     def _request(self, held: Held) -> Request:
-        with self.parts.ledger.reading() as transaction:
+        with self._parts.ledger.reading() as transaction:
             held = _known(held.id, transaction.held.find(held.id))  # as it is now: another may have carried it out
             records, subjects = transaction.held.names_of(held)
         return Request(
@@ -172,15 +179,37 @@ class Approvals:
         )
 
 
-def _held_before(transaction: Transaction, caller: str, request: Request) -> Held | None:
-    """The same request, if it was held before, and is not done."""
-    same = transaction.held.same(caller, request=request.key, content=request.content)
-    if same is None or same.state == "done":
+def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | None:
+    """The request as it is held, or the error that refuses it; None if it may be carried out."""
+    request, caller = asked.request, asked.caller
+    if request.key is not None and transaction.history.request(request.key) is not None:
         return None
-    if same.content != request.content:
+    same = transaction.held.same(caller, request=request.key, content=request.content)
+    if same is not None and same.content != request.content:
         reason = "was used for a request with other names; use a new key for a new request"
-        raise InputError("the idempotency key", reason)
-    return same
+        return InputError("the idempotency key", reason)
+    if same is not None:
+        return same
+    located = transaction.locate(records=request.records.keys(), subjects=request.subjects.keys())
+    found = {token for row in located.rows for token in (row.token, row.subject)} | located.gone.keys()
+    if asked.strict and not found >= request.names.keys():
+        return None
+    losses = _by_shard(losses_of(located.rows))
+    mark = secrets.token_hex(8) if request.key is None else request.key.hex()[:16]
+    rates = transaction.held.rates(caller, but=mark)
+    why = why_held(asked.limits, losses=losses, present=_present(transaction.snapshot()), rates=rates)
+    if why is None:
+        transaction.held.note_admitted(caller, losses, mark=mark)
+        return None
+    return transaction.held.add(
+        asked_by=caller,
+        why=why,
+        count=sum(losses.values()),
+        request=request.key,
+        content=request.content,
+        records=request.records.keys(),
+        subjects=request.subjects.keys(),
+    )
 
 
 def _known(id: str, held: Held | None) -> Held:

@@ -80,13 +80,12 @@ def adopt(parts: Parts) -> None:
         if parts.witness.path.exists():  # first: what the run has deleted since is deleted from the copy, too
             make_folder(mine.path.parent)
             append_durably(mine.path, parts.witness.path.read_bytes())
-        with parts.ledger.writing() as transaction:
-            transaction.exports.forget()  # they are the run's: its deletions remove their files, the copy's must not
-            transaction.repairs.forget()
-            transaction.held.forget()
-            transaction.tokens.forget()  # who may call the run's servers may not therefore call the copy's
-        address = ledger_address(layout, url=description.ledger, run=description.run)
-        copied = None if isinstance(address, Path) else parts.ledger.clone(address)  # a file is the copy's own already
+        address, copied = ledger_address(layout, url=description.ledger, run=description.run), None
+        if isinstance(address, Path):  # the copy's own file
+            with parts.ledger.writing() as transaction:
+                transaction.forget_run()
+        else:  # the run's own schema, which goes on without change
+            copied = parts.ledger.clone(address)
         try:
             write_description(layout, description, parts.secret)  # from here on it is another run
         except BaseException:

@@ -134,7 +134,7 @@ def more_asked(
     return Spares(spares=spares, depth=spare_depth) if policy is None else Policy(repair=policy)
 
 
-def forecast_of(parts: Parts, asked: Spares | Policy | int, progress: Progress) -> Extension | RepairExtension:
+def extension_forecast(parts: Parts, asked: Spares | Policy | int, progress: Progress) -> Extension | RepairExtension:
     """Forecast of an extension; errors as `Run.extend`."""
     if isinstance(asked, int):
         return _more_orders(parts, budget=asked, progress=progress)

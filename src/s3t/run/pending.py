@@ -1,4 +1,4 @@
-"""Answers on their way to whoever asked, which deletions of what they use wait for: for servers."""
+"""Answers and texts that a server is sending. A deletion of a stage that they use waits for their release."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Pending:
-    """What a client gets. No deletion of what it uses is effective before it is released.
+    """An answer for a client. No deletion of what it uses is effective before `release`.
 
     Safe to share among threads. Keep it until all has left, then release it, or use it as a context manager: deletions
     wait for it until then, and no longer than it exists.
@@ -31,7 +31,7 @@ class Pending:
 
     @property
     def lease_is_fresh(self) -> bool:
-        """False if this process has not told the ledger for long that it lives; `may_leave` then asks the ledger."""
+        """False if this process's last heartbeat is too old; `may_leave` then asks the ledger."""
         return self._presence.lease_is_fresh
 
     def may_leave(self) -> bool:

@@ -326,10 +326,10 @@ class Run:
         progress: Progress | None = None,
     ) -> Extension | RepairExtension:
         """Forecast of `extend`, with its arguments and errors: stages to train, gain in depth. Changes nothing."""
-        from s3t.run.extension import forecast_of, more_asked
+        from s3t.run.extension import extension_forecast, more_asked
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return forecast_of(self._parts, asked, progress or SILENT)
+        return extension_forecast(self._parts, asked, progress or SILENT)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None

@@ -1,4 +1,4 @@
-"""What monitoring asks of a run beside its status: held deletions, open processes, repairs."""
+"""Numbers for monitoring that a status lacks: held deletions, open processes, repairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vitals_of(parts: Parts) -> Vitals:
     """The vitals of a run. It asks the ledger once, and changes nothing."""
     with parts.ledger.reading() as transaction:
         return Vitals(
-            held_deletions=sum(held.state == "held" for held in transaction.held.all()),
+            held_deletions=len(transaction.held.waiting()),
             silences=tuple(transaction.sessions.silences()),
             lost_sessions=transaction.sessions.lost(),
             repairs=tuple(transaction.repairs.all()),

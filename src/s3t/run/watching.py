@@ -1,4 +1,4 @@
-"""A run as those see it who look on for long: what has changed since, which stages are trained, depths over time."""
+"""Observation of an open run: counter of changes, stages in training, history of depths."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Watch:
     parts: Parts
 
     def changes(self) -> int:
-        """A counter: two states with the same number are equal, but for repairs and stages in training."""
+        """Counter of the ledger's changes. Repairs, held requests and stages in training do not raise it."""
         return self.parts.latest.snapshot().changes
 
     def in_training(self) -> frozenset[Stage]:
@@ -25,6 +25,6 @@ class Watch:
             return frozenset(transaction.sessions.in_training())
 
     def depths(self) -> tuple[DepthChange, ...]:
-        """Changes of shards' depths, the oldest first; the ledger keeps the newest 10,000."""
+        """Changes of shards' depths, the oldest first; the ledger keeps at least the newest 10,000."""
         with self.parts.ledger.reading() as transaction:
             return tuple(transaction.depths.all())

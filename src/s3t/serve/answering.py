@@ -117,7 +117,7 @@ class PendingResponse(Response):
 
 
 class Leaving(Protocol):
-    """What leaves the server, as `s3t.run.pending.Pending`."""
+    """An answer that leaves the server; `s3t.run.pending.Pending` is one."""
 
     @property
     def lease_is_fresh(self) -> bool:

@@ -71,7 +71,7 @@ class _Asked(NamedTuple):
 
 
 class Holder(Protocol):
-    """What answers requests, and keeps deletions waiting until the answers have left: a run, or its gateway."""
+    """Source of held answers: a run, or its gateway."""
 
     def hold(self, *requests: IngestedInputs) -> PendingAnswers:
         """As `Run.hold`."""

@@ -89,4 +89,4 @@ class Callers:
 
 
 HOW = "send `Authorization: Bearer TOKEN`; an operator makes one with `s3t token create`"
-"""How a program is let in; the end of each refusal."""
+"""Remedy of a caller without a token that is accepted: the end of each refusal."""

@@ -59,7 +59,7 @@ _Stop = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
 class StreamOptions(BaseModel):
-    """How a stream is sent."""
+    """Options of a stream."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -80,7 +80,9 @@ class TextRequest(BaseModel):
     stop: _Stop | Annotated[list[_Stop], Field(max_length=4)] | None = Field(
         default=None, description="Texts at which a text ends; they are no part of it."
     )
-    seed: StrictInt | None = Field(default=None, description="Of the draws. Without it, a random one.")
+    seed: StrictInt | None = Field(
+        default=None, description="Seed of the random draws. Without it, another one each time."
+    )
     stream: StrictBool | None = Field(default=None, description="Send the text in parts, as server-sent events.")
     stream_options: StreamOptions | None = None
 
@@ -122,7 +124,7 @@ class ChatRequest(TextRequest):
 
 
 def add_texts(router: APIRouter, served: ServedRun) -> None:
-    """Add the route that a language model's run answers: chats, or prompts; the other one names it."""
+    """Add both routes. The run answers one; the other refuses with 404 and names it."""
 
     def complete(asked: CompletionRequest) -> Response:
         """The text after each prompt, by the newest generation, which `system_fingerprint` and a header name."""
@@ -184,7 +186,7 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
 
 
 def _others(fields: dict[str, Any]) -> list[str]:
-    """Problems of other fields: of those that are known their names, of all the others together one."""
+    """Problems of other fields: one for each known field that cannot be honoured, one for all unknown ones."""
     problems, unknown = [], 0
     for name, value in fields.items():
         if value is None or name in IGNORED:

@@ -1,4 +1,4 @@
-"""Deletions for a caller, and decisions on held ones, by whichever route they are asked for."""
+"""Deletions and decisions on held ones, for the API and for the page."""
 
 from __future__ import annotations
 
@@ -36,8 +36,7 @@ async def dry_run(
     if not caller.may("operate"):
         raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
     asked.check_count(served.settings.max_names)
-    fields = asked.model_dump() | {"dry_run": True}
-    return await to_thread.run_sync(partial(served.run.delete, **fields), limiter=limiter)
+    return await to_thread.run_sync(partial(served.run.delete, **asked.model_dump()), limiter=limiter)
 
 
 async def delete(
@@ -81,14 +80,10 @@ def approve(served: ServedRun, id: str, caller: Caller) -> Held:
     """Approve a held request, and carry it out. The caller has the scope operate.
 
     Raises:
-        Refused: 404, none has the id; 403, the caller asked for it; 409, it was refused.
-        S3TError: as `Run.delete`.
+        Refused: 404, none has the id.
+        S3TError: as `Approvals.approve`.
     """
     held = held_request(served, id)
-    if held.state == "held" and held.asked_by == caller.named:
-        raise Refused(HTTPStatus.FORBIDDEN, "the token has asked for it itself; another has to approve it")
-    if held.state == "refused":
-        raise Refused(HTTPStatus.CONFLICT, "it was refused; ask for the deletion anew")
     done = served.run.approvals.approve(id, by=caller.named)
     if held.done_at is None and done.generation is not None:
         served.metrics.deleted(served.name, served.run.log([done.generation])[0].records)
@@ -99,11 +94,10 @@ def refuse(served: ServedRun, id: str, caller: Caller, *, reason: str) -> Held:
     """Refuse a held request. The caller has the scope operate.
 
     Raises:
-        Refused: 404, none has the id; 409, it was approved.
-        InputError: the reason is empty or too long.
+        Refused: 404, none has the id.
+        S3TError: as `Approvals.refuse`.
     """
-    if held_request(served, id).state in ("approved", "done"):
-        raise Refused(HTTPStatus.CONFLICT, "it was approved")
+    held_request(served, id)
     return served.run.approvals.refuse(id, by=caller.named, reason=reason)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -21,8 +21,10 @@ from pydantic import (
     model_validator,
 )
 
+from s3t.partition import Place
 from s3t.recipe import Recipe
 from s3t.records.inputs import Inputs
+from s3t.run.approvals import MOST_REASON
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.settings import Settings
 
@@ -134,10 +136,20 @@ class DeletionResponse(BaseModel):
     )
 
 
+def plan_of(slices: Iterable[Place], stages_lost: int, before: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
+    """Consequences of a deletion, for operators: slices hit, stages lost, depths before and after."""
+    return {
+        "slices": [list(place) for place in slices],
+        "stages_lost": stages_lost,
+        "depths_before": list(before),
+        "depths_after": list(after),
+    }
+
+
 class RefusalRequest(RequestBody):
     """The refusal of a held request."""
 
-    reason: StrictStr = Field(min_length=1, max_length=500, description="It is kept: name nobody.")
+    reason: StrictStr = Field(min_length=1, max_length=MOST_REASON, description="It is kept: name nobody.")
 
 
 class RepairRequest(RequestBody):

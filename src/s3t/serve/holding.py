@@ -9,7 +9,7 @@ from s3t.serve import deleting
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import held_request
-from s3t.serve.documents import RefusalRequest
+from s3t.serve.documents import RefusalRequest, plan_of
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def held_of(served: ServedRun) -> APIRouter:
     def one(id: str, caller: reader) -> dict[str, Any]:
         """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
         held = held_request(served, id)
-        plan = impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
+        plan = _impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
         return {**held.to_json(), "plan": plan}
 
     @router.post(
@@ -54,18 +54,12 @@ def held_of(served: ServedRun) -> APIRouter:
         responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )
     def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
-        """Delete nothing, and forget its names. The reason is kept, and told to who asked."""
+        """Delete nothing, and forget its names. The reason is kept, and shown to the caller that asked."""
         return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
 
     return router
 
 
-def impact_of(outcome: "Outcome") -> dict[str, Any]:
-    """What a deletion does, or would do, for operators."""
-    return {
-        "deleted": outcome.deleted,
-        "slices": [list(place) for place in sorted(outcome.losses)],
-        "stages_lost": outcome.stages_lost,
-        "depths_before": list(outcome.before.depths()),
-        "depths_after": list(outcome.after.depths()),
-    }
+def _impact_of(outcome: "Outcome") -> dict[str, Any]:
+    before, after = outcome.before.depths(), outcome.after.depths()
+    return {"deleted": outcome.deleted, **plan_of(sorted(outcome.losses), outcome.stages_lost, before, after)}

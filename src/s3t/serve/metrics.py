@@ -79,19 +79,19 @@ class Metrics:
 _GAUGES = {
     "generation": "Deletions that were accepted.",
     "records": "Records present.",
-    "slices": "Slices of a shard: its depth while nothing is lost.",
+    "slices": "Slices with which a shard serves while nothing is lost.",
     "missing_stages": "Stages that a repair would train.",
     "ineffective_deletions": "Deletions that are accepted and not effective yet.",
-    "oldest_ineffective_seconds": "Age of the oldest of them.",
+    "oldest_ineffective_seconds": "Seconds since acceptance of the oldest deletion that is not effective.",
     "unfinished_deletions": "Deletions that are accepted and not erased yet.",
-    "oldest_unfinished_seconds": "Age of the oldest of them.",
-    "erasure_overdue_seconds": "Time since one of them should have been erased by deletion.erase_within; 0: none.",
+    "oldest_unfinished_seconds": "Seconds since receipt of the oldest deletion that is not erased.",
+    "erasure_overdue_seconds": "Seconds by which the oldest such deletion exceeds deletion.erase_within; 0: none.",
     "held_deletions": "Requests for deletion that wait for an operator.",
-    "deletions_to_less_depth": "Expected, without repair, until the shallowest live shard loses depth.",
-    "deletions_to_first_dead_shard": "Expected, without repair.",
-    "deletions_to_last_dead_shard": "Expected, without repair.",
+    "deletions_to_less_depth": "Expected number of deletions, without repair, until the shallowest shard loses depth.",
+    "deletions_to_first_dead_shard": "Expected number of deletions, without repair, until one more shard dies.",
+    "deletions_to_last_dead_shard": "Expected number of deletions, without repair, until no shard answers.",
     "sessions": "Open runs that predict or train and count as alive: servers' workers, and trainers.",
-    "oldest_heartbeat_seconds": "Longest time since one of them told the ledger that it lives.",
+    "oldest_heartbeat_seconds": "Seconds since the heartbeat of the open run that has been silent longest.",
     "repair_running": "1 while a server's repair runs or waits to be taken up.",
     "repair_share": "Share of the running repair that is done; 0: none runs.",
     "last_repair_failed": "1 if the server's repair that ended last has failed.",
@@ -124,21 +124,20 @@ class _Gauges:
             self._depth.add_metric((run, str(shard)), slices)
         now = time.time()
         ineffective = [entry for entry in status.unfinished if entry.effective_at is None]
-        oldest = {
-            name: max((now - entry.received_at for entry in entries), default=0.0)
-            for name, entries in (("ineffective", ineffective), ("unfinished", status.unfinished))
-        }
+        # One that was held was received long before it was accepted.
+        waited = max((now - (entry.accepted_at or now) for entry in ineffective), default=0.0)
+        oldest = max((now - entry.received_at for entry in status.unfinished), default=0.0)
         self._add(
             run,
             generation=status.generation,
             records=status.records,
-            slices=status.inventory.slices,
+            slices=status.inventory.wanted_depth,
             missing_stages=status.missing,
             ineffective_deletions=len(ineffective),
-            oldest_ineffective_seconds=oldest["ineffective"],
+            oldest_ineffective_seconds=waited,
             unfinished_deletions=len(status.unfinished),
-            oldest_unfinished_seconds=oldest["unfinished"],
-            erasure_overdue_seconds=max(0.0, oldest["unfinished"] - status.recipe.deletion.erase_within),
+            oldest_unfinished_seconds=oldest,
+            erasure_overdue_seconds=max(0.0, oldest - status.recipe.deletion.erase_within),
         )
         if forecast is not None:
             falls = forecast.depth_falls_below

@@ -16,12 +16,14 @@ from starlette.exceptions import HTTPException as ProtocolError
 
 from s3t.errors import (
     ClosedError,
+    DecidedError,
     EngineError,
     FsyncError,
     InputError,
     IntegrityError,
     NoLiveShardError,
     OvertakenError,
+    OwnRequestError,
     S3TError,
     StorageError,
     UnknownNamesError,
@@ -32,6 +34,8 @@ _AGAIN = {"Retry-After": "1"}
 _SHOWN = 10
 """Problems of a request that are told."""
 _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
+    (DecidedError, HTTPStatus.CONFLICT, "decided already"),
+    (OwnRequestError, HTTPStatus.FORBIDDEN, "another token has to decide"),
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
     (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
     (NoLiveShardError, HTTPStatus.SERVICE_UNAVAILABLE, "no shard can answer"),
@@ -88,7 +92,7 @@ def wrong_input(problems: Sequence[str]) -> Refused:
     return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title="wrong input", problems=listed)
 
 
-def refusal_of(error: S3TError) -> Refused:
+def _refusal_of(error: S3TError) -> Refused:
     """The refusal that an error of the run is."""
     for kind, status, title in _OF_ERRORS:
         if isinstance(error, kind):
@@ -99,8 +103,8 @@ def refusal_of(error: S3TError) -> Refused:
 
 
 def refusal_to(error: S3TError) -> Refused:
-    """As `refusal_of`, for a request that is answered with it: the log has what is wrong with the server."""
-    refused = refusal_of(error)
+    """The refusal that an error of the run is. The log has what is wrong with the server."""
+    refused = _refusal_of(error)
     if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         logging.getLogger("s3t.serve").warning("%s", error)
     if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another

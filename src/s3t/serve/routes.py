@@ -25,6 +25,7 @@ from s3t.serve.documents import (
     PredictRequest,
     PredictResponse,
     RepairRequest,
+    plan_of,
 )
 from s3t.serve.problems import MEDIA_TYPE, Refused
 
@@ -162,12 +163,7 @@ def _held(held: Held) -> DeletionResponse:
 
 
 def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionResponse:
-    plan = {
-        "slices": [list(place) for place in report.slices],
-        "stages_lost": report.stages_lost,
-        "depths_before": list(report.depths_before),
-        "depths_after": list(report.status.depths),
-    }
+    plan = plan_of(report.slices, report.stages_lost, report.depths_before, report.status.depths)
     return DeletionResponse(
         id=max((entry.generation for entry in report.entries), default=None),
         deleted=report.deleted,

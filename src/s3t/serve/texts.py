@@ -21,7 +21,7 @@ from starlette.types import Receive, Scope, Send
 from s3t.errors import OvertakenError, S3TError
 from s3t.run.writer import Collected
 from s3t.serve.answering import Handover, ServedRun, may_leave
-from s3t.serve.problems import refusal_of
+from s3t.serve.problems import refusal_to
 from s3t.serve.writing import Gone, Order
 
 if TYPE_CHECKING:
@@ -142,7 +142,6 @@ class TextsResponse(Response):
             return
         finally:
             gone.cancel()
-        self._served.metrics.answered(self._served.name, order.count)
 
     async def _whole(self, order: Order, gone: asyncio.Future[None], scope: Scope, send: Send) -> bool:
         """Send finished texts; False if a deletion has overtaken them."""
@@ -158,6 +157,7 @@ class TextsResponse(Response):
             return False
         handover = Handover(pending, scope, send, seconds=self._served.settings.send_seconds)
         await handover.whole(body, generation=pending.generation, count=order.count)
+        self._served.metrics.answered(self._served.name, order.count)
         return True
 
     async def _parts(self, order: Order, gone: asyncio.Future[None], scope: Scope, send: Send) -> bool:
@@ -181,12 +181,13 @@ class TextsResponse(Response):
             order.leave()  # nothing that was written leaves any more
             if handover is not None:
                 logging.getLogger("s3t.serve").info("a stream has ended early: %s", type(error).__name__)
-                await handover.part(_event({"error": refusal_of(error).for_openai()}), last=True)
+                await handover.part(_event({"error": refusal_to(error).for_openai()}), last=True)
             elif not isinstance(error, OvertakenError):
                 raise
             return handover is not None
         if handover is not None:
             await handover.part(b"data: [DONE]\n\n", last=True)
+            self._served.metrics.answered(self._served.name, order.count)
         return True
 
 

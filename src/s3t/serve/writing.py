@@ -63,7 +63,7 @@ class Order:
         return self._texts is not None and self._texts.overtaken
 
     async def part(self, gone: asyncio.Future[None]) -> Sequence[Piece] | None:
-        """What was written next; None at the end.
+        """Next written pieces; None at the end.
 
         Args:
             gone: done when the client has closed its connection.
@@ -198,7 +198,7 @@ class Scribe:
             self._end(order, error)
 
     def _end_overtaken(self) -> None:
-        """Stop what deletions wait for, and what no client waits for: at each turn, whosever it is."""
+        """Stop orders that a deletion has overtaken or whose client is gone; at each turn, all of them."""
         for order in [*self._written]:
             if order.left:
                 self._end(order, None)
