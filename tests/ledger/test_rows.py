@@ -30,7 +30,7 @@ READS = {
     "tokens": lambda transaction: transaction.tokens.all(),
     "held": lambda transaction: transaction.held.all(),
     "held_names": lambda transaction: [transaction.held.names_of(held) for held in transaction.held.all()],
-    "admitted": lambda transaction: transaction.held.rates("caller"),
+    "admitted": lambda transaction: transaction.held.rates("caller", but=""),
     "notes": lambda transaction: [transaction.rows.note(name) for name in ("changes", "confirmed", "walked")],
 }
 
@@ -49,7 +49,7 @@ def full(ledger):
         transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
         names = {"records": {token(1)}, "subjects": {PERSON}}
         transaction.held.add(asked_by="a", why="many", count=2, request=b"r" * 32, content=b"c" * 32, **names)
-        transaction.held.note_admitted("caller", {0: 3})
+        transaction.held.note_admitted("caller", {0: 3}, mark="m")
     return ledger
 
 
