@@ -6,6 +6,7 @@ import asyncio
 import json
 import time
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
 from anyio import to_thread
@@ -19,6 +20,7 @@ from s3t.serve.callers import Callers
 from s3t.serve.documents import inputs_of
 from s3t.serve.guard import NotTaken
 from s3t.serve.metrics import Metrics
+from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
 from s3t.serve.settings import Settings
 from s3t.serve.writing import Scribe
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
     from s3t.run.writer import Writer
 
 GENERATION_HEADER = "S3T-Generation"
+EVENTS = "text/event-stream"
+"""Media type of server-sent events."""
 ABORT = "s3t.abort"
 """Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
 sending that for as long as the client likes."""
@@ -59,6 +63,16 @@ class ServedRun:
     repairer: Repairer
     gateway: Gateway | None = None
     """Asks an engine for the answers; None: the run computes them."""
+
+
+def check_model(served: ServedRun, name: str | None) -> None:
+    """Check the model that a client of another server has named.
+
+    Raises:
+        Refused: 404, it is not this run.
+    """
+    if name not in (None, served.name):
+        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
 
 
 class Renderer(Protocol):

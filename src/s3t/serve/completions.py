@@ -12,10 +12,10 @@ from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
 from s3t.prediction.sampling import Sampling
-from s3t.serve.answering import ServedRun
+from s3t.serve.answering import EVENTS, ServedRun, check_model
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses
-from s3t.serve.texts import EVENTS, Shape, TextsResponse
+from s3t.serve.texts import Shape, TextsResponse
 from s3t.wording import counted
 
 DEFAULT_TOKENS = 16
@@ -161,8 +161,7 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
         Refused: 404 for another model; 422 for what cannot be honoured.
         InputError: the run takes no such prompts or settings.
     """
-    if asked.model not in (None, served.name):
-        raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
+    check_model(served, asked.model)
     longest = served.settings.max_new_tokens
     problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
     if problems := [*problems, *_others(asked.model_extra or {})]:

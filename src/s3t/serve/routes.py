@@ -15,7 +15,7 @@ from fastapi.security import HTTPBearer
 from s3t.errors import S3TError
 from s3t.ledger import Held
 from s3t.run.answers import Predictions
-from s3t.serve.answering import GENERATION_HEADER, ServedRun, answer
+from s3t.serve.answering import EVENTS, GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import delete as delete_for
 from s3t.serve.documents import (
@@ -51,7 +51,6 @@ def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
 
 _DELETING_THREADS = 32
 """Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
-_EVENTS = "text/event-stream"
 _EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
 OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
@@ -205,7 +204,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
         summary="Follow a repair",
         responses={
             **problem_responses(HTTPStatus.NOT_FOUND),
-            200: {"description": "The repair, or events", "content": {"application/json": {}, _EVENTS: {}}},
+            200: {"description": "The repair, or events", "content": {"application/json": {}, EVENTS: {}}},
         },
         dependencies=operators,
         tags=["repairs"],
@@ -218,8 +217,8 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
         repair = served.run.repairs.find(id)
         if repair is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such repair")
-        if _EVENTS in accept:
-            return StreamingResponse(_events(served, id), media_type=_EVENTS, headers={"Cache-Control": "no-store"})
+        if EVENTS in accept:
+            return StreamingResponse(_events(served, id), media_type=EVENTS, headers={"Cache-Control": "no-store"})
         return JSONResponse(repair.to_json())
 
 

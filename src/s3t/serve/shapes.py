@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
 
 from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
-from s3t.serve.answering import ServedRun, answer
+from s3t.serve.answering import ServedRun, answer, check_model
 from s3t.serve.completions import add_texts
-from s3t.serve.problems import Refused, wrong_input
+from s3t.serve.problems import wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 _TEXT = {"type": "string"}
@@ -95,8 +95,7 @@ def shapes_of(served: ServedRun) -> APIRouter:
 def _add_classify(router: APIRouter, served: ServedRun) -> None:
     def classify(asked: ClassifyRequest) -> Response:
         """Each text's label, and its probabilities in the order of the run's labels."""
-        if asked.model not in (None, served.name):
-            raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
+        check_model(served, asked.model)
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         if any(not isinstance(text, str) for text in texts):
             raise wrong_input(["input: is no text or list of texts"])

@@ -20,7 +20,7 @@ from starlette.types import Receive, Scope, Send
 
 from s3t.errors import OvertakenError, S3TError
 from s3t.run.writer import Collected
-from s3t.serve.answering import Handover, ServedRun, may_leave
+from s3t.serve.answering import EVENTS, Handover, ServedRun, may_leave
 from s3t.serve.problems import refusal_to
 from s3t.serve.writing import Gone, Order
 
@@ -29,9 +29,6 @@ if TYPE_CHECKING:
     from s3t.prediction.sampling import Sampling
     from s3t.records.ingest import IngestedInputs
     from s3t.run.pending import PendingTexts
-
-EVENTS = "text/event-stream"
-"""Media type of a stream."""
 
 
 @dataclass(frozen=True, kw_only=True)
