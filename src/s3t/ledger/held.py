@@ -176,7 +176,7 @@ class HeldRequests:
         self._forget_names(id)
 
     def rates(self, caller: str, *, but: str) -> Rates:
-        """Records that a caller, and each shard, lost within the last hour. Removes older counts.
+        """Records that a caller, and each shard, lost within the last hour.
 
         Args:
             caller: name of its token.
@@ -184,16 +184,19 @@ class HeldRequests:
         """
         table = schema.admitted
         since = now(self._rows.connection) - HOUR
-        self._rows.connection.execute(delete(table).where(table.c.asked_at < since))
         by_caller, by_shard = 0, dict[int, int]()
-        for row in self._rows.read(table, table.c.mark != but):
+        for row in self._rows.read(table, table.c.mark != but, table.c.asked_at >= since):
             by_caller += row.records if row.asked_by == caller else 0
             by_shard[row.shard] = by_shard.get(row.shard, 0) + row.records
         return Rates(by_caller=by_caller, by_shard=by_shard)
 
     def note_admitted(self, caller: str, losses: Mapping[int, int], *, mark: str) -> None:
-        """Count the records of each shard that a request is about to take; of one with the same mark, once."""
-        time = now(self._rows.connection)
+        """Count the records of each shard that a request is about to take; of one with the same mark, once.
+
+        Counts of more than an hour ago go.
+        """
+        table, time = schema.admitted, now(self._rows.connection)
+        self._rows.connection.execute(delete(table).where(table.c.asked_at < time - HOUR))
         self._rows.upsert(
             schema.admitted,
             (

@@ -136,9 +136,9 @@ def more_asked(
 
 def extension_forecast(parts: Parts, asked: Spares | Policy | int, progress: Progress) -> Extension | RepairExtension:
     """Forecast of an extension; errors as `Run.extend`."""
-    if isinstance(asked, int):
-        return _more_orders(parts, budget=asked, progress=progress)
-    return _other_repair(parts, asked)
+    if isinstance(asked, Spares | Policy):
+        return _other_repair(parts, asked)
+    return _more_orders(parts, budget=asked, progress=progress)
 
 
 def _other_repair(parts: Parts, asked: Spares | Policy) -> RepairExtension:

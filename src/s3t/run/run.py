@@ -296,11 +296,12 @@ class Run:
                 more than fit; the run has fixed orders, or none; a wrong policy; or `workers`. Nothing has changed.
         """
         from s3t.run.extension import more_asked
+        from s3t.run.orders import Policy, Spares
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        if isinstance(asked, int):
-            return self._trainer.extend(asked, progress or SILENT, workers=workers)
-        return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
+        if isinstance(asked, Spares | Policy):
+            return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
+        return self._trainer.extend(asked, progress or SILENT, workers=workers)
 
     @overload
     def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
