@@ -216,6 +216,85 @@ def test_what_is_being_typed_stays_while_the_page_changes(window, server, tokens
     cost = page.locator("#repairs .trade").inner_text()
     page.get_by_label("Ids, one a line").focus()
     page.wait_for_function("([cost]) => document.querySelector('#repairs .trade').innerText !== cost", arg=[cost])
+    assert page.get_by_label("Hours, at most").input_value() == "0.25"
+
+
+def test_a_reason_stays_for_its_request_alone(window, server, tokens):
+    for first in (0, 6):
+        names = [f"r{number}" for number in range(first, first + 6)]
+        server.post("/v1/deletions", json={"records": names}, headers=bearer(tokens["delete"]))
+    page = sign_in(window(), tokens["all"])
+    page.get_by_role("link", name="Look into it").first.click()
+    page.get_by_label("Reason").fill("no such ticket")
+    page.get_by_label("Ids, one a line").focus()
+    version = page.locator("#held").get_attribute("data-version")
+    server.post("/v1/deletions", json={"records": ["r20"]}, headers=bearer(tokens["all"]))
+    page.wait_for_function("([version]) => document.getElementById('held').dataset.version !== version", arg=[version])
+    assert page.get_by_label("Reason").input_value() == "no such ticket"
+    page.get_by_role("link", name="Look into it").click()
+    page.get_by_role("link", name="Look into it").first.wait_for()
+    page.wait_for_function("document.getElementById('reason').value === ''")
+
+
+def requests_of(page, section):
+    """Holds the requests for a section back: those that have come so far."""
+    came = []
+    page.route(f"**/sections/{section}?*", lambda route: came.append(route))
+    return came
+
+
+def wait_for_requests(page, came, count):
+    for _ in range(MILLISECONDS // 20):
+        if len(came) >= count:
+            return
+        page.wait_for_timeout(20)
+    raise AssertionError(f"{len(came)} requests came, not {count}")
+
+
+def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it_is_the_older(window, server, tokens):
+    page, rows = sign_in(window(), tokens["all"]), "#deletions tbody tr"
+    page.locator("#connection[data-state=live]").wait_for()
+    for count, order in ((1, (0, 1)), (3, (1, 0))):
+        came = requests_of(page, "deletions")
+        answers = []
+        for number in (count, count + 1):
+            server.post("/v1/deletions", json={"records": [f"r{number}"]}, headers=bearer(tokens["all"]))
+            wait_for_requests(page, came, number - count + 1)
+            answers.append(came[-1].fetch())
+        for place in order:
+            came[place].fulfill(response=answers[place])
+            page.wait_for_timeout(300)
+        assert page.locator(rows).count() == count + 1
+        page.unroute("**/sections/deletions?*")
+
+
+def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, server, tokens, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 2.0)
+    page = sign_in(window(), tokens["all"])
+    page.route("**/sections/deletions?*", lambda route: route.abort(), times=1)
+    server.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
+    page.locator("#deletions tbody tr").wait_for()
+
+
+def test_a_form_is_not_sent_again_where_the_visit_ends(window, tokens, path):
+    page, sent = sign_in(window(), tokens["all"]), []
+    page.on("request", lambda asked: sent.append(asked.url) if asked.method == "POST" else None)
+    page.get_by_label("Ids, one a line").fill("p1")
+    page.get_by_role("button", name="Look up").click()
+    page.locator("#connection[data-state=live]").wait_for()
+    with s3t.Run.open(path) as run:
+        run.access.revoke("all")
+    page.get_by_role("heading", name="Sign in").wait_for()
+    assert len(sent) == 1
+
+
+def test_a_link_signs_in_and_its_token_leaves_the_address_also_where_one_is_signed_in(window, server, tokens):
+    page = window()
+    for _ in range(2):
+        page.goto("about:blank")
+        page.goto(f"{server.base_url}/#{tokens['all']}")
+        page.get_by_role("heading", name="Shards", exact=True).wait_for()
+        assert tokens["all"] not in page.evaluate("location.href")
 
 
 def test_a_lost_connection_is_shown_and_a_revoked_token_ends_the_visit(chromium, path, tokens):

@@ -6,7 +6,7 @@ addresses.
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
@@ -25,7 +25,7 @@ from s3t.serve.page.visitors import caller_with, form_of, sign_in, sign_out, vis
 from s3t.serve.problems import Refused, refusal_to
 
 _EVENTS = "text/event-stream"
-_LOOK_SECONDS, _STREAM_SECONDS, _AGAIN_MILLISECONDS = 0.5, 20.0, 500
+_LOOK_SECONDS, _STREAM_SECONDS = 0.5, 20.0
 
 
 class PageRoute(APIRoute):
@@ -78,9 +78,9 @@ def page_of(page: Page) -> APIRouter:
 
     @router.get("/changes")
     def changes(request: Request) -> Response:
-        """Events: which sections have changed. A stream ends after 20 seconds; browsers connect again."""
+        """Events: sections that have changed since `seen`. A stream ends after 20 s; the script opens another."""
         who = visitor(page.served, request, *ANY_SCOPE)
-        seen = request.headers.get("last-event-id") or request.query_params.get("seen", "")
+        seen = request.query_params.get("seen", "")
         shown = {name: version for name, version in _of_text(seen).items() if name in sections_for(who)}
         events = _changes(page, shown)
         return StreamingResponse(events, media_type=_EVENTS, headers=HEADERS)
@@ -95,7 +95,7 @@ async def _changes(page: Page, seen: dict[str, str]) -> AsyncIterator[str]:
         page: of the run.
         seen: versions of the sections that the browser shows.
     """
-    yield f"retry: {_AGAIN_MILLISECONDS}\n\n"
+    yield ": open\n\n"
     until = time.monotonic() + _STREAM_SECONDS
     while time.monotonic() < until:
         try:
@@ -104,20 +104,16 @@ async def _changes(page: Page, seen: dict[str, str]) -> AsyncIterator[str]:
             return
         if changed := [name for name, version in seen.items() if versions[name] != version]:
             seen = {name: versions[name] for name in seen}
-            yield f"id: {_as_text(seen)}\nevent: changed\ndata: {json.dumps(changed)}\n\n"
+            yield f"event: changed\ndata: {json.dumps(changed)}\n\n"
         await sleep(_LOOK_SECONDS)
 
 
-def _as_text(versions: Mapping[str, str]) -> str:
-    """Versions of sections as an event's id has them.
-
-    >>> _as_text({"shards": "a1", "notes": "b2"}), _of_text("shards-a1.notes-b2")
-    ('shards-a1.notes-b2', {'shards': 'a1', 'notes': 'b2'})
-    """
-    return ".".join(f"{name}-{version}" for name, version in versions.items())
-
-
 def _of_text(text: str) -> dict[str, str]:
+    """Versions of sections, as the script sends them.
+
+    >>> _of_text("shards-a1.notes-b2")
+    {'shards': 'a1', 'notes': 'b2'}
+    """
     pairs = (each.partition("-") for each in text.split("."))
     return {name: version for name, _, version in pairs if name in SCOPES}
 
