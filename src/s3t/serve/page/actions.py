@@ -12,18 +12,17 @@ from http import HTTPStatus
 from anyio import CapacityLimiter, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
-from pydantic import ValidationError
 
 from s3t.errors import InputError
 from s3t.ledger import Held
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import approve, delete, dry_run, refuse
-from s3t.serve.documents import DeletionRequest, RepairRequest
+from s3t.serve.documents import MAX_NAMES, DeletionRequest, RepairRequest
 from s3t.serve.page.consequences import consequences, location_in_words
 from s3t.serve.page.rendering import HEADERS
 from s3t.serve.page.sections import Desk, Page
-from s3t.serve.page.visitors import form_of, visitor
-from s3t.serve.problems import Refused, wrong_input
+from s3t.serve.page.visitors import form_of, visitor, wrong_form
+from s3t.serve.problems import Refused
 from s3t.wording import counted
 
 _DELETING_THREADS = 8
@@ -55,9 +54,9 @@ def add_actions(router: APIRouter, page: Page) -> None:
         who = await to_thread.run_sync(visitor, page.served, request, "delete")
         desk = _desk(page, fields)
         if fields.get("confirmed") != "yes":
-            raise wrong_input(["confirmed: a deletion is confirmed first"])
+            raise wrong_form(["confirmed: a deletion is confirmed first"])
         try:
-            done = await delete(page.served, _request(desk), who, key=fields.get("key") or None, limiter=limiter)
+            done = await delete(page.served, _request(page, desk), who, key=fields.get("key") or None, limiter=limiter)
         except (Refused, InputError) as error:
             return await _shown(
                 page, who, request, replace(desk, problems=_problems(error)), HTTPStatus.UNPROCESSABLE_ENTITY
@@ -81,7 +80,7 @@ def _add_repair(router: APIRouter, page: Page) -> None:
         fields = await form_of(request)
         who = await to_thread.run_sync(visitor, page.served, request, "operate")
         hours = _hours(fields.get("hours", "").strip())
-        act = partial(page.served.run.repairs.begin, asked_by=who.name or "open", hours=hours)
+        act = partial(page.served.run.repairs.begin, asked_by=who.named, hours=hours)
         if await to_thread.run_sync(act) is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; the page shows its progress")
         return _to_page("#repairs")
@@ -119,14 +118,21 @@ def _desk(page: Page, fields: Mapping[str, str]) -> Desk:
     return Desk(kind=kind, names=fields.get("names", "").replace("\r\n", "\n").strip("\n"))
 
 
-def _request(desk: Desk, *, dry_run: bool = False) -> DeletionRequest:
+def _request(page: Page, desk: Desk, *, dry_run: bool = False) -> DeletionRequest:
+    """Names that were typed.
+
+    Raises:
+        Refused: 422, none or too many.
+    """
+    names, most = len(desk.lines), min(page.served.settings.max_names, MAX_NAMES)
+    if not 0 < names <= most:
+        raise wrong_form([f"{counted(names, 'name')}; give 1 to {most:,}"])
     return DeletionRequest.model_validate({desk.kind: desk.lines, "dry_run": dry_run})
 
 
 async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimiter) -> Desk:
     """What the visitor may know of names, and whether they may delete them."""
-    asked, served = _request(desk, dry_run=True), page.served
-    asked.check_count(served.settings.max_names)
+    asked, served = _request(page, desk, dry_run=True), page.served
     if not who.may("operate"):  # where records lie, and what a deletion costs, is told to operators alone
         return replace(desk, asks=True, key=secrets.token_urlsafe(16))
     act = partial(served.run.locate, records=asked.records, subjects=asked.subjects)
@@ -168,5 +174,5 @@ def _hours(text: str) -> float | None:
         return None
     try:
         return RepairRequest.model_validate({"hours": float(text)}).hours
-    except (ValueError, ValidationError):
-        raise wrong_input(["hours: give a number above 0, such as 0.5, or nothing"]) from None
+    except ValueError:  # pydantic's is one
+        raise wrong_form(["hours: give a number above 0, such as 0.5, or nothing"]) from None

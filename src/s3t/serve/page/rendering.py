@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,26 +34,31 @@ class _Asset(NamedTuple):
     version: str
 
 
-def _read(name: str, media_type: str) -> _Asset:
-    content = (_FOLDER / "static" / name).read_bytes()
-    return _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:12])
+@cache
+def _assets() -> dict[str, _Asset]:
+    found = {}
+    for name, media_type in _TYPES.items():
+        content = (_FOLDER / "static" / name).read_bytes()
+        found[name] = _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:12])
+    return found
 
 
-_ASSETS = {name: _read(name, media_type) for name, media_type in _TYPES.items()}
+def asset_response(name: str, version: str) -> Response | None:
+    """A file that the page names; None if there is none of that name.
 
-
-def asset_response(name: str) -> Response | None:
-    """A file that the page names; None if there is none of that name."""
-    if (asset := _ASSETS.get(name)) is None:
+    Args:
+        name: of the file.
+        version: in its address; that of another release, where replicas are of two.
+    """
+    if (asset := _assets().get(name)) is None:
         return None
-    # Its address holds its version, so it may be kept for good.
-    headers = HEADERS | {"Cache-Control": "public, max-age=31536000, immutable"}
-    return Response(asset.content, media_type=asset.media_type, headers=headers)
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if version == asset.version else {}
+    return Response(asset.content, media_type=asset.media_type, headers=HEADERS | kept)
 
 
 def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
     """An answer that a template renders."""
-    return HTMLResponse(_ENVIRONMENT.get_template(template).render(now=time.time(), **context), status, HEADERS)
+    return HTMLResponse(_environment().get_template(template).render(now=time.time(), **context), status, HEADERS)
 
 
 def _moment(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
@@ -64,16 +70,20 @@ def _moment(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime(form)
 
 
-_ENVIRONMENT = Environment(
-    loader=FileSystemLoader(_FOLDER / "templates"),
-    autoescape=True,
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-_ENVIRONMENT.globals.update(
-    assets={name: f"/static/{name}?v={asset.version}" for name, asset in _ASSETS.items()},
-    cell_picture=cell_picture,
-    cell_words=WORDS,
-)
-_ENVIRONMENT.filters.update(counted=counted, numbers=numbers, moment=_moment)
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        assets={name: f"/static/{name}?v={asset.version}" for name, asset in _assets().items()},
+        cell_picture=cell_picture,
+        cell_words=WORDS,
+    )
+    environment.filters.update(counted=counted, numbers=numbers, moment=_moment)
+    return environment

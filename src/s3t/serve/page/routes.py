@@ -142,8 +142,8 @@ def static_files() -> APIRouter:
     router = APIRouter(include_in_schema=False)
 
     @router.get("/static/{name}")
-    async def static(name: str) -> Response:
-        if (response := asset_response(name)) is None:
+    async def static(name: str, v: str = "") -> Response:
+        if (response := asset_response(name, v)) is None:
             raise Refused(HTTPStatus.NOT_FOUND, "there is no such file")
         return response
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from http import HTTPStatus
 from urllib.parse import parse_qs, urlsplit
 
@@ -11,7 +11,8 @@ from fastapi import Request, Response
 
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
-from s3t.serve.problems import Refused, wrong_input
+from s3t.serve.problems import Refused
+from s3t.serve.routes import requires
 
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
@@ -34,9 +35,7 @@ def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
 
 def caller_with(served: ServedRun, request: Request, token: str | None, *scopes: str) -> Caller:
     """The holder of a token; errors as of `visitor`."""
-    who = served.callers.check(None if token is None else f"Bearer {token}", scopes)
-    request.scope["state"].setdefault("log", {}).update(run=served.name, token=who.name)
-    return who
+    return requires(served, *scopes)(request, authorization=None if token is None else f"Bearer {token}")
 
 
 def sign_in(served: ServedRun, request: Request, response: Response, token: str) -> None:
@@ -71,6 +70,12 @@ def refuse_other_sites(request: Request) -> None:
         raise Refused(HTTPStatus.FORBIDDEN, "the form was not sent by this page; open the page and send it from there")
 
 
+def wrong_form(problems: Sequence[str]) -> Refused:
+    """The refusal of what a form holds."""
+    title = "wrong input"
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the form was not understood", title=title, problems=problems)
+
+
 async def form_of(request: Request) -> Mapping[str, str]:
     """The fields of a form, each once.
 
@@ -84,5 +89,5 @@ async def form_of(request: Request) -> Mapping[str, str]:
         text = (await request.body()).decode("ascii")
         fields = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
     except ValueError:  # UnicodeDecodeError is one; its text holds what was sent
-        raise wrong_input(["the form cannot be read"]) from None
+        raise wrong_form(["its fields cannot be read"]) from None
     return {name: values[-1] for name, values in fields.items()}
