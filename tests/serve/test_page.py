@@ -4,6 +4,7 @@ import json
 import logging
 import re
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from html.parser import HTMLParser
 from urllib.parse import urlencode
 
@@ -12,9 +13,10 @@ from fastapi.testclient import TestClient
 
 import s3t
 from s3t.run.access import SCOPES
+from s3t.run.approvals import Approvals
 from s3t.run.repairs import Repairs
 from s3t.serve.app import create_app
-from s3t.serve.page.board import ANY_SCOPE
+from s3t.serve.page.board import ANY_SCOPE, Board, Forecasts
 from s3t.serve.page.board import SCOPES as SECTIONS
 from s3t.serve.page.routes import page_of, static_files
 from s3t.serve.settings import Settings
@@ -284,7 +286,7 @@ def test_whoever_may_only_delete_learns_nothing_of_where_records_are(visit, path
     assert known.text.replace("r0", "X").replace(keys[0], "") == unknown.text.replace("nobody", "X").replace(
         keys[1], ""
     )
-    assert "told to operators" in known.text
+    assert "Only operators see what a deletion costs" in known.text
     assert post(client, "/delete", **confirmation(known)).headers["location"] == "./?done=1#done"
     shown = client.get("/?done=1").text
     assert "1 record out of use" in shown
@@ -344,19 +346,25 @@ def held_id(answer):
     )
 
 
-def test_a_held_deletion_is_decided_by_another_operator(visit, path, tokens):
+def test_a_held_deletion_is_decided_by_another_operator(visit, path, monkeypatch):
     many = {"names": "\n".join(f"r{number}" for number in range(8)), "kind": "records", "confirmed": "yes"}
     asked = post(visit("all"), "/delete", **many)
     held = asked.headers["location"].removeprefix("./?held=").removesuffix("#held")
-    own = visit("all").get(f"/?held={held}").text
+    with monkeypatch.context() as patch:  # it is not computed for whoever may not decide
+        patch.setattr(Approvals, "impact", None)
+        own = visit("all").get(f"/?held={held}").text
     assert "waits for another operator" in own
     assert 'action="approve"' not in own
     assert post(visit("all"), "/approve", id=held).status_code == 403
     assert post(visit("delete"), "/approve", id=held).status_code == 403
-    assert "Approve" not in visit("delete").get(f"/?held={held}").text
+    for scope in ("delete", "audit"):  # the reason tells which shard is hit
+        shown = visit(scope).get(f"/?held={held}").text
+        assert "Approve" not in shown
+        assert 'class="why"' not in shown
     assert generation(path) == 0
     operator = visit("operate")
     assert "Look into it" in operator.get("/").text
+    assert 'class="why"' in operator.get("/").text
     assert "Delete 8 records for good?" in operator.get(f"/sections/held?held={held}").text
     assert post(operator, "/refuse", id=held, reason="  ").status_code == 422
     assert post(operator, "/approve", id=held).headers["location"] == "./?done=1#done"
@@ -395,7 +403,8 @@ def test_deletions_are_paged_the_newest_first(visit, monkeypatch):
     first, second = client.get("/sections/deletions"), client.get("/sections/deletions?until=1")
     assert (rows.findall(first.text), rows.findall(second.text)) == (["3", "2"], ["1"])
     for strange in ("0", "-3", "x", "9" * 30, "7"):
-        assert client.get(f"/sections/deletions?until={strange}").status_code == 200
+        assert rows.findall(client.get(f"/sections/deletions?until={strange}").text) == ["3", "2"]
+        assert 'class="none"' in client.get(f"/sections/done?done={strange}").text  # 0 is the making of the run
 
 
 def test_depths_are_shown_over_the_time_that_was_chosen(visit):
@@ -433,6 +442,74 @@ def test_a_stream_names_what_has_changed_since_the_browser_looked(visit, monkeyp
     assert changed(client, versions(client.get("/"))) == set()
     assert changed(client, "nonsense.x-y..shards") == {"shards"}
     assert changed(visit("audit"), "shards-x.deletions-x") == {"deletions"}  # of what they may see alone
+
+
+def test_a_section_is_newer_than_what_a_stream_of_another_worker_has_found_old(visit, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 60.0)
+    client = visit("all")
+    before = client.get("/sections/deletions").text
+    post(client, "/delete", **NAMES, confirmed="yes")
+    assert client.get("/sections/deletions").text == before
+    (shown,) = Elements(before).of("section")
+    assert "Nothing has been deleted yet" not in client.get(f"/sections/deletions?seen={shown['data-version']}").text
+
+
+def test_a_warning_of_the_process_comes_without_a_change_of_the_run(visit, path, monkeypatch):
+    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("s3t.serve.page.board._STATUS_SECONDS", 1e-6)
+    client = visit("all")
+    path.chmod(0o700)
+    seen = versions(client.get("/"))
+    assert "others may enter" not in client.get("/sections/notes").text
+    path.chmod(0o755)
+    assert changed(client, seen) == {"notes"}
+    assert "others may enter" in client.get("/sections/notes").text
+
+
+def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(path, monkeypatch):
+    going_on, begun = threading.Event(), threading.Event()
+
+    def slow(board, look):
+        begun.set()
+        assert going_on.wait(60)
+        return Forecasts(None, None, look.changes)
+
+    monkeypatch.setattr("s3t.serve.page.board._SHARE", 0.999)
+    with s3t.Run.open(path) as run:
+        board, found = Board(run), []
+        first = board.forecasts(board.look())
+        monkeypatch.setattr(Board, "_forecasts", slow)
+        run.delete(records=["r0"])
+        look = board.look()
+        making = threading.Thread(target=board.forecasts, args=(look,))
+        other = threading.Thread(target=lambda: found.append(board.forecasts(look)))
+        making.start()
+        assert begun.wait(60)
+        other.start()
+        other.join(30)
+        waited = other.is_alive()
+        going_on.set()
+        making.join()
+        other.join()
+    assert not waited
+    assert found == [first]
+
+
+def test_streams_that_wait_for_a_forecast_leave_the_threads_that_answer(path, tokens, monkeypatch):
+    going_on, streams = threading.Event(), 45  # more than anyio has threads
+
+    def slow(_board, look):
+        assert going_on.wait(60)
+        return Forecasts(None, None, look.changes)
+
+    with serving(path, repair=False, open_scopes=("operate",)) as client, ThreadPoolExecutor(streams) as pool:
+        monkeypatch.setattr(Board, "_forecasts", slow)
+        looking = [pool.submit(client.get, "/changes") for _ in range(streams)]
+        try:
+            assert [client.get("/v1/repairs").status_code for _ in range(5)] == [200] * 5
+        finally:
+            going_on.set()
+        assert {each.result().status_code for each in looking} == {200}
 
 
 def test_a_stream_tells_of_a_deletion_while_it_lasts(path, tokens, monkeypatch):

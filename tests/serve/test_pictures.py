@@ -96,6 +96,12 @@ def test_depths_before_the_first_change_are_those_that_it_changed():
     assert shown.rows[0] is CHANGES[-1]
 
 
+def test_the_upper_edge_is_the_deepest_that_a_shard_was():
+    shown = depths_over_time(CHANGES, [4, 1], now=10_000, span="all", most=2)
+    assert shown.most == 4
+    assert points(shown.picture, "line")[0][1] == 0
+
+
 def test_only_changes_of_the_span_are_shown_from_the_state_before_it():
     shown = depths_over_time(CHANGES, [4, 1], now=7_000, span="hour", most=4)
     assert [each.changed_at for each in shown.rows] == [5000]
@@ -136,12 +142,11 @@ def test_a_repaired_inventory_lacks_nothing():
 def test_a_deletion_is_told_by_its_steps():
     entry = LogEntry(generation=3, records=1, received_at=5.0, accepted_at=5.02, effective_at=None, erased_at=None)
     told = deletion(entry)
-    assert told.states == 2
-    assert [(name, after) for name, _, after in told.steps] == [
-        ("received", "+0 ms"),
-        ("accepted", "+20 ms"),
-        ("effective", ""),
-        ("erased", ""),
+    assert list(told.steps) == [
+        ("received", 5.0, "+0 ms"),
+        ("accepted", 5.02, "+20 ms"),
+        ("effective", None, ""),
+        ("erased", None, ""),
     ]
 
 

@@ -149,6 +149,7 @@ async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimit
         stages_lost=report.stages_lost,
         hours=report.status.missing_hours,
         exports=len(report.to_withdraw),
+        name="after",
     )
     return replace(desk, consequences=cost, asks=True, key=secrets.token_urlsafe(16))
 

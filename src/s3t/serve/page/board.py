@@ -1,4 +1,4 @@
-"""The newest state of a run for its page, read once for all who look on, and versions of the page's sections."""
+"""State of a run for its page, read once for all visitors, and versions of the page's sections."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from s3t.serve.page.outlook import repaired_inventory
 if TYPE_CHECKING:
     from s3t.deletion.deleter import Outcome
     from s3t.ledger import Held, Repair
+    from s3t.ledger.depths import DepthChange
     from s3t.planning.forecast import Forecast
     from s3t.run import Run
     from s3t.run.results import Status
     from s3t.stages import Stage
 
 ANY_SCOPE = ("delete", "operate", "audit")
-"""Scopes of which one shows the page."""
+"""Scopes that show the page; one is enough."""
 SCOPES: Mapping[str, tuple[str, ...]] = {
     "summary": ("operate",),
     "done": ANY_SCOPE,
@@ -33,18 +34,20 @@ SCOPES: Mapping[str, tuple[str, ...]] = {
     "deletions": ANY_SCOPE,
     "notes": ("operate",),
 }
-"""Sections of the page, in its order, and scopes of which one shows each."""
+"""Sections in the page's order, each with the scopes that show it; one is enough."""
 _LOOK_SECONDS = 0.25
-"""Streams look at the run this often, however many there are."""
+"""Age at which a look at the run is made anew, in seconds, however many streams there are."""
+_STATUS_SECONDS = 5.0
+"""Seconds after which a status is made anew: warnings of this process come without a change of the run."""
 _SHARE = 0.05
-"""Share of the time in which forecasts are computed, at most: each deletion changes them."""
+"""Largest share of the time that is spent on forecasts, which each deletion changes."""
 
 Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """What the page depends on, at one time."""
+    """State of a run that the page depends on."""
 
     changes: int
     """The counter of the run's changes."""
@@ -82,7 +85,7 @@ class Board:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def look(self) -> Look:
-        """The run now: whoever has just changed something sees it."""
+        """State of the run now, with what the visitor has just changed."""
         return Look(
             changes=self.run.watch.changes(),
             training=self.run.watch.in_training(),
@@ -91,19 +94,23 @@ class Board:
         )
 
     def last_look(self) -> Look:
-        """The run as it was a moment ago."""
+        """State of the run a moment ago."""
         return self._keep("look", object(), self.look, seconds=_LOOK_SECONDS)
 
     def status(self, look: Look) -> Status:
-        """The run's status."""
-        return self._keep("status", look.changes, self.run.status)
+        """Status of the run; warnings are at most a few seconds old."""
+        return self._keep("status", (look.changes, time.monotonic() // _STATUS_SECONDS), self.run.status)
+
+    def depths(self, look: Look) -> tuple[DepthChange, ...]:
+        """Changes of shards' depths, the oldest first."""
+        return self._keep("depths", look.changes, self.run.watch.depths)
 
     def impact(self, look: Look, held: Held) -> Outcome:
-        """What a held request would do now. It reads the names of every slice, so it is kept while nothing changes."""
+        """Outcome of a held request if it were approved now. It reads the names of every slice, so it is kept."""
         return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
     def forecasts(self, look: Look) -> Forecasts:
-        """Forecasts. Of a large run they take a second, and each deletion changes them, so they may be behind."""
+        """Forecasts, which may be behind: they take a second for a large run, and each deletion changes them."""
         return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
 
     def _forecasts(self, look: Look) -> Forecasts:
@@ -121,30 +128,37 @@ class Board:
             "shards": (look.changes, sorted(look.training)),
             "repairs": (look.changes, forecasts, look.repairs),
             "forecast": forecasts,
+            "notes": (look.changes, self.status(look).warnings),
         }
         return {name: _digest(of.get(name, look.changes)) for name in SCOPES}
 
     def _keep(
         self, name: str, of: Any, make: Callable[[], Value], *, seconds: float = 0.0, share: float = 1.0
     ) -> Value:
-        """A value that is made anew, in one thread at a time, if it belongs to another state, and some time is over.
+        """A value, made anew by one thread at a time if the state is another and its time is over.
+
+        With `seconds` or `share` the value may be old, so no other thread waits for the new one.
 
         Args:
             name: of the value.
             of: state that it belongs to.
             make: makes it.
-            seconds: for which it stays in any case.
-            share: of the time, at most, is taken by making it.
+            seconds: time for which it stays in any case.
+            share: largest share of the time that is spent on making it.
         """
         with self._lock:
-            making = self._making.setdefault(name, threading.Lock())
-        with making:
+            making, old = self._making.setdefault(name, threading.Lock()), self._kept.get(name)
+        if not making.acquire(blocking=old is None or (seconds == 0 and share == 1)):
+            return old.value  # type: ignore[union-attr, no-any-return]
+        try:
             kept, began = self._kept.get(name), time.monotonic()
             if kept is not None and (kept.of == of or began < kept.until):
                 return kept.value  # type: ignore[no-any-return]
             value, ended = make(), time.monotonic()
             self._kept[name] = _Kept(value, of, ended + max(seconds, (ended - began) * (1 / share - 1)))
             return value
+        finally:
+            making.release()
 
 
 def _digest(value: Any) -> str:

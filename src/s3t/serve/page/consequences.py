@@ -1,4 +1,4 @@
-"""What a deletion would do, and where names are, as the page shows it. Pure: asks neither the ledger nor the clock."""
+"""Consequences of a deletion, and places of names, as the page shows them. Pure: asks neither ledger nor clock."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Consequences:
-    """What a deletion would do."""
+    """Consequences of a deletion."""
 
     records: int
     hits: tuple[Hit, ...]
@@ -60,8 +60,9 @@ def consequences(
     stages_lost: int,
     hours: float | None = None,
     exports: int = 0,
+    name: str,
 ) -> Consequences:
-    """What a deletion would do.
+    """Consequences of a deletion.
 
     Args:
         before: live stages now.
@@ -71,6 +72,7 @@ def consequences(
         stages_lost: live stages that it would take.
         hours: of a repair of everything afterwards; None: not known.
         exports: that have to be withdrawn.
+        name: beginning of the pictures' ids; a page may show two deletions.
     """
     hits: dict[int, list[int]] = {}
     for place in sorted(slices):
@@ -85,7 +87,7 @@ def consequences(
                 before=depths_before[shard],
                 after=depths[shard],
                 slices=tuple(hit),
-                picture=chains_picture(shard, chains_of(after, shard)[:MOST_CHAINS], longest=longest, name="after"),
+                picture=chains_picture(shard, chains_of(after, shard)[:MOST_CHAINS], longest=longest, name=name),
             )
             for shard, hit in list(hits.items())[:_MOST_HITS]
         ),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -26,8 +26,8 @@ class Depths:
     picture: Markup | None
     """None: nothing has changed in that time."""
     began: float
-    now: float
     most: int
+    """Slices at the upper edge of the picture."""
     rows: tuple[DepthChange, ...]
     """The newest changes, the newest first."""
     span: str
@@ -49,7 +49,7 @@ def depths_over_time(
     within = [change for change in changes if change.changed_at >= since and change.shard < len(depths)]
     newest = tuple(reversed(within[-20:]))
     if not within:
-        return Depths(picture=None, began=now, now=now, most=most, rows=(), span=span)
+        return Depths(picture=None, began=now, most=most, rows=(), span=span)
     state = list(depths)
     for change in reversed(within):
         state[change.shard] = change.depth_before
@@ -63,8 +63,9 @@ def depths_over_time(
             rows.append(_row(state))
         else:
             rows[-1] = _row(state)
-    picture = depths_picture([*times, max(now, times[-1])], rows, most=max(most, *(row[2] for row in rows)))
-    return Depths(picture=picture, began=began, now=now, most=most, rows=newest, span=span)
+    top = max(most, *(row[2] for row in rows))
+    picture = depths_picture([*times, max(now, times[-1])], rows, most=top)
+    return Depths(picture=picture, began=began, most=top, rows=newest, span=span)
 
 
 def _row(state: Sequence[int]) -> tuple[float, int, int]:
@@ -78,16 +79,6 @@ class Deletion:
     entry: LogEntry
     steps: tuple[tuple[str, float | None, str], ...]
     """Each step, its time, and how long after the request it came."""
-
-    @property
-    def states(self) -> int:
-        """Steps that are complete, of four."""
-        return sum(time is not None for _, time, _ in self.steps)
-
-
-def deletions(entries: Iterable[LogEntry]) -> tuple[Deletion, ...]:
-    """Entries of the log, without the making of the run."""
-    return tuple(deletion(entry) for entry in entries if entry.generation > 0)
 
 
 def deletion(entry: LogEntry) -> Deletion:

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from http import HTTPStatus
 from typing import Any
 
-from anyio import sleep, to_thread
+from anyio import CapacityLimiter, sleep, to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse, StreamingResponse
 from fastapi.routing import APIRoute
@@ -26,10 +26,12 @@ from s3t.serve.problems import Refused, refusal_to
 
 _EVENTS = "text/event-stream"
 _LOOK_SECONDS, _STREAM_SECONDS = 0.5, 20.0
+_LOOKING_THREADS = 4
+"""Threads of all streams of a run: while one computes a forecast, they must not keep the threads that answer."""
 
 
 class PageRoute(APIRoute):
-    """A route whose refusals are pages, too: of 401 the form to sign in."""
+    """Route that answers refusals with pages: 401 with the form to sign in."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """The handler, with its errors answered."""
@@ -60,6 +62,7 @@ def refusal_page(refused: Refused) -> Response:
 def page_of(page: Page) -> APIRouter:
     """Routes of a run's page, below its address."""
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
+    looking = CapacityLimiter(_LOOKING_THREADS)
     _add_signing_in(router, page)
     add_actions(router, page)
 
@@ -82,24 +85,25 @@ def page_of(page: Page) -> APIRouter:
         who = visitor(page.served, request, *ANY_SCOPE)
         seen = request.query_params.get("seen", "")
         shown = {name: version for name, version in _of_text(seen).items() if name in sections_for(who)}
-        events = _changes(page, shown)
+        events = _changes(page, shown, looking)
         return StreamingResponse(events, media_type=_EVENTS, headers=HEADERS)
 
     return router
 
 
-async def _changes(page: Page, seen: dict[str, str]) -> AsyncIterator[str]:
+async def _changes(page: Page, seen: dict[str, str], looking: CapacityLimiter) -> AsyncIterator[str]:
     """Server-sent events with the names of sections that have changed. The time is bounded: else no server could stop.
 
     Args:
         page: of the run.
         seen: versions of the sections that the browser shows.
+        looking: threads of streams.
     """
     yield ": open\n\n"
-    until = time.monotonic() + _STREAM_SECONDS
+    board, until = page.board, time.monotonic() + _STREAM_SECONDS
     while time.monotonic() < until:
         try:
-            versions = await to_thread.run_sync(lambda: page.board.versions(page.board.last_look()))
+            versions = await to_thread.run_sync(lambda: board.versions(board.last_look()), limiter=looking)
         except S3TError:  # the stream ends; the next request is answered with the reason
             return
         if changed := [name for name, version in seen.items() if versions[name] != version]:

@@ -1,4 +1,4 @@
-"""The page of one run, and what each of its sections shows."""
+"""Page of one run, and the content of its sections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DECIDED = 3
 
 @dataclass(frozen=True, kw_only=True)
 class Desk:
-    """What the part of the page with the form for names shows. Names are in bodies of requests and answers alone."""
+    """Content of the part of the page with the form for names. Names are in bodies of requests and answers alone."""
 
     kind: str = "subjects"
     names: str = ""
@@ -66,8 +66,14 @@ class Page:
         return html("page.html", status, page=self, who=who, sections=sections, desk=desk or Desk())
 
     def part(self, name: str, who: Caller, request: Request) -> Response:
-        """A section of the page."""
-        visit = Visit(self, who, request.query_params, self.board.look())
+        """A section of the page, newer than the version that the browser shows if there is a newer one.
+
+        A stream of another worker may have named it: then this process looks anew.
+        """
+        look = self.board.last_look()
+        if self.board.versions(look)[name] == request.query_params.get("seen"):
+            look = self.board.look()
+        visit = Visit(self, who, request.query_params, look)
         return html(f"sections/{name}.html", page=self, section=visit.section(name))
 
     @property
@@ -78,7 +84,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Visit:
-    """What one rendering of a page shows."""
+    """A visitor's request for the page or a section, and the state of the run for it."""
 
     page: Page
     who: Caller
@@ -96,7 +102,7 @@ class Visit:
         return self.page.board.forecasts(self.look)
 
     def section(self, name: str) -> dict[str, Any]:
-        """What a section's template shows."""
+        """Content of a section for its template."""
         version = self.page.board.versions(self.look)[name]
         return {"name": name, "version": version, **_SHOWN[name](self)}
 
@@ -112,18 +118,24 @@ def _summary(visit: Visit) -> dict[str, Any]:
 
 def _done(visit: Visit) -> dict[str, Any]:
     """The deletion that the visitor has just made."""
-    asked = visit.query.get("done", "")
-    entries = visit.page.served.run.log([int(asked)]) if asked.isdecimal() and len(asked) < 16 else ()
+    asked = _id(visit.query.get("done", ""))
+    entries = () if asked is None else visit.page.served.run.log([asked])
     return {"view": history.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
 
 
+def _id(text: str) -> int | None:
+    """Id of a deletion; None if the text is none. 0 is the making of the run."""
+    return int(text) or None if text.isdecimal() and len(text) < 16 else None
+
+
 def _held(visit: Visit) -> dict[str, Any]:
-    """Held requests. What one would do is told to operators, of the one that they look into."""
+    """Held requests. Those who may decide on one are told what it would do."""
     every, who = visit.look.held, visit.who
     waiting = tuple(held for held in every if held.state in ("held", "approved"))
-    looked_into = next((held for held in waiting if held.id == visit.query.get("held")), None)
+    may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.named)
+    looked_into = next((held for held in may_decide if held.id == visit.query.get("held")), None)
     cost = None
-    if looked_into is not None and who.may("operate"):
+    if looked_into is not None:
         outcome = visit.page.board.impact(visit.look, looked_into)
         cost = consequences(
             outcome.before,
@@ -131,13 +143,15 @@ def _held(visit: Visit) -> dict[str, Any]:
             records=outcome.deleted,
             slices=outcome.losses,
             stages_lost=outcome.stages_lost,
+            name="held-after",
         )
     return {
         "waiting": waiting,
+        "may_decide": may_decide,
         "decided": tuple(held for held in every if held not in waiting)[:_DECIDED],
         "looked_into": looked_into,
         "consequences": cost,
-        "who": who,
+        "tells_why": who.may("operate"),
         "query": "" if looked_into is None else f"held={looked_into.id}",
     }
 
@@ -149,7 +163,7 @@ def _shards(visit: Visit) -> dict[str, Any]:
 def _depths(visit: Visit) -> dict[str, Any]:
     status, span = visit.status, visit.query.get("span", "all")
     view = history.depths_over_time(
-        visit.page.served.run.watch.depths(),
+        visit.page.board.depths(visit.look),
         status.inventory.depths(),
         now=time.time(),
         span=span if span in history.SPANS else "all",
@@ -169,12 +183,12 @@ def _repairs(visit: Visit) -> dict[str, Any]:
 
 def _deletions(visit: Visit) -> dict[str, Any]:
     """A page of the log, the newest first; generations have gaps at most where a backup was put back."""
-    newest, asked = visit.status.generation, visit.query.get("until", "")
-    until = min(int(asked), newest) if asked.isdecimal() and len(asked) < 16 else newest
+    newest = visit.status.generation
+    until = min(_id(visit.query.get("until", "")) or newest, newest)
     first = max(1, until - _ROWS + 1)
     entries = visit.page.served.run.log(range(first, until + 1)) if until else ()
     return {
-        "view": history.deletions(reversed(entries)),
+        "view": tuple(map(history.deletion, reversed(entries))),
         "newer": min(newest, until + _ROWS) if until < newest else None,
         "older": first - 1 if first > 1 else None,
         "query": f"until={until}" if until < newest else "",
