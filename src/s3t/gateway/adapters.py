@@ -87,8 +87,8 @@ class Adapters:
         with self._parts.ledger.reading() as transaction:
             return [each for each in transaction.exports.standing() if each.output == self._output and each.name]
 
-    def made(self, shard: int) -> Export:
-        """An export of the chain that answers for a shard, made if it is not there.
+    def ensure_export(self, shard: int) -> Export:
+        """Export the chain that answers for a shard, unless that is done.
 
         Raises:
             InputError: the engine could not load it: all reasons.
@@ -106,13 +106,13 @@ class Adapters:
         raise Overtaken  # withdrawn since
 
     def check(self) -> None:
-        """See that the engine could load what serves now, and make the exports. Errors as `made`."""
+        """Export what serves now, and check that the engine could load it. Errors as `ensure_export`."""
         for shard in self.serving(self._parts.latest.snapshot()):
             with suppress(Overtaken):
-                self.made(shard)
+                self.ensure_export(shard)
 
-    def held(self, export: Export, now: Snapshot) -> Adapter:
-        """The adapter of an export, from now on with deletions that wait for it, if its stages are still there."""
+    def watched_by_deletions(self, export: Export, now: Snapshot) -> Adapter:
+        """Let deletions wait for the adapter of an export from now on, if its stages are still there."""
         adapter = Adapter(name=self.name_of(export), export=export)
         try:
             uses = Uses(stages=export.stages)

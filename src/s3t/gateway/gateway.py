@@ -139,7 +139,7 @@ class _Remote:
     labels: int
 
     def counts(self, rows: pa.Table) -> None:
-        """One answer each."""
+        """None: the engine gives one answer to each input."""
         return
 
     def logits(self, stages: Sequence[Stage], snapshot: Snapshot, inputs: pa.Table, steps: Steps = SILENT) -> Scores:

@@ -41,7 +41,7 @@ class Keeper:
     Args:
         latest: the run's state.
         adapters: the run's.
-        engine: has nothing of this run that this keeper does not know once it was asked.
+        engine: no other keeper loads adapters of this run into it.
         prompt: token ids of any text, for probes.
     """
 
@@ -55,7 +55,7 @@ class Keeper:
         self._lost = False  # an answer found that the engine has lost an adapter
         self._closed = False
         self.trouble: EngineError | None = EngineError(_BEGINNING, public=_BEGINNING)
-        self._troubled_at = time.monotonic()  # since when there is one, or there was none
+        self._troubled_at = time.monotonic()  # when `trouble` last came or went
         self._thread = threading.Thread(target=self._work, name="s3t-engine", daemon=True)
 
     def start(self) -> None:
@@ -204,7 +204,7 @@ class Keeper:
             self._asked = True
 
     def _hold(self, export: Export, now: Snapshot) -> Adapter:
-        adapter = self._adapters.held(export, now)
+        adapter = self._adapters.watched_by_deletions(export, now)
         with self._changed:
             self._known[adapter.name] = adapter
         self._proven.discard(adapter.name)
@@ -217,7 +217,7 @@ class Keeper:
             with collected(failures), suppress(Overtaken):  # a deletion came, and so does the next round
                 adapter = self._adapter_of(stage, now)
                 if adapter is None or (adapter.name not in listed and not adapter.has_files):
-                    made = self._adapters.made(shard)
+                    made = self._adapters.ensure_export(shard)
                     name = self._adapters.name_of(made)
                     adapter = self._known.get(name) or self._hold(made, self._latest.snapshot())
                 found[shard] = adapter.name

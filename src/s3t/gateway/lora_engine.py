@@ -100,8 +100,9 @@ class LoraEngine:
             )
 
     def check_gone(self, name: str, prompt: Sequence[int]) -> None:
-        """See that an adapter is not listed, that a request to it is refused as one to an unknown model, and that this
-        tells something: the same request is answered by the base model.
+        """Check that an adapter is not listed, and that a request to it is refused as one to an unknown model.
+
+        The base model has to answer the same request: else the refusal would show nothing.
 
         Args:
             name: the adapter's.

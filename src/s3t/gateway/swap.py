@@ -1,4 +1,4 @@
-"""What has to change in an engine, from what the ledger says and what the engine has. Pure.
+"""Changes to an engine, from the ledger's state and the engine's. Pure.
 
 New adapters are loaded first, then answers are routed to them, then old ones leave: no request finds none.
 """
@@ -14,7 +14,7 @@ class Swap:
     """Adapters of one run, by their names in the engine."""
 
     wanted: Mapping[int, str]
-    """Of each shard that can answer, the adapter of its serving chain."""
+    """Adapter of the serving chain, by shard that can answer."""
     routed: Mapping[int, str]
     """Adapters that answer now, by shard."""
     listed: Collection[str]

@@ -1,4 +1,4 @@
-"""What a visitor does: look names up, delete, repair. Each is what a route of `/v1` does, by the same functions.
+"""Actions of the page: look names up, delete, repair, decide. They call the functions that the routes of `/v1` call.
 
 Names are in the bodies of requests and answers alone, never in an address, which browsers and proxies keep.
 """
@@ -131,7 +131,7 @@ def _request(page: Page, desk: Desk, *, dry_run: bool = False) -> DeletionReques
 
 
 async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimiter) -> Desk:
-    """What the visitor may know of names, and whether they may delete them."""
+    """Places of names and consequences of their deletion, as far as the visitor may know them."""
     asked, served = _request(page, desk, dry_run=True), page.served
     if not who.may("operate"):  # where records lie, and what a deletion costs, is told to operators alone
         return replace(desk, asks=True, key=secrets.token_urlsafe(16))
@@ -155,10 +155,10 @@ async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimit
 
 
 def _problems(error: Refused | InputError) -> tuple[str, ...]:
-    """What is wrong with what was typed; no name is quoted.
+    """Problems of what was typed; no name is quoted.
 
     Raises:
-        Refused: it is not that.
+        Refused: the error is of another kind.
     """
     if isinstance(error, Refused) and error.status_code != HTTPStatus.UNPROCESSABLE_ENTITY:
         raise error

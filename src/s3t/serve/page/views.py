@@ -122,7 +122,7 @@ class Shard:
     depth: int
     wanted: int
     score: float | None
-    """Of its serving prefix, on the public records of the recipe."""
+    """Score of its serving prefix on the recipe's public records; None: not measured."""
     picture: Markup
     more: int
     """Chains that are not drawn."""
