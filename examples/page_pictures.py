@@ -13,6 +13,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -59,6 +60,8 @@ def serving(run: Path) -> Iterator[str]:
             for line in process.stderr or ():
                 lines.append(line)
                 if found := re.search(r"listening at (http://\S+)", line):
+                    # Its log goes on, and a full pipe would stop the server.
+                    threading.Thread(target=lambda: lines.extend(process.stderr or ()), daemon=True).start()
                     yield found[1]
                     break
             else:

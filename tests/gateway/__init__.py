@@ -1,6 +1,8 @@
 """What the tests of the gateway share."""
 
+import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -25,6 +27,28 @@ def predicted(client, texts=TEXTS):
     answer = client.post("/v1/predict", json={"inputs": texts})
     assert answer.status_code == 200, answer.text
     return answer.json()
+
+
+@contextmanager
+def asking(client, threads=1):
+    """Asks for answers all the while, in some threads: the answers that were refused."""
+    stop, failed = threading.Event(), []
+
+    def ask():
+        while not stop.is_set():
+            answer = client.post("/v1/predict", json={"inputs": TEXTS})
+            if answer.status_code != 200:
+                failed.append(answer.text)
+
+    asked = [threading.Thread(target=ask) for _ in range(threads)]
+    for thread in asked:
+        thread.start()
+    try:
+        yield failed
+    finally:
+        stop.set()
+        for thread in asked:
+            thread.join()
 
 
 def assert_as_run(found, path, texts=TEXTS):

@@ -8,7 +8,7 @@ from s3t.gateway import keeper
 from testing import tiny
 from testing.engine import base_model, running
 from testing.served import serving
-from tests.gateway import until
+from tests.gateway import ready, until
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +71,7 @@ def beside(path, server, folder, caplog):
 def client(beside):
     """Of a gateway that is ready."""
     with beside() as client:
-        until(lambda: client.get("/readyz").status_code == 200)
+        until(lambda: ready(client))
         yield client
 
 
@@ -86,5 +86,5 @@ def impatient(monkeypatch):
 def hasty(impatient, beside):
     """As `client`, of a gateway that does not wait long for the engine either."""
     with beside(engine_seconds=2.0) as client:
-        until(lambda: client.get("/readyz").status_code == 200)
+        until(lambda: ready(client))
         yield client

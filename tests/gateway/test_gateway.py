@@ -9,7 +9,7 @@ import pytest
 import s3t
 from testing import tiny
 from testing.served import serving
-from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
+from tests.gateway import PEFT_WARNS, TEXTS, asking, assert_as_run, delete, predicted, ready, state_of, until
 
 pytestmark = PEFT_WARNS
 
@@ -73,18 +73,7 @@ def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_
 
 
 def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, engine):
-    stop, failed = threading.Event(), []
-
-    def ask():
-        while not stop.is_set():
-            answer = client.post("/v1/predict", json={"inputs": TEXTS})
-            if answer.status_code != 200:
-                failed.append(answer.text)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    try:
+    with asking(client, threads=4) as failed:
         for record in ("r0", "r1", "r2"):
             before = {*engine.adapters}
             assert delete(client, record)["state"] in ("effective", "erased")
@@ -93,10 +82,6 @@ def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(clien
             assert old
             predicted(client)
             assert old.isdisjoint(name for name, _ in engine.answered[count:])
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
     assert failed == []
 
 
@@ -112,12 +97,12 @@ def test_a_deletion_by_another_process_waits_for_the_engine(client, path, engine
 def test_an_answer_that_a_deletion_overtakes_is_made_again(client, path, engine):
     engine.bugs.seconds = 0.5
     found = []
-    asking = threading.Thread(target=lambda: found.append(predicted(client)))
+    asked = threading.Thread(target=lambda: found.append(predicted(client)))
     count = len(engine.seen)
-    asking.start()
+    asked.start()
     until(lambda: any(step == "classify" for step, _ in engine.seen[count:]))
     delete(client, "r0")
-    asking.join()
+    asked.join()
     engine.bugs.seconds = 0.0
     assert_as_run(found[0], path)
     assert found[0]["generation"] == 1
@@ -126,22 +111,12 @@ def test_an_answer_that_a_deletion_overtakes_is_made_again(client, path, engine)
 def test_a_deeper_chain_is_loaded_before_the_old_one_leaves_and_no_request_fails(client, path, engine):
     delete(client, "r0", "r1", "r2", "r3")
     until(lambda: state_of(client) == "erased")
-    shallow, stop, failed = {*engine.adapters}, threading.Event(), []
-
-    def ask():
-        while not stop.is_set():
-            answer = client.post("/v1/predict", json={"inputs": TEXTS})
-            if answer.status_code != 200:
-                failed.append(answer.text)
-
-    asking = threading.Thread(target=ask)
-    asking.start()
-    with s3t.Run.open(path) as run:
-        run.repair()
-    until(lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3])
-    until(lambda: len(engine.adapters) == 2)
-    stop.set()
-    asking.join()
+    shallow = {*engine.adapters}
+    with asking(client) as failed:
+        with s3t.Run.open(path) as run:
+            run.repair()
+        until(lambda: [len(each["prefix"]) for each in predicted(client)["members"]] == [3, 3])
+        until(lambda: len(engine.adapters) == 2)
     assert failed == []
     assert shallow != {*engine.adapters}
     assert_as_run(predicted(client), path)

@@ -13,17 +13,16 @@ from testing import tiny
 from testing.engine import base_model, running
 from testing.served import serving
 from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
-from tests.serve.test_server import SECONDS, server
+from tests.serve.test_server import SECONDS
+from tests.serve.test_server import server as process
 
 pytestmark = [pytest.mark.integration, PEFT_WARNS]
 OPEN = ("--no-repair", "--open", "predict", "--open", "delete", "--open", "audit")
 
 
-def test_a_killed_gateway_leaves_adapters_and_the_next_one_unloads_them_before_it_answers(
-    path, server_of_engine, folder
-):
-    engine, options = server_of_engine.engine, ("--engine", server_of_engine.url, "--engine-adapters", str(folder))
-    with server(path, *options, *OPEN) as client:
+def test_a_killed_gateway_leaves_adapters_and_the_next_one_unloads_them_before_it_answers(path, server, folder):
+    engine, options = server.engine, ("--engine", server.url, "--engine-adapters", str(folder))
+    with process(path, *options, *OPEN) as client:
         before = {*engine.adapters}
         assert_as_run(predicted(client), path)
         os.kill(client.process.pid, signal.SIGKILL)
@@ -31,7 +30,7 @@ def test_a_killed_gateway_leaves_adapters_and_the_next_one_unloads_them_before_i
     assert {*engine.adapters} == before
     with s3t.Run.open(path) as run:
         assert run.delete(records=["r0"]).state == "effective"  # it waits for no killed process, but for the export
-    with server(path, *options, *OPEN) as client:  # it is ready
+    with process(path, *options, *OPEN) as client:  # it is ready
         assert len(before - {*engine.adapters}) == 1
         count = len(engine.answered)
         assert_as_run(predicted(client), path)
@@ -48,15 +47,9 @@ def test_a_killed_gateway_leaves_adapters_and_the_next_one_unloads_them_before_i
     assert not any(text in said for text in TEXTS)
 
 
-@pytest.fixture
-def server_of_engine(base):
-    with running(base) as server:
-        yield server
-
-
-def test_a_gateway_that_is_stopped_in_the_middle_holds_deletions_up(path, server_of_engine, folder):
-    engine, options = server_of_engine.engine, ("--engine", server_of_engine.url, "--engine-adapters", str(folder))
-    with server(path, *options, *OPEN) as client:
+def test_a_gateway_that_is_stopped_in_the_middle_holds_deletions_up(path, server, folder):
+    engine, options = server.engine, ("--engine", server.url, "--engine-adapters", str(folder))
+    with process(path, *options, *OPEN) as client:
         before = {*engine.adapters}
         os.kill(client.process.pid, signal.SIGSTOP)
         with s3t.Run.open(path) as run:

@@ -151,6 +151,12 @@ def tab_to(page, name):
     raise AssertionError(f"the tabulator does not come to {name}")
 
 
+def press(page, name):
+    """Press what has that name, by the keyboard alone."""
+    tab_to(page, name)
+    page.keyboard.press("Enter")
+
+
 def test_the_same_by_keyboard_alone(window, server, tokens):
     hold(server, tokens)
     page = window()
@@ -161,11 +167,9 @@ def test_the_same_by_keyboard_alone(window, server, tokens):
     assert page.evaluate("document.activeElement.innerText") == "Skip to the run"
     page.keyboard.press("Enter")
 
-    tab_to(page, "Look into it")
-    page.keyboard.press("Enter")
+    press(page, "Look into it")
     page.get_by_role("button", name="Approve and delete").wait_for()
-    tab_to(page, "Approve and delete")
-    page.keyboard.press("Enter")
+    press(page, "Approve and delete")
     page.get_by_role("heading", name="Deletion 1").wait_for()
 
     tab_to(page, "People")
@@ -174,12 +178,10 @@ def test_the_same_by_keyboard_alone(window, server, tokens):
     page.keyboard.type("r9")
     page.keyboard.press("Enter")
     page.keyboard.type("r10")
-    tab_to(page, "Look up")
-    page.keyboard.press("Enter")
+    press(page, "Look up")
     page.get_by_role("heading", name="Delete 2 records for good?").wait_for()
     assert page.evaluate("document.activeElement.id") == "desk"
-    tab_to(page, "Delete for good")
-    page.keyboard.press("Enter")
+    press(page, "Delete for good")
     page.get_by_role("heading", name="Deletion 2").wait_for()
 
     tab_to(page, "Hours, at most")
