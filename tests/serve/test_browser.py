@@ -235,7 +235,7 @@ def test_a_reason_stays_for_its_request_alone(window, server, tokens):
     assert page.get_by_label("Reason").input_value() == "no such ticket"
     page.get_by_role("link", name="Look into it").click()
     page.get_by_role("link", name="Look into it").first.wait_for()
-    page.wait_for_function("document.getElementById('reason').value === ''")
+    page.wait_for_function("() => document.getElementById('reason')?.value === ''")
 
 
 def requests_of(page, section):
