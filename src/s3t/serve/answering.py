@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Protocol
 
-from anyio import to_thread
+from anyio import CapacityLimiter, to_thread
 from fastapi.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 GENERATION_HEADER = "S3T-Generation"
 EVENTS = "text/event-stream"
 """Media type of server-sent events."""
+DELETING_THREADS = 32
+"""Deletions of a run that a worker accepts at once. They share transactions."""
 ABORT = "s3t.abort"
 """Key in a request's scope of what drops its connection at once, with all that waits in it. uvicorn's own close goes on
 sending that for as long as the client likes."""
@@ -61,6 +63,8 @@ class ServedRun:
     metrics: Metrics
     settings: Settings
     repairer: Repairer
+    deletions: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(DELETING_THREADS))
+    """Threads for deletions. They may wait for other servers, so they must not keep the threads that answer."""
     gateway: Gateway | None = None
     """Asks an engine for the answers; None: the run computes them."""
 

@@ -26,7 +26,7 @@ class Caller:
     scopes: frozenset[str]
 
     @property
-    def named(self) -> str:
+    def ledger_name(self) -> str:
         """The name that the ledger notes."""
         return self.name or "open"
 

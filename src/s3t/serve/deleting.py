@@ -6,7 +6,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 
 from s3t.ledger import Held
 from s3t.serve.answering import ServedRun
@@ -18,16 +18,13 @@ if TYPE_CHECKING:
     from s3t.run.results import DeletionReport
 
 
-async def dry_run(
-    served: ServedRun, asked: DeletionRequest, caller: Caller, *, limiter: CapacityLimiter
-) -> DeletionReport:
+async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> DeletionReport:
     """Say what a deletion would do.
 
     Args:
         served: the run.
         asked: names.
         caller: the one who asks.
-        limiter: threads that may wait for deletions.
 
     Raises:
         Refused: 403, without the scope operate; 422, no names or too many.
@@ -36,11 +33,11 @@ async def dry_run(
     if not caller.may("operate"):
         raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
     asked.check_count(served.settings.max_names)
-    return await to_thread.run_sync(partial(served.run.delete, **asked.model_dump()), limiter=limiter)
+    return await to_thread.run_sync(partial(served.run.delete, **asked.model_dump()), limiter=served.deletions)
 
 
 async def delete(
-    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None, limiter: CapacityLimiter
+    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None
 ) -> DeletionReport | Held:
     """Delete, unless only a dry run is asked for; a request over the server's limits is held.
 
@@ -49,14 +46,13 @@ async def delete(
         asked: names.
         caller: has the scope delete.
         key: idempotency key.
-        limiter: as of `dry_run`.
 
     Raises:
         Refused: as `dry_run`.
         S3TError: as `Run.delete`.
     """
     if asked.dry_run:
-        return await dry_run(served, asked, caller, limiter=limiter)
+        return await dry_run(served, asked, caller)
     asked.check_count(served.settings.max_names)
     admit = partial(
         served.run.approvals.admit,
@@ -64,27 +60,31 @@ async def delete(
         subjects=asked.subjects,
         strict=asked.strict,
         key=key,
-        caller=caller.named,
+        caller=caller.ledger_name,
         limits=served.settings.limits,
     )
-    if (held := await to_thread.run_sync(admit, limiter=limiter)) is not None:
+    if (held := await to_thread.run_sync(admit, limiter=served.deletions)) is not None:
         return held
     act = partial(served.run.delete, **asked.model_dump(), key=key, repair=False)
-    report = await to_thread.run_sync(act, limiter=limiter)
+    report = await to_thread.run_sync(act, limiter=served.deletions)
     if not report.repeated:
         served.metrics.deleted(served.name, report.deleted)
     return report
 
 
-def approve(served: ServedRun, id: str, caller: Caller) -> Held:
+async def approve(served: ServedRun, id: str, caller: Caller) -> Held:
     """Approve a held request, and carry it out. The caller has the scope operate.
 
     Raises:
         Refused: 404, none has the id.
         S3TError: as `Approvals.approve`.
     """
+    return await to_thread.run_sync(partial(_approve, served, id, caller), limiter=served.deletions)
+
+
+def _approve(served: ServedRun, id: str, caller: Caller) -> Held:
     held = held_request(served, id)
-    done = served.run.approvals.approve(id, by=caller.named)
+    done = served.run.approvals.approve(id, by=caller.ledger_name)
     if held.done_at is None and done.generation is not None:
         served.metrics.deleted(served.name, served.run.log([done.generation])[0].records)
     return done
@@ -98,7 +98,7 @@ def refuse(served: ServedRun, id: str, caller: Caller, *, reason: str) -> Held:
         S3TError: as `Approvals.refuse`.
     """
     held_request(served, id)
-    return served.run.approvals.refuse(id, by=caller.named, reason=reason)
+    return served.run.approvals.refuse(id, by=caller.ledger_name, reason=reason)
 
 
 def held_request(served: ServedRun, id: str) -> Held:

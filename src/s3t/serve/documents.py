@@ -149,7 +149,7 @@ def plan_of(slices: Iterable[Place], stages_lost: int, before: Sequence[int], af
 class RefusalRequest(RequestBody):
     """The refusal of a held request."""
 
-    reason: StrictStr = Field(min_length=1, max_length=MOST_REASON, description="It is kept: name nobody.")
+    reason: StrictStr = Field(min_length=1, max_length=MOST_REASON, description="Stored for good: name no person.")
 
 
 class RepairRequest(RequestBody):

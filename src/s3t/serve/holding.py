@@ -44,9 +44,9 @@ def held_of(served: ServedRun) -> APIRouter:
         summary="Approve a held deletion",
         responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
     )
-    def approve(id: str, caller: operator) -> dict[str, Any]:
+    async def approve(id: str, caller: operator) -> dict[str, Any]:
         """Carry it out. Not with the token that asked for it."""
-        return deleting.approve(served, id, caller).to_json()
+        return (await deleting.approve(served, id, caller)).to_json()
 
     @router.post(
         "/held/{id}/refuse",

@@ -7,7 +7,7 @@ from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
 
-from anyio import CapacityLimiter, sleep, to_thread
+from anyio import sleep, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
@@ -49,8 +49,6 @@ def problem_responses(*statuses: HTTPStatus) -> dict[int | str, dict[str, Any]]:
     return {int(status): {"description": status.phrase, **_PROBLEM} for status in (*always, *statuses)}
 
 
-_DELETING_THREADS = 32
-"""Deletions may wait for other servers; they must not keep the threads that answer. They share transactions."""
 _EVENT_SECONDS, _STREAM_SECONDS = 0.25, 20.0
 OF_A_BODY = (
     HTTPStatus.BAD_REQUEST,
@@ -108,8 +106,6 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
 
 
 def _add_deletions(router: APIRouter, served: ServedRun) -> None:
-    deleting = CapacityLimiter(_DELETING_THREADS)
-
     @router.post(
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
@@ -125,7 +121,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         ] = None,
     ) -> DeletionResponse:
         """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
-        done = await delete_for(served, asked, caller, key=idempotency_key, limiter=deleting)
+        done = await delete_for(served, asked, caller, key=idempotency_key)
         if isinstance(done, Held):
             return _held(done)
         return _deletion(done, for_operator=caller.may("operate"))
@@ -187,7 +183,7 @@ def _add_repairs(router: APIRouter, served: ServedRun) -> None:
     )
     def repair(asked: RepairRequest, caller: Annotated[Caller, Depends(requires(served, "operate"))]) -> dict[str, Any]:
         """Train what deletions cost, in a process of its own, while the server goes on answering."""
-        begun = served.run.repairs.begin(asked_by=caller.named, hours=asked.hours)
+        begun = served.run.repairs.begin(asked_by=caller.ledger_name, hours=asked.hours)
         if begun is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; GET /v1/repairs lists it")
         return begun.to_json()

@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 
-from anyio import CapacityLimiter, to_thread
+from anyio import to_thread
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
@@ -25,13 +25,9 @@ from s3t.serve.page.visitors import form_of, visitor, wrong_form
 from s3t.serve.problems import Refused
 from s3t.wording import counted
 
-_DELETING_THREADS = 8
-"""Deletions by the page that may wait at once; they share transactions."""
-
 
 def add_actions(router: APIRouter, page: Page) -> None:
     """Add the routes of forms."""
-    limiter = CapacityLimiter(_DELETING_THREADS)
 
     @router.post("/look-up")
     async def look_up(request: Request) -> Response:
@@ -40,7 +36,7 @@ def add_actions(router: APIRouter, page: Page) -> None:
         who = await to_thread.run_sync(visitor, page.served, request, "operate", "delete")
         desk = _desk(page, fields)
         try:
-            shown = await _looked_up(page, desk, who, limiter)
+            shown = await _looked_up(page, desk, who)
         except (Refused, InputError) as error:
             return await _shown(
                 page, who, request, replace(desk, problems=_problems(error)), HTTPStatus.UNPROCESSABLE_ENTITY
@@ -56,7 +52,7 @@ def add_actions(router: APIRouter, page: Page) -> None:
         if fields.get("confirmed") != "yes":
             raise wrong_form(["confirmed: a deletion is confirmed first"])
         try:
-            done = await delete(page.served, _request(page, desk), who, key=fields.get("key") or None, limiter=limiter)
+            done = await delete(page.served, _request(page, desk), who, key=fields.get("key") or None)
         except (Refused, InputError) as error:
             return await _shown(
                 page, who, request, replace(desk, problems=_problems(error)), HTTPStatus.UNPROCESSABLE_ENTITY
@@ -80,7 +76,7 @@ def _add_repair(router: APIRouter, page: Page) -> None:
         fields = await form_of(request)
         who = await to_thread.run_sync(visitor, page.served, request, "operate")
         hours = _hours(fields.get("hours", "").strip())
-        act = partial(page.served.run.repairs.begin, asked_by=who.named, hours=hours)
+        act = partial(page.served.run.repairs.begin, asked_by=who.ledger_name, hours=hours)
         if await to_thread.run_sync(act) is None:
             raise Refused(HTTPStatus.CONFLICT, "a repair of this run is under way; the page shows its progress")
         return _to_page("#repairs")
@@ -92,7 +88,7 @@ def _add_decisions(router: APIRouter, page: Page) -> None:
         """Carry a held request out."""
         fields = await form_of(request)
         who = await to_thread.run_sync(visitor, page.served, request, "operate")
-        done = await to_thread.run_sync(approve, page.served, fields.get("id", ""), who)
+        done = await approve(page.served, fields.get("id", ""), who)
         return _to_page("#held" if done.generation is None else f"?done={done.generation}#done")
 
     @router.post("/refuse")
@@ -130,17 +126,17 @@ def _request(page: Page, desk: Desk, *, dry_run: bool = False) -> DeletionReques
     return DeletionRequest.model_validate({desk.kind: desk.lines, "dry_run": dry_run})
 
 
-async def _looked_up(page: Page, desk: Desk, who: Caller, limiter: CapacityLimiter) -> Desk:
+async def _looked_up(page: Page, desk: Desk, who: Caller) -> Desk:
     """Places of names and consequences of their deletion, as far as the visitor may know them."""
     asked, served = _request(page, desk, dry_run=True), page.served
     if not who.may("operate"):  # where records lie, and what a deletion costs, is told to operators alone
         return replace(desk, asks=True, key=secrets.token_urlsafe(16))
     act = partial(served.run.locate, records=asked.records, subjects=asked.subjects)
-    located = await to_thread.run_sync(act, limiter=limiter)
+    located = await to_thread.run_sync(act, limiter=page.served.deletions)
     desk = replace(desk, found=tuple((each.name, location_in_words(each)) for each in located))
     if not who.may("delete") or not any(each.present or each.unreadable for each in located):
         return desk
-    report = await dry_run(served, asked, who, limiter=limiter)
+    report = await dry_run(served, asked, who)
     cost = consequences(
         report.before,
         report.status.inventory,

@@ -16,6 +16,7 @@ from fastapi.responses import RedirectResponse, StreamingResponse
 from fastapi.routing import APIRoute
 
 from s3t.errors import S3TError
+from s3t.serve.answering import EVENTS
 from s3t.serve.callers import HOW
 from s3t.serve.page.actions import add_actions
 from s3t.serve.page.board import ANY_SCOPE, SCOPES
@@ -24,7 +25,6 @@ from s3t.serve.page.sections import Page, sections_for
 from s3t.serve.page.visitors import caller_with, form_of, sign_in, sign_out, visitor
 from s3t.serve.problems import Refused, refusal_to
 
-_EVENTS = "text/event-stream"
 _LOOK_SECONDS, _STREAM_SECONDS = 0.5, 20.0
 _LOOKING_THREADS = 4
 """Threads of all streams of a run: while one computes a forecast, they must not keep the threads that answer."""
@@ -86,7 +86,7 @@ def page_of(page: Page) -> APIRouter:
         seen = request.query_params.get("seen", "")
         shown = {name: version for name, version in _of_text(seen).items() if name in sections_for(who)}
         events = _changes(page, shown, looking)
-        return StreamingResponse(events, media_type=_EVENTS, headers=HEADERS)
+        return StreamingResponse(events, media_type=EVENTS, headers=HEADERS)
 
     return router
 

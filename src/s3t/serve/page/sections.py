@@ -132,7 +132,7 @@ def _held(visit: Visit) -> dict[str, Any]:
     """Held requests. Those who may decide on one are told what it would do."""
     every, who = visit.look.held, visit.who
     waiting = tuple(held for held in every if held.state in ("held", "approved"))
-    may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.named)
+    may_decide = tuple(held for held in waiting if who.may("operate") and held.asked_by != who.ledger_name)
     looked_into = next((held for held in may_decide if held.id == visit.query.get("held")), None)
     cost = None
     if looked_into is not None:
@@ -167,7 +167,7 @@ def _depths(visit: Visit) -> dict[str, Any]:
         status.inventory.depths(),
         now=time.time(),
         span=span if span in history.SPANS else "all",
-        most=views.wanted_depth(status.inventory),
+        most=status.inventory.wanted_depth,
     )
     return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
 

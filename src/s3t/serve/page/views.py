@@ -39,7 +39,7 @@ class Summary:
 
 def summary(status: Status, forecast: Forecast | None) -> Summary:
     """A run at a glance, with the forecast that is known."""
-    depths, wanted = status.depths, wanted_depth(status.inventory)
+    depths, wanted = status.depths, status.inventory.wanted_depth
     living = sum(map(bool, depths))
     tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if living else "bad"
     waiting = len(status.unfinished)
@@ -90,11 +90,6 @@ def health(depths: Sequence[int], wanted: int) -> str:
     if min(depths) >= wanted:
         return f"{who} {verb}, {'' if shards == 1 else 'each '}with all {counted(wanted, 'slice')}."
     return f"{who} {verb}; {mean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
-
-
-def wanted_depth(inventory: Inventory) -> int:
-    """Slices that a shard serves with after its repairs."""
-    return inventory.slices if inventory.growth is None else inventory.growth.policy.depth
 
 
 def mean(values: Collection[float]) -> float:
@@ -170,7 +165,7 @@ def _shard(status: Status, shard: int, training: Collection[Stage], longest: int
         number=shard,
         records=sum(inventory.records_in(shard, (index,)) for index in range(inventory.slices)),
         depth=0 if serving is None else serving.depth,
-        wanted=wanted_depth(inventory),
+        wanted=inventory.wanted_depth,
         score=None if serving is None else _score(inventory, Stage(shard, serving.prefix)),
         picture=chains_picture(shard, shown, longest=longest),
         more=len(chains) - len(shown),
