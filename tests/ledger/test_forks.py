@@ -10,8 +10,8 @@ from weakref import WeakSet
 import pytest
 from sqlalchemy import text
 
-from s3t.errors import ForkedError
-from s3t.ledger import forks
+from s3t.errors import ClosedError, ForkedError
+from s3t.ledger import Ledger, forks
 from tests.ledger.world import accept, make_ledger, open_ledger, taking
 
 pytestmark = [
@@ -122,9 +122,19 @@ def test_an_interrupt_whose_traceback_is_kept_keeps_nothing_open(ledger, address
     assert kept.tb is not None
 
 
+def read(ledger):
+    with ledger.reading() as transaction:
+        transaction.snapshot()
+
+
 @sees_open_files
-def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, monkeypatch):
+@pytest.mark.parametrize("act", [read, Ledger.version])
+def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, monkeypatch, act):
     reading, closed = threading.Event(), threading.Event()
+
+    def overtaken():
+        with suppress(ClosedError):
+            act(ledger)
 
     def slow():
         if threading.current_thread() is reader:
@@ -132,7 +142,7 @@ def test_a_reader_that_a_close_overtakes_keeps_nothing_open(ledger, address, mon
             closed.wait()
 
     monkeypatch.setattr("s3t.ledger.ledger.refuse_after_failed_fsync", slow)
-    reader = threading.Thread(target=ledger.snapshot)
+    reader = threading.Thread(target=overtaken)
     reader.start()
     reading.wait()
     ledger.close()

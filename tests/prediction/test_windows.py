@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s3t.prediction.windows import Windows
+from s3t.prediction.windows import Windows, cheapest_parts
 
 
 class Words:
@@ -51,3 +51,27 @@ def test_every_input_comes_once_and_beside_its_like(counts, batch_size, window_b
     assert sorted(seen) == list(range(len(counts)))
     assert max(encoder.asked, default=0) <= batch_size * window_batches
     assert sum(encoder.asked) == len(counts)  # each is encoded once
+
+
+@given(
+    lengths=st.lists(st.integers(1, 90), max_size=7).map(sorted), most=st.integers(1, 5), pass_tokens=st.integers(0, 99)
+)
+def test_no_other_parts_cost_less(lengths, most, pass_tokens):
+    def cost(parts):
+        return sum((part.stop - part.start) * lengths[part.stop - 1] + pass_tokens for part in parts)
+
+    def divisions(start):
+        if start == len(lengths):
+            yield []
+        for end in range(start + 1, min(start + most, len(lengths)) + 1):
+            yield from ([slice(start, end), *rest] for rest in divisions(end))
+
+    parts = cheapest_parts(lengths, most, pass_tokens=pass_tokens)
+    assert parts in [*divisions(0)]
+    assert cost(parts) == min(map(cost, divisions(0)))
+
+
+def test_inputs_of_one_length_and_inputs_of_an_accelerator_fill_their_batches():
+    expected = [slice(0, 64), slice(64, 128), slice(128, 130)]
+    assert cheapest_parts([17] * 130, 64, pass_tokens=64) == expected
+    assert cheapest_parts([*range(130)], 64, pass_tokens=None) == expected

@@ -1,6 +1,7 @@
 """Who may do what: without a token nothing, with one what its scopes say, and no longer than it lives."""
 
 import logging
+import time
 
 import pytest
 
@@ -115,6 +116,35 @@ def test_a_token_has_its_requests_of_a_minute(trained, monkeypatch):
         callers.check(f"bearer {any_number}", ["predict"])
     now["seconds"] += 60.0
     assert callers.check(f"Bearer {few}", ["predict"]).name == "few"
+
+
+def test_a_token_that_was_taken_a_moment_ago_is_refused_once_another_process_has_revoked_it(trained):
+    _, secret = trained.access.create("one", scopes=["predict"])
+    callers = Callers(roles(trained).access, frozenset())
+    for _ in range(3):
+        assert callers.check(f"Bearer {secret}", ["predict"]).name == "one"
+    with s3t.Run.open(trained.path) as other:
+        other.access.revoke("one")
+    with pytest.raises(Refused, match="revoked"):
+        callers.check(f"Bearer {secret}", ["predict"])
+
+
+def test_a_token_that_is_known_expires_all_the_same(trained, monkeypatch):
+    _, secret = trained.access.create("one", scopes=["predict"], days=1)
+    callers = Callers(roles(trained).access, frozenset())
+    callers.check(f"Bearer {secret}", ["predict"])
+    later = time.time() + 86_401
+    monkeypatch.setattr("s3t.serve.callers.time.time", lambda: later)
+    with pytest.raises(Refused, match="expired"):
+        callers.check(f"Bearer {secret}", ["predict"])
+
+
+def test_of_wrong_tokens_nothing_is_kept(trained):
+    callers = Callers(roles(trained).access, frozenset())
+    for number in range(3):
+        with pytest.raises(Refused, match="not one of"):
+            callers.check(f"Bearer s3t_{number}", ["predict"])
+    assert not callers._known.tokens
 
 
 def test_the_log_says_who_asked_what_and_no_text(client, tokens, caplog):

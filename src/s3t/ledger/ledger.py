@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
 from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
 from s3t.ledger.address import Address, PostgresAddress, kind_of
+from s3t.ledger.data_version import DataVersion
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
@@ -45,12 +46,16 @@ class Ledger:
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
         self._latest: Snapshot | None = None
+        self._seen: tuple[int, Snapshot] | None = None  # a snapshot, and a version from right before it was read
         self._live: LiveStages | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
         self.read_only = isinstance(address, Path) and is_read_only(address.parent)
         """True if its file is on a file system that is mounted read-only."""
+        self._version: DataVersion | None = None
         if isinstance(address, Path):
+            if not self.read_only:
+                self._version = DataVersion(address, timeout=BUSY_TIMEOUT_SECONDS)
             note_open(self)
             # Connections close with a ledger that is garbage-collected; a reference cycle would keep them open.
             weakref.finalize(self, self.engine.dispose).atexit = False
@@ -163,6 +168,8 @@ class Ledger:
                 return  # SQLite would try it again when the last connection closes
             except StorageError:  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
+        if self._version is not None:
+            self._version.close()
         self.engine.dispose()
         self.engine.pool.dispose()  # connections that other threads still use are closed when they give them back
         note_closed(self)
@@ -241,6 +248,20 @@ class Ledger:
         with self._transaction(writing=False) as connection:
             yield Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
 
+    def version(self) -> int | None:
+        """A number that differs from an earlier one if anything was committed in between; None where that would cost as
+        much as reading: in PostgreSQL, and on a read-only mount.
+
+        Raises:
+            StorageError: the disk refused.
+        """
+        if self._version is None:
+            return None
+        refuse_after_fork(self._process)
+        self._refuse_if_closed()
+        with self._refusals():
+            return self._version.now()
+
     def snapshot(self, *, anew: bool = False) -> Snapshot:
         """The ledger at its present state. Cheap if nothing has changed since the last one.
 
@@ -248,7 +269,10 @@ class Ledger:
             anew: read everything, also if the ledger says that nothing has changed.
         """
         if anew:
-            self._latest = self._live = None
+            self._latest = self._live = self._seen = None
+        version, seen = self.version(), self._seen
+        if seen is not None and seen[0] == version:
+            return seen[1]
         for left in reversed(range(_TRIES)):
             try:
                 with self.reading() as transaction:
@@ -259,6 +283,8 @@ class Ledger:
                     raise
                 time.sleep(_AGAIN_SECONDS)
         self._latest, self._live = snapshot, snapshot.live
+        if version is not None:
+            self._seen = version, snapshot
         return snapshot
 
     def recent(self) -> Snapshot | None:

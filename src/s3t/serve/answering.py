@@ -44,6 +44,7 @@ _PART_BYTES = 32_768
 """Bytes of a body that are handed to the connection at once. It may keep two parts for a client that does not read."""
 _PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
 """Longest wait for a client to take a part: with a lease that was fresh before it, the session is still alive then."""
+_FEW_TEXTS, _SHORT_TEXT = 64, 2000
 _FEW_VALUES = 1000
 """Answers with more are rendered in a thread, so that other requests go on."""
 
@@ -209,12 +210,22 @@ class Handover:
         self._left -= time.monotonic() - began
 
 
-def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
+async def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
     """The response to one input of a request, or a list of them, as JSON has them.
 
     Raises:
         Refused: 413 for too many or too large ones, 422 for what is no input.
         InputError: the run takes no such input.
     """
-    inputs = inputs_of(given, served.run.recipe, served.settings)
-    return PendingResponse(served, served.run.checked(inputs), render)
+    inputs = _checked(served, given) if _is_little(given) else await to_thread.run_sync(_checked, served, given)
+    return PendingResponse(served, inputs, render)
+
+
+def _checked(served: ServedRun, given: Any) -> IngestedInputs:
+    return served.run.checked(inputs_of(given, served.run.recipe, served.settings))
+
+
+def _is_little(given: Any) -> bool:
+    """True for a few short texts, which are checked sooner than a thread's turn comes. Images are longer."""
+    texts = given if isinstance(given, list) else [given]
+    return len(texts) <= _FEW_TEXTS and all(isinstance(text, str) and len(text) <= _SHORT_TEXT for text in texts)

@@ -88,7 +88,7 @@ def create_app(settings: Settings) -> FastAPI:
     pages = [Page(one, Board(one.run), settings.names) for one in served]
     app.include_router(static_files())
     for place, one in enumerate(served):
-        addresses = [f"/runs/{one.name}", *([""] if place == 0 else [])]
+        addresses = [*([""] if place == 0 else []), f"/runs/{one.name}"]  # routes are compared in this order
         for address in addresses:
             in_schema = address == ""  # those of every run are described once
             app.include_router(router_of(one), prefix=f"{address}/v1", include_in_schema=in_schema)

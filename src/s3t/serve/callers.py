@@ -1,4 +1,5 @@
-"""Callers: a token's scopes and its share of requests. The ledger is asked each time, so a revoked token is out."""
+"""Callers: a token's scopes and its share of requests. The ledger is asked each time, so a revoked token is out; where
+it can say that nothing has changed, it is asked no more than that."""
 
 from __future__ import annotations
 
@@ -9,12 +10,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
+from anyio import CapacityLimiter, to_thread
+
 from s3t.ledger import Token
-from s3t.run.access import SCOPES, Access
+from s3t.run.access import SCOPES, Access, digest_of
 from s3t.serve.problems import Refused
 
 _MINUTE = 60.0
 _CHALLENGE = {"WWW-Authenticate": "Bearer"}
+_THREADS = 8
+"""Threads that ask a ledger on another host; for more, its engine would make connections and close them again."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,14 @@ class Caller:
         return scope in self.scopes
 
 
+@dataclass(frozen=True)
+class _Known:
+    """Tokens that were found since the ledger had a version."""
+
+    version: int | None
+    tokens: dict[bytes, Token] = field(default_factory=dict)
+
+
 @dataclass
 class Callers:
     """The callers of one run. Safe to share among threads."""
@@ -43,7 +56,16 @@ class Callers:
     open_scopes: frozenset[str]
     """Scopes that need no token."""
     _asked: dict[str, deque[float]] = field(default_factory=dict, init=False)
+    _known: _Known = field(default_factory=lambda: _Known(None), init=False)
     _counting: threading.Lock = field(default_factory=threading.Lock, init=False)
+    _asking: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_THREADS), init=False)
+
+    async def admit(self, authorization: str | None, needed: Collection[str]) -> Caller:
+        """As `check`, without keeping the event loop waiting for another host. SQLite is asked within it: that takes
+        some microseconds, and a thread's turn a hundred times as long."""
+        if self.access.ledger.version() is None:
+            return await to_thread.run_sync(self.check, authorization, needed, limiter=self._asking)
+        return self.check(authorization, needed)
 
     def check(self, authorization: str | None, needed: Collection[str]) -> Caller:
         """The caller of a request that needs one of some scopes.
@@ -60,7 +82,7 @@ class Callers:
                 raise Refused(HTTPStatus.UNAUTHORIZED, HOW, headers=_CHALLENGE)
             return Caller("", self.open_scopes)
         kind, _, secret = authorization.partition(" ")
-        token = self.access.find(secret.strip()) if kind.lower() == "bearer" else None
+        token = self._find(secret.strip()) if kind.lower() == "bearer" else None
         if token is None:
             raise Refused(HTTPStatus.UNAUTHORIZED, f"the token is not one of this run's; {HOW}", headers=_CHALLENGE)
         if (refusal := token.refusal(time.time())) is not None:
@@ -72,6 +94,18 @@ class Callers:
             raise Refused(HTTPStatus.FORBIDDEN, f"the token does not have the scope {wanted}")
         self._count(token)
         return Caller(token.name, scopes)
+
+    def _find(self, secret: str) -> Token | None:
+        version, digest = self.access.ledger.version(), digest_of(secret)
+        known = self._known
+        if version is None or known.version != version:
+            known = self._known = _Known(version)
+        token = known.tokens.get(digest)
+        if token is None:
+            token = self.access.find(secret)
+            if token is not None and version is not None:  # of a wrong one nothing is kept, however many are tried
+                known.tokens[digest] = token
+        return token
 
     def _count(self, token: Token) -> None:
         if token.per_minute is None:

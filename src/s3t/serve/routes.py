@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,19 +58,24 @@ OF_A_BODY = (
 """Refusals of a request that has a body."""
 
 
-def requires(served: ServedRun, *scopes: str) -> Callable[..., Caller]:
+def requires(served: ServedRun, *scopes: str) -> Callable[..., Awaitable[Caller]]:
     """A dependency: the caller of a route that needs one of some scopes."""
 
-    def caller(
+    async def caller(
         request: Request,
         _documented: Annotated[Any, Depends(_BEARER)] = None,
         authorization: Annotated[str | None, Header(include_in_schema=False)] = None,
     ) -> Caller:
-        who = served.callers.check(authorization, scopes)
-        request.scope["state"].setdefault("log", {}).update(run=served.name, token=who.name)
+        who = await served.callers.admit(authorization, scopes)
+        note_caller(served, request, who)
         return who
 
     return caller
+
+
+def note_caller(served: ServedRun, request: Request, who: Caller) -> None:
+    """Name the caller in the request's line of the log."""
+    request.scope["state"].setdefault("log", {}).update(run=served.name, token=who.name)
 
 
 def router_of(served: ServedRun) -> APIRouter:
@@ -92,9 +97,9 @@ def _add_answers(router: APIRouter, served: ServedRun) -> None:
         dependencies=[Depends(requires(served, "predict"))],
         tags=["answers"],
     )
-    def predict(asked: PredictRequest) -> Response:
+    async def predict(asked: PredictRequest) -> Response:
         """The ensemble's answer to each input, by the newest generation, which header and body name."""
-        return answer(served, asked.inputs, partial(_plain, run=served.name, top=asked.top))
+        return await answer(served, asked.inputs, partial(_plain, run=served.name, top=asked.top))
 
 
 def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, Any]:

@@ -93,13 +93,13 @@ def shapes_of(served: ServedRun) -> APIRouter:
 
 
 def _add_classify(router: APIRouter, served: ServedRun) -> None:
-    def classify(asked: ClassifyRequest) -> Response:
+    async def classify(asked: ClassifyRequest) -> Response:
         """Each text's label, and its probabilities in the order of the run's labels."""
         check_model(served, asked.model)
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         if any(not isinstance(text, str) for text in texts):
             raise wrong_input(["input: is no text or list of texts"])
-        return answer(served, texts, partial(_classified, model=served.name))
+        return await answer(served, texts, partial(_classified, model=served.name))
 
     for path in ("/classify", "/v1/classify"):
         router.post(
@@ -115,7 +115,7 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
         summary="Classify texts, as text-embeddings-inference does",
         responses=problem_responses(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
     )
-    def predict(asked: TextPredictRequest) -> Response:
+    async def predict(asked: TextPredictRequest) -> Response:
         """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
         alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
         batch = [asked.inputs] if alone else asked.inputs
@@ -124,7 +124,7 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
             raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
         if not inputs:
             raise wrong_input(["inputs: is an empty list"])
-        return answer(served, inputs, partial(_scored, alone=alone))
+        return await answer(served, inputs, partial(_scored, alone=alone))
 
 
 def _text_or_pair(value: Any) -> str | list[str] | None:

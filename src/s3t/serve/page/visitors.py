@@ -12,7 +12,7 @@ from fastapi import Request, Response
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.problems import Refused
-from s3t.serve.routes import requires
+from s3t.serve.routes import note_caller
 
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 20
@@ -35,7 +35,9 @@ def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
 
 def caller_with(served: ServedRun, request: Request, token: str | None, *scopes: str) -> Caller:
     """The holder of a token; errors as of `visitor`."""
-    return requires(served, *scopes)(request, authorization=None if token is None else f"Bearer {token}")
+    who = served.callers.check(None if token is None else f"Bearer {token}", scopes)
+    note_caller(served, request, who)
+    return who
 
 
 def sign_in(served: ServedRun, request: Request, response: Response, token: str) -> None:
