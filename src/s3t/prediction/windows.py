@@ -12,9 +12,9 @@ from torch import Tensor
 
 from s3t.models.encode import Encoder, tokens
 
-PASS_TOKENS = 64
-"""What a pass costs on a CPU beside its tokens, in tokens. For MiniLM on one core of an AMD EPYC 32 to 256 are as fast,
-within 5 %; of larger models each token costs more. Elsewhere a small pass takes as long as a large one."""
+PASS_TOKENS = 128
+"""What a pass costs on a CPU beside its tokens, in tokens. For MiniLM on one core of an AMD EPYC 64 to 256 are as fast,
+within a tenth; of larger models each token costs more. Elsewhere a small pass takes as long as a large one."""
 
 
 class Windows:

@@ -10,6 +10,7 @@ import time
 
 from s3t.bugs import log_failure
 from s3t.ledger import Ledger
+from s3t.processes import lower_priority
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
 from s3t.training_events import Event, StageEnd
@@ -102,7 +103,7 @@ class CountedProgress:
 def main() -> None:
     """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
     folder, id = sys.argv[1:]
-    os.nice(_NICE)
+    lower_priority(_NICE)
     try:
         with Run.open(folder) as run:
             _repair(run, run._parts.ledger, id)
