@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import s3t
 from s3t.cli.app import app_of
 from s3t.deletion import deleter
-from s3t.ledger.presence import Uses
+from s3t.ledger.work import Uses
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
 from testing.roles import roles

@@ -40,6 +40,7 @@ def of_the_first_version(ledger):
     with ledger.writing() as transaction:
         for table in ("durations", "tokens", "repairs", "held", "held_names", "admitted", "depths"):
             transaction.rows.connection.execute(text(f"DROP TABLE {table}"))
+        transaction.rows.connection.execute(text("ALTER TABLE sessions DROP COLUMN answers"))
         transaction.rows.connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
 
 

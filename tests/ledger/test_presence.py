@@ -12,12 +12,13 @@ from sqlalchemy import select
 from s3t.errors import ClosedError, StorageError
 from s3t.ledger import Ledger
 from s3t.ledger import schema as tables
-from s3t.ledger.presence import Overtaken, Presence, Uses
+from s3t.ledger.presence import Presence
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
 from s3t.ledger.statements import now
+from s3t.ledger.work import Leaving, Overtaken, Uses
 from s3t.stages import Stage
 from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
-from tests.ledger.world import accept, taking
+from tests.ledger.world import accept, erase, settle, taking
 
 STAGE, CHILD = Stage(0, (2,)), Stage(0, (2, 0))
 PATIENCE = 10.0
@@ -82,6 +83,44 @@ def test_it_has_moved_when_what_a_deletion_overtook_has_stopped_and_not_before(p
         assert work.overtaken
         assert (behind(other, 1), state(other)) == (1, "accepted")
     assert (behind(other, 1), state(other)) == (0, "effective")
+
+
+@pytest.mark.parametrize("leaving", [Leaving.LATER, Leaving.NEVER])
+def test_what_cannot_leave_is_waited_for_before_erasure_alone(presence, other, leaving):
+    before = presence._ledger.snapshot()
+    with presence.working(before, all_of(before), leaving=leaving) as work:
+        accept(other, taking(3))
+        with other.writing() as transaction:
+            erase(transaction)
+        presence.look()
+        settle(other)
+        assert (behind(other, 1), state(other)) == (0, "effective")
+        assert not work.may_leave()
+    presence.look()
+    settle(other)
+    assert state(other) == "erased"
+
+
+def test_what_is_about_to_leave_is_waited_for_from_the_moment_it_asks(presence, other):
+    before = presence._ledger.snapshot()
+    with presence.working(before, all_of(before), leaving=Leaving.LATER) as work:
+        assert work.may_leave()
+        accept(other, taking(3))
+        presence.look()
+        assert (behind(other, 1), state(other)) == (1, "accepted")
+    assert (behind(other, 1), state(other)) == (0, "effective")
+
+
+def test_one_that_only_trains_is_waited_for_by_no_deletion_until_it_answers(presence, other):
+    before = presence._ledger.snapshot()
+    with presence.working(before, all_of(before), leaving=Leaving.NEVER):
+        accept(other, taking(3))
+        settle(other)
+        assert (behind(other, 1), state(other)) == (0, "effective")  # and it has not looked
+        with presence.working(presence._ledger.snapshot(), Uses()):
+            accept(other, taking(1))
+            settle(other)
+            assert (behind(other, 2), state(other, 2)) == (1, "accepted")
 
 
 def test_what_a_computation_puts_into_memory_at_last_is_let_go_of_before_it_has_moved(ledger, other, monkeypatch):

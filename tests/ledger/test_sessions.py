@@ -82,6 +82,20 @@ def test_it_is_not_erased_before_it_is_effective(ledger):
     assert state(ledger) == "erased"
 
 
+def test_it_is_effective_once_no_older_answer_leaves_and_erased_once_nobody_uses_it(ledger):
+    seen(ledger, HERE)
+    accept(ledger, taking(3))
+    with ledger.writing() as transaction:
+        erase(transaction)
+        transaction.sessions.enter(HERE, generation=0, answers=1)
+        transaction.settle()
+        assert transaction.sessions.count_behind(1) == 0
+    assert state(ledger) == "effective"
+    seen(ledger, HERE, generation=1)
+    settle(ledger)
+    assert state(ledger) == "erased"
+
+
 def test_each_generation_waits_for_those_behind_itself(ledger):
     seen(ledger, HERE, generation=1)
     accept(ledger, taking(3), taking(5))

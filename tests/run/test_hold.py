@@ -82,6 +82,17 @@ def test_a_deletion_is_effective_once_the_answers_have_left(run, other):
     held.release()
 
 
+def test_an_answer_that_is_not_on_its_way_yet_holds_no_deletion_up_and_does_not_leave(run, other):
+    held = run.hold(TEXTS)
+    other.delete(records=["r0"])
+    roles(run).presence.look()
+    assert state_of(other) == "effective"
+    assert not held.may_leave()
+    held.release()
+    roles(run).presence.look()
+    assert state_of(other) == "erased"  # and not before: until then it was in memory
+
+
 def test_a_deletion_that_comes_while_the_answer_is_computed_makes_it_be_made_again(run, other, monkeypatch):
     act = at_the_end_of(answerer.predict, lambda: other.delete(records=["r0"]))
     monkeypatch.setattr(answerer, "predict", act)
@@ -92,6 +103,8 @@ def test_a_deletion_that_comes_while_the_answer_is_computed_makes_it_be_made_aga
 
 def test_every_answer_of_several_computations_is_waited_for(run, other):
     first, second = run.hold(TEXTS), run.hold(TEXTS[:1])
+    assert first.may_leave()
+    assert second.may_leave()
     other.delete(records=["r0"])
     first.release()
     roles(run).presence.look()

@@ -17,7 +17,7 @@ from torch import nn
 from transformers import DynamicCache
 
 import s3t
-from s3t.ledger.presence import Work
+from s3t.ledger.work import Work
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder, Part
 from s3t.models.packing import Packing, pack

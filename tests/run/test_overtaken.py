@@ -187,8 +187,8 @@ def test_a_stage_whose_slice_lost_a_record_before_it_was_stored_is_thrown_away(r
     assert run.audit().mismatches == ()
 
 
-def test_a_deletion_is_not_effective_while_a_stage_trains_on_the_record(run, other):
-    """Also where the stage has no parent that the deletion could take."""
+def test_a_deletion_is_effective_and_not_erased_while_a_stage_trains_on_the_record(run, other):
+    """Also where the stage has no parent that the deletion could take. The ledger refuses the stage."""
     record, begun, go_on, reports = missing_stage(run, other), threading.Event(), threading.Event(), []
 
     def wait():
@@ -201,7 +201,7 @@ def test_a_deletion_is_not_effective_while_a_stage_trains_on_the_record(run, oth
         assert begun.wait(SECONDS)
         other.delete(records=[record])
         roles(run).presence.look()
-        assert state_of(other) == "accepted"
+        assert state_of(other) == "effective"
     finally:
         go_on.set()
         training.join()

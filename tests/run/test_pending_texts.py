@@ -93,10 +93,11 @@ def test_between_turns_another_thread_has_the_model(run):
         texts.stop()
 
 
-@pytest.mark.parametrize("ends", [("stop", "release"), ("release", "stop")])
-def test_a_deletion_is_effective_when_computing_has_stopped_and_all_has_left(run, other, ends):
+@pytest.mark.parametrize(("ends", "between"), [(("stop", "release"), "accepted"), (("release", "stop"), "effective")])
+def test_a_deletion_is_effective_when_all_has_left_and_erased_when_computing_has_stopped_too(run, other, ends, between):
     texts = held(run)
     texts.turn(0)
+    assert texts.may_leave()
     other.delete(records=["r3"])
     roles(run).presence.look()
     assert texts.overtaken
@@ -104,10 +105,10 @@ def test_a_deletion_is_effective_when_computing_has_stopped_and_all_has_left(run
     assert state_of(other) == "accepted"
     getattr(texts, ends[0])()
     roles(run).presence.look()
-    assert state_of(other) == "accepted"
+    assert state_of(other) == between
     getattr(texts, ends[1])()
     roles(run).presence.look()
-    assert state_of(other) in ("effective", "erased")
+    assert state_of(other) == "erased"
 
 
 def test_nothing_of_a_turn_leaves_that_a_deletion_has_overtaken(run, other):

@@ -16,7 +16,7 @@ from torch import nn
 import s3t
 from s3t.errors import IntegrityError, IsolationError
 from s3t.ledger import Transaction
-from s3t.ledger.presence import Work
+from s3t.ledger.work import Work
 from s3t.models import blocks, encode
 from s3t.models.blocks import MountedModel
 from s3t.models.tensors import StageTensors, deserialize, serialize

@@ -11,7 +11,7 @@ import pytest
 
 import s3t
 from s3t.errors import StorageError
-from s3t.ledger.presence import Work
+from s3t.ledger.work import Work
 from s3t.run.access import SCOPES
 from s3t.run.pending import PendingTexts
 from s3t.serve.answering import GENERATION_HEADER, Handover

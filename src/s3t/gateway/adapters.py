@@ -15,7 +15,7 @@ from pathlib import Path
 from s3t.errors import InputError
 from s3t.export.folders import this_host
 from s3t.ledger import Export, Snapshot
-from s3t.ledger.presence import Overtaken, Uses, Work
+from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import SILENT
 from s3t.run.exporting import ExportArguments, export
 from s3t.run.parts import Parts
@@ -116,7 +116,7 @@ class Adapters:
         adapter = Adapter(name=self.name_of(export), export=export)
         try:
             uses = Uses(stages=export.stages)
-            adapter.work = adapter.hold.enter_context(self._parts.presence.pending(now, uses))
+            adapter.work = adapter.hold.enter_context(self._parts.presence.pending(now, uses, leaving=Leaving.NOW))
         except Overtaken:
             pass
         return adapter

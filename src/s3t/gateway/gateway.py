@@ -16,7 +16,7 @@ from s3t.gateway.adapters import Adapter, Adapters
 from s3t.gateway.keeper import SWAPPING, Keeper
 from s3t.gateway.lora_engine import LoraEngine, UnknownAdapterError
 from s3t.ledger import Snapshot
-from s3t.ledger.presence import Overtaken
+from s3t.ledger.work import Overtaken
 from s3t.models.encode import Encoder
 from s3t.models.encoders import encoder_for
 from s3t.models.source import model_folder

@@ -19,7 +19,7 @@ from s3t.gateway.adapters import Adapter, Adapters
 from s3t.gateway.lora_engine import LoraEngine
 from s3t.gateway.swap import Swap
 from s3t.ledger import Export, Snapshot
-from s3t.ledger.presence import Overtaken
+from s3t.ledger.work import Overtaken
 from s3t.run.latest import Latest
 from s3t.stages import Stage
 

@@ -14,9 +14,9 @@ from s3t.ledger.address import Address, PostgresAddress
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
-HEAD = "0005"
+HEAD = "0006"
 """The newest revision in migrations/versions."""
-OLDER = {"0001", "0002", "0003", "0004"}
+OLDER = {"0001", "0002", "0003", "0004", "0005"}
 """Revisions that `upgrade_tables` brings to the newest one."""
 
 

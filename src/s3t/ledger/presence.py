@@ -1,9 +1,10 @@
 """The session of an open run: it tells the ledger which generation the run has moved to.
 
 Every computation on the run's tensors or records is entered here with what it uses: stages, slices. A thread reads the
-ledger several times a second. After a deletion, computations of whose uses it took something stop at their next batch;
-once they have, the ledger is told that this session has moved. A deletion is effective when all sessions have. Slow
-work, such as erasure, is done by a second thread.
+ledger several times a second. After a deletion, results of which it took something do not leave any more, and the
+ledger is told so: a deletion is effective when no session has an older answer on its way. The computations stop at
+their next batch, and the ledger is told that, too: only then may the deletion be erased. Slow work, such as erasure, is
+done by a second thread.
 
 A session ends when it is closed or garbage-collected; other processes would otherwise wait for it.
 
@@ -19,16 +20,15 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from s3t.errors import ClosedError, FsyncError, IntegrityError, S3TError
 from s3t.ledger.ledger import Ledger
-from s3t.ledger.sessions import LEASE_SECONDS, LOG, Session, note_ended
-from s3t.ledger.state import SliceState, Snapshot
-from s3t.partition import Place
+from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, Session, note_ended
+from s3t.ledger.state import Snapshot
+from s3t.ledger.work import Leaving, Uses, Work
 from s3t.processes import boot_clock
 from s3t.stages import Stage
 
@@ -36,24 +36,6 @@ POLL_SECONDS = 0.1
 BEAT_SECONDS = LEASE_SECONDS / 6
 TRUSTED_SECONDS = LEASE_SECONDS / 2
 """Time after a heartbeat for which this session trusts that nobody counts it as dead. Clocks may be as far apart."""
-
-
-class Overtaken(Exception):  # noqa: N818
-    """A deletion has taken what a computation uses; its result may not be used."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Uses:
-    """Stages and slices that a computation uses. It may go on while all of them are alive and unchanged."""
-
-    stages: Mapping[Stage, str] = field(default_factory=dict)
-    """Live stages and the keys of their artifacts."""
-    slices: Mapping[Place, SliceState] = field(default_factory=dict)
-    """Slices whose records are read."""
-
-    def intact_at(self, later: Snapshot) -> bool:
-        """True if a newer state of the ledger still has all of it, unchanged."""
-        return later.still_has(self.stages) and later.still_as(self.slices)
 
 
 class Watcher(Protocol):
@@ -66,37 +48,6 @@ class Watcher(Protocol):
     def erase_due(self) -> object:
         """Erase what has waited long enough. It may take long: a thread of its own calls it, several times a second."""
         ...
-
-
-class Work:
-    """A running computation."""
-
-    def __init__(self, uses: Uses, ledger: Ledger) -> None:
-        self._uses = uses
-        self._ledger = ledger
-        self.overtaken = False
-
-    def look(self, snapshot: Snapshot) -> None:
-        """Compare with a newer state of the ledger."""
-        self.overtaken = self.overtaken or not self._uses.intact_at(snapshot)
-
-    def confirm(self) -> None:
-        """Ask the ledger once more: called before a result leaves.
-
-        Raises:
-            Overtaken: it may not.
-        """
-        self.look(self._ledger.snapshot())
-        self.check()
-
-    def check(self) -> None:
-        """Stop if a deletion asks for it; called at every batch.
-
-        Raises:
-            Overtaken: the computation has to stop.
-        """
-        if self.overtaken:
-            raise Overtaken
 
 
 class Presence:
@@ -121,6 +72,7 @@ class Presence:
         self._newest: Snapshot | None = None
         self._moved_at: int | None = None  # `changes` of the snapshot that the watcher was called with last
         self._generation: int | None = None  # as the ledger knows it; None before the session is entered
+        self._answers = NO_ANSWERS  # likewise
         self._beat_at = 0.0
         self._told_at = -math.inf  # when the ledger was last told that the session lives, before it was
         self._watched = False
@@ -129,19 +81,20 @@ class Presence:
         self._gone = threading.Event()  # the ledger knows that the session has ended
 
     @contextmanager
-    def working(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
+    def working(self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.NOW) -> Iterator[Work]:
         """A computation from a snapshot, while within.
 
         Args:
             snapshot: the state that it starts from.
             uses: the stages and slices of it that it works with.
+            leaving: whether its result may leave meanwhile.
 
         Raises:
             Overtaken: its result could not be used already; or a file was erased while it was read.
             ClosedError: the session has ended.
             StorageError: the session cannot be entered in the ledger.
         """
-        work = Work(uses, self._ledger)
+        work = Work(uses, self._ledger, leaving)
         try:
             with self._noted(work, snapshot):
                 yield work
@@ -151,9 +104,9 @@ class Presence:
                     self.look()
 
     @contextmanager
-    def pending(self, snapshot: Snapshot, uses: Uses) -> Iterator[Work]:
+    def pending(self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.LATER) -> Iterator[Work]:
         """As `working`; its end may come in a thread that must not wait: the session's own tells the ledger of it."""
-        work = Work(uses, self._ledger)
+        work = Work(uses, self._ledger, leaving)
         with self._noted(work, snapshot):
             yield work
 
@@ -163,8 +116,9 @@ class Presence:
             self._running.add(work)
         try:
             self._refuse_if_closed()
-            if self._generation is None:
-                self._enter(snapshot.generation)
+            gives = work.leaving is not Leaving.NEVER
+            if self._generation is None or (gives and self._answers == NO_ANSWERS):
+                self._enter(snapshot.generation, gives_answers=gives)
             with self._state:
                 if self._newest is not None and self._newest.changes > snapshot.changes:
                     work.look(self._newest)
@@ -212,16 +166,19 @@ class Presence:
             snapshot = self._ledger.snapshot()
             with self._state:
                 self._compare(snapshot)
-                free = not any(work.overtaken for work in self._running)
-                behind = self._generation < snapshot.generation
+                overtaken = [work for work in self._running if work.overtaken]
+                held = any(work.leaving is Leaving.NOW for work in overtaken)
+            generation = self._generation if overtaken else snapshot.generation
+            answers = self._answers if held or self._answers == NO_ANSWERS else snapshot.generation
             if self._moved_at != snapshot.changes:
                 self._watcher.forget_stale(snapshot)
                 self._moved_at = snapshot.changes
-            if free and behind:
-                self._watcher.forget_stale(snapshot)  # again: what has just stopped may have put something into memory
-                self._tell(snapshot.generation, moved=True)
+            if self._generation < generation or self._answers < answers:
+                if not overtaken:  # what has just stopped may have put something into memory
+                    self._watcher.forget_stale(snapshot)
+                self._tell(generation, answers, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:
-                self._tell(snapshot.generation if free else self._generation, moved=False)
+                self._tell(generation, answers, moved=False)
 
     def _compare(self, snapshot: Snapshot) -> None:
         """Compare all computations with a newer state of the ledger; within the lock of the state."""
@@ -286,11 +243,13 @@ class Presence:
         if self._closed.is_set():
             raise ClosedError
 
-    def _enter(self, generation: int) -> None:
+    def _enter(self, generation: int, *, gives_answers: bool) -> None:
         with self._looking:
             self._refuse_if_closed()
-            if self._generation is not None:
+            if self._generation is not None and not (gives_answers and self._answers == NO_ANSWERS):
                 return
+            uses = generation if self._generation is None else self._generation
+            answers = generation if gives_answers else NO_ANSWERS
             self._start_threads()  # first: whatever becomes of the row, a thread removes it
             began = boot_clock()
             if self._ledger.read_only:  # the session cannot be entered, so no deletion waits for it
@@ -298,12 +257,12 @@ class Presence:
                 newest = self._ledger.snapshot()
             else:
                 with self._ledger.writing() as transaction:
-                    transaction.sessions.enter(self.session, generation=generation)
+                    transaction.sessions.enter(self.session, generation=uses, answers=answers)
                     newest = transaction.snapshot()
             with self._state:
                 # A deletion that was accepted before the session was entered did not wait for it.
                 self._compare(newest)
-            self._generation = generation
+            self._generation, self._answers = uses, answers
             self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
     def _start_threads(self) -> None:
@@ -318,16 +277,17 @@ class Presence:
             threading.Thread(target=task, args=arguments, daemon=True, name=name).start()
         self._watched = True
 
-    def _tell(self, generation: int, *, moved: bool) -> None:
+    def _tell(self, generation: int, answers: int, *, moved: bool) -> None:
         """Note in the ledger that this session lives.
 
         Args:
             generation: the one that it has moved to.
-            moved: True if that is newer than the ledger knows.
+            answers: the one that its answers have moved to.
+            moved: True if one of them is newer than the ledger knows.
         """
         began = boot_clock()
         if self._ledger.read_only:
-            self._generation, self._told_at = generation, began
+            self._generation, self._answers, self._told_at = generation, answers, began
             return
         self._beat_at = 0.0  # if the ledger refuses, the next look tries again
         with self._ledger.writing() as transaction:
@@ -335,7 +295,7 @@ class Presence:
             if not alive:  # it slept, and was removed as dead
                 LOG.info("lease lost: this process counted as dead, and deletions did not wait for it; it is back")
             if moved or not alive:
-                transaction.sessions.enter(self.session, generation=generation)
+                transaction.sessions.enter(self.session, generation=generation, answers=answers)
             newest = transaction.snapshot()
             with self._state:  # within the transaction, where no thread of this process makes a claim
                 claims, self._claims_in_doubt = set(self._claims), False
@@ -343,7 +303,7 @@ class Presence:
             transaction.sessions.release_all_but(claims, self.session)
             transaction.settle()  # a session that deletions waited for may be dead
         if moved:
-            self._generation = generation
+            self._generation, self._answers = generation, answers
         self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
 

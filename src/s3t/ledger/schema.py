@@ -144,6 +144,7 @@ sessions = Table(
     Column("process", Integer, nullable=False),
     Column("generation", Integer, nullable=False),  # it uses nothing older
     Column("seen_at", Float, nullable=False),
+    Column("answers", Integer),  # none of its answers that is older leaves any more; null: as `generation`
 )
 """Open runs that predict or train, in any process on any host; deletions wait for them."""
 

@@ -9,7 +9,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 
 from s3t.ledger import schema
 from s3t.ledger.condemning import condemn
@@ -20,6 +20,9 @@ from s3t.stages import Stage
 
 LEASE_SECONDS = 30.0
 """A session of another machine counts as dead after this time without a heartbeat; it sends six in that time."""
+
+NO_ANSWERS = 2**31 - 1
+"""In place of a generation: the session gives no answers."""
 
 LOG = logging.getLogger("s3t.sessions")
 """Leases that are lost, at level INFO: servers show it, commands do not."""
@@ -33,6 +36,8 @@ class Session:
     host: str = field(default_factory=this_machine)
     process: int = field(default_factory=os.getpid)
 
+
+_ANSWERS = func.coalesce(schema.sessions.c.answers, schema.sessions.c.generation)
 
 _living: set[str] = set()
 """Sessions of this process that have not ended, whether or not the ledger has their end."""
@@ -50,14 +55,21 @@ class Sessions:
         self._rows = rows
         self._run = rows.connection.execute
 
-    def enter(self, session: Session, *, generation: int) -> None:
-        """Note that a session lives, and uses nothing older than a generation."""
+    def enter(self, session: Session, *, generation: int, answers: int | None = None) -> None:
+        """Note that a session lives.
+
+        Args:
+            session: the session.
+            generation: it uses nothing older.
+            answers: no answer of an older generation leaves it; `NO_ANSWERS` if it gives none; None: as `generation`.
+        """
         row = {
             "session": session.name,
             "host": session.host,
             "process": session.process,
             "generation": generation,
             "seen_at": now(self._rows.connection),
+            "answers": answers,
         }
         self._rows.upsert(schema.sessions, [row])
         if session.process == os.getpid():
@@ -99,9 +111,15 @@ class Sessions:
         return [time - row.seen_at for row in self._run(select(schema.sessions)).all() if not self._is_dead(row)]
 
     def count_behind(self, generation: int) -> int:
-        """Number of living sessions that may still use something older than a generation."""
-        rows = self._run(select(schema.sessions).where(schema.sessions.c.generation < generation)).all()
+        """Number of living sessions of which an answer older than a generation may still leave."""
+        rows = self._run(select(schema.sessions).where(generation > _ANSWERS)).all()
         return sum(not self._is_dead(row) for row in rows)
+
+    def oldest(self) -> tuple[int, int]:
+        """Oldest generations that a session may still answer with, and that one may still use; `NO_ANSWERS` if none."""
+        oldest = select(func.min(_ANSWERS), func.min(schema.sessions.c.generation))
+        answers, uses = self._run(oldest).one()
+        return NO_ANSWERS if answers is None else answers, NO_ANSWERS if uses is None else uses
 
     def _is_dead(self, row: Any) -> bool:
         """True if a session is gone without a notice. On this machine its process tells, also if it sleeps."""

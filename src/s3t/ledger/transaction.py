@@ -319,16 +319,17 @@ class Transaction:
         gone = and_(log.c.generation <= walked, log.c.generation.not_in(left))
         rows = self.rows.read(log, log.c.erased_at.is_(None), or_(log.c.effective_at.is_(None), gone))
         time = now(self.rows.connection)
-        slowest = self._run(select(func.min(schema.sessions.c.generation))).scalar_one_or_none()
+        answered, used = self.sessions.oldest()
         remaining = set(self._run(left).scalars())
         changes = []
         for row in rows:
             accepted, effective, erased = row.accepted_at, row.effective_at, None
             if accepted is None and row.generation < self._first_new:
                 accepted = max(row.received_at, time)
-            if effective is None and accepted is not None and (slowest is None or slowest >= row.generation):
+            if effective is None and accepted is not None and answered >= row.generation:
                 effective = max(accepted, time)
-            if effective is not None and row.generation <= walked and row.generation not in remaining:
+            passed = row.generation <= min(walked, used)  # every place was gone through, and no memory has it any more
+            if effective is not None and passed and row.generation not in remaining:
                 erased = max(effective, time)
             if (accepted, effective, erased) != (row.accepted_at, row.effective_at, None):
                 changes.append((row, {"accepted_at": accepted, "effective_at": effective, "erased_at": erased}))

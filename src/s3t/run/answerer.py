@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from s3t.errors import InputError, NoLiveShardError
 from s3t.ledger import Snapshot
-from s3t.ledger.presence import Overtaken, Uses, Work
+from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.prediction.answers import Answers
 from s3t.prediction.members import Member, Prefixes, choose_members, parts_within
 from s3t.progress import SILENT, Progress, Steps, telling

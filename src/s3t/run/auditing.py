@@ -9,7 +9,7 @@ from s3t.errors import IntegrityError
 from s3t.ledger import Snapshot
 from s3t.ledger.damage import contents_of, structure_problems
 from s3t.ledger.locks import hold
-from s3t.ledger.presence import Overtaken, Uses
+from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
 from s3t.progress import Progress, telling

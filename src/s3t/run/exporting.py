@@ -35,7 +35,7 @@ from s3t.export.folders import (
 from s3t.export.merged import write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
 from s3t.ledger import Export, Snapshot
-from s3t.ledger.presence import Overtaken, Uses, Work
+from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.models.encoders import encoder_for
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.models.tensors import StageTensors, deserialize

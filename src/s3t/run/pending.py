@@ -9,7 +9,8 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Self
 
 from s3t.errors import OvertakenError
-from s3t.ledger.presence import Overtaken, Presence, Work
+from s3t.ledger.presence import Presence
+from s3t.ledger.work import Overtaken, Work
 
 if TYPE_CHECKING:
     from s3t.prediction.generation import Piece, WritingSteps
@@ -44,7 +45,7 @@ class Pending:
         """
         if not self.lease_is_fresh:
             self._presence.renew()
-        return self.lease_is_fresh and not self._work.overtaken
+        return self._work.may_leave() and self.lease_is_fresh
 
     def release(self) -> None:
         """End the wait: all has left, or never will. May be called twice."""

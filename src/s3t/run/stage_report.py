@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from s3t.ledger.presence import Work
+from s3t.ledger.work import Work
 from s3t.progress import Progress
 from s3t.stages import Stage
 from s3t.store import Manifest

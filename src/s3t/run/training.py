@@ -19,7 +19,7 @@ from s3t.engine import EngineReport, run_in_pool, run_stages
 from s3t.errors import InputError, StorageError
 from s3t.inventory import Inventory
 from s3t.ledger import Snapshot, Trained
-from s3t.ledger.presence import Overtaken, Uses, Work
+from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
 from s3t.run.orders import Policy, Spares
@@ -154,7 +154,7 @@ class Trainer:
         parents = {link: alive[link] for link in stage.chain[:-1]}
         with (
             suppress(Overtaken),
-            self.parts.presence.working(snapshot, Uses(stages=parents, slices=seen)) as work,
+            self.parts.presence.working(snapshot, Uses(stages=parents, slices=seen), leaving=Leaving.NEVER) as work,
             self.parts.presence.claimed(stage) as claimed,
         ):
             if not claimed or stage in self.parts.latest.inventory(self.parts.ledger.snapshot()).alive:

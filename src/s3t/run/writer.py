@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from s3t.errors import InputError, OvertakenError, S3TError
-from s3t.ledger.presence import Overtaken
+from s3t.ledger.work import Overtaken
 from s3t.prediction.members import Member, Prefixes
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
