@@ -39,7 +39,7 @@ PLACES = (
         "memory",
         "memory of processes that have the run open",
         holds="encoded records, the trunk's states of them; blocks, heads and merged weights that have answered",
-        erased="dropped before the deletion counts as effective; computations with them stop",
+        erased="dropped before the deletion counts as erased; computations with them stop",
     ),
     _elsewhere(
         "trunk cache",
