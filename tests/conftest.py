@@ -7,6 +7,7 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+os.environ.setdefault("S3T_REPAIR_NICE", "0")  # tests wait for repairs
 
 import pytest
 from hypothesis import settings

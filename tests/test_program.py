@@ -53,6 +53,7 @@ print(missing_package(), functional().__name__)
 """
 
 
+@pytest.mark.integration
 def test_bitsandbytes_is_imported_for_quantised_bases_alone():
     pytest.importorskip("bitsandbytes")
     done = subprocess.run([sys.executable, "-c", QUANTISED], capture_output=True, text=True, check=True)

@@ -301,3 +301,14 @@ def test_the_memory_of_llamas():
 
 def gigabytes(size):
     return f"{size / 1e9:.1f}"
+
+
+def test_serving():
+    found = stored("service")["throughput"]
+    rates = {name: statistics.median(each) for name, each in found["texts_a_second"].items()}
+    names = ("loop", "s3t", "s3t, 16 texts a request", "BentoML", "MLflow")
+    assert row("texts a second", [f"{rates[name]:.0f}" for name in names]) in PAGE
+    over = found["over"]
+    assert f"{over['loop']:.2f} times the loop's rate, with 16 {found['16_over_loop']:.2f} times" in PAGE
+    assert f"with one text {over['BentoML']:.2f} times BentoML's and {over['MLflow']:.2f} times MLflow's" in PAGE
+    assert f"`service`, AMD EPYC, load {found['load_before']:.1f}." in PAGE

@@ -53,6 +53,16 @@ def test_a_deletion_right_after_the_ledger_was_read_is_seen_the_next_time(traine
     assert ledger.snapshot().generation == first.generation + 1
 
 
+def test_another_file_in_its_place_has_another_version(trained):
+    ledger = roles(trained).ledger
+    database = trained.path / "ledger.sqlite"
+    before = ledger.version()
+    copied = database.with_name("copied")
+    copied.write_bytes(database.read_bytes())
+    copied.replace(database)
+    assert ledger.version() not in (None, before)
+
+
 def test_a_closed_ledger_tells_none(trained):
     ledger = roles(trained).ledger.again()
     assert ledger.version() is not None

@@ -32,6 +32,7 @@ s3t.Run.create(sys.argv[1], recipe=tiny.recipe(sys.argv[2]), data=tiny.text_tabl
 """
 
 
+@pytest.mark.integration
 def test_what_a_killed_init_leaves_is_no_run_and_goes_with_the_next_init(text_model, tmp_path):
     path = tmp_path / "run"
     done = subprocess.run(

@@ -169,6 +169,7 @@ def test_what_is_worth_most_for_its_cost_is_trained_first(made, tmp_path):
         assert order[-1].prefix == (2,)
 
 
+@pytest.mark.integration
 def test_worker_processes_train_the_same_chains(made, tmp_path):
     path, recipe, table = made
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:

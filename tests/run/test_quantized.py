@@ -95,6 +95,7 @@ with s3t.Run.open(sys.argv[1]) as run:
 """
 
 
+@pytest.mark.integration
 def test_another_process_trains_the_same_bytes(trained):
     done = subprocess.run(
         [sys.executable, "-c", REPLAY, str(trained.path)], capture_output=True, text=True, env=dict(os.environ)

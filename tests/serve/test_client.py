@@ -52,6 +52,7 @@ def test_a_key_deletes_once(served):
     assert (first["deleted"], first["repeated"], again["repeated"]) == (1, False, True)
 
 
+@pytest.mark.integration
 def test_repairs_begin_and_are_followed_to_their_end(served, path):
     served.delete(records=[tiny.text_table().id[0]])
     begun = served.repair(hours=1.0)

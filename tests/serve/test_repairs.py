@@ -10,6 +10,7 @@ import pytest
 import s3t
 from s3t.errors import WorkerError
 from s3t.ledger import Repair
+from s3t.run import repair_process
 from s3t.run.repairs import Repairs
 from testing import tiny
 from testing.roles import roles
@@ -263,3 +264,16 @@ def test_wrong_repairs(path, wrong, begun):
     with serving(path, open_scopes=SCOPES, repair=False) as client:
         assert client.post("/v1/repairs", json=wrong).status_code == 422
         assert client.get("/v1/repairs").json() == {"repairs": []}
+
+
+@pytest.mark.parametrize(("given", "nice"), [(None, 10), ("0", 0), ("19", 19), ("40", 19), ("-5", 10), ("fast", 10)])
+def test_a_repair_goes_behind_other_processes_as_far_as_the_operator_says(monkeypatch, given, nice):
+    monkeypatch.delenv(repair_process.NICE)
+    if given is not None:
+        monkeypatch.setenv(repair_process.NICE, given)
+    asked = []
+    monkeypatch.setattr(repair_process, "lower_priority", asked.append)
+    monkeypatch.setattr(repair_process.sys, "argv", ["repair_process", "/nowhere", "1"])
+    with pytest.raises(SystemExit):
+        repair_process.main()
+    assert asked == [nice]

@@ -46,7 +46,7 @@ class Ledger:
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
         self._latest: Snapshot | None = None
-        self._seen: tuple[int, Snapshot] | None = None  # a snapshot, and a version from right before it was read
+        self._seen: tuple[tuple[int, int], Snapshot] | None = None  # a version, and a snapshot read right after it
         self._live: LiveStages | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
@@ -248,8 +248,8 @@ class Ledger:
         with self._transaction(writing=False) as connection:
             yield Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
 
-    def version(self) -> int | None:
-        """A number that differs from an earlier one if anything was committed in between; None where that would cost as
+    def version(self) -> tuple[int, int] | None:
+        """A value that differs from an earlier one if anything was committed in between; None where that would cost as
         much as reading: in PostgreSQL, and on a read-only mount.
 
         Raises:

@@ -100,9 +100,7 @@ def cheapest_parts(lengths: Sequence[int], most: int, *, pass_tokens: int | None
     cheapest = np.zeros(count + 1, dtype=np.int64)  # cost of the first texts, for each number of them
     start_of_last = [0] * (count + 1)
     for end in range(1, count + 1):
-        starts = np.arange(
-            end - 1, max(0, end - most) - 1, -1
-        )  # of equal ones the latest: parts are full from the left
+        starts = np.arange(end - 1, max(0, end - most) - 1, -1)  # argmin takes the latest of equals: full from the left
         costs = cheapest[starts] + (end - starts) * lengths[end - 1] + pass_tokens
         best = int(costs.argmin())
         cheapest[end], start_of_last[end] = costs[best], int(starts[best])

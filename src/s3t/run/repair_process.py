@@ -15,6 +15,8 @@ from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
 from s3t.training_events import Event, StageEnd
 
+NICE = "S3T_REPAIR_NICE"
+"""Environment variable: how far below other processes a repair is, 0 to 19."""
 _NICE = 10
 _BEAT_SECONDS = 1.0
 _MOST_FAILURES = 30
@@ -103,13 +105,18 @@ class CountedProgress:
 def main() -> None:
     """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
     folder, id = sys.argv[1:]
-    lower_priority(_NICE)
+    lower_priority(_nice())
     try:
         with Run.open(folder) as run:
             _repair(run, run._parts.ledger, id)
     except Exception as failed:
         log_failure(failed, command=f"repair {id}")
         sys.exit(1)
+
+
+def _nice() -> int:
+    given = os.environ.get(NICE, "")
+    return min(int(given), 19) if given.isdecimal() else _NICE
 
 
 def _repair(run: Run, ledger: Ledger, id: str) -> None:

@@ -45,6 +45,7 @@ _PART_BYTES = 32_768
 _PART_SECONDS = LEASE_SECONDS - TRUSTED_SECONDS
 """Longest wait for a client to take a part: with a lease that was fresh before it, the session is still alive then."""
 _FEW_TEXTS, _SHORT_TEXT = 64, 2000
+"""Most texts, and characters of each, that the event loop checks itself."""
 _FEW_VALUES = 1000
 """Answers with more are rendered in a thread, so that other requests go on."""
 
