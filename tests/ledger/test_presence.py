@@ -94,7 +94,7 @@ def test_what_cannot_leave_is_waited_for_before_erasure_alone(presence, other, l
             erase(transaction)
         presence.look()
         settle(other)
-        assert (behind(other, 1), state(other)) == (0, "effective")
+        assert (behind(other, 1), state(other)) == (1, "effective")
         assert not work.may_leave()
     presence.look()
     settle(other)
@@ -116,7 +116,7 @@ def test_one_that_only_trains_is_waited_for_by_no_deletion_until_it_answers(pres
     with presence.working(before, all_of(before), leaving=Leaving.NEVER):
         accept(other, taking(3))
         settle(other)
-        assert (behind(other, 1), state(other)) == (0, "effective")  # and it has not looked
+        assert (behind(other, 1), state(other)) == (1, "effective")  # and it has not looked
         with presence.working(presence._ledger.snapshot(), Uses()):
             accept(other, taking(1))
             settle(other)

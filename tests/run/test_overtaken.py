@@ -209,6 +209,33 @@ def test_a_deletion_is_effective_and_not_erased_while_a_stage_trains_on_the_reco
     assert state_of(other) == "erased"
 
 
+def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped(run, other):
+    record, begun, go_on, reports = missing_stage(run, other), threading.Event(), threading.Event(), []
+
+    def wait():
+        begun.set()
+        assert go_on.wait(SECONDS)
+
+    training = threading.Thread(target=lambda: run.train(progress=Once(wait)))
+    roles(other).deleter.patience = SECONDS
+    deleting = threading.Thread(target=lambda: reports.append(other.delete(records=[record])))
+    training.start()
+    try:
+        assert begun.wait(SECONDS)
+        deleting.start()
+        until = time.monotonic() + SECONDS
+        while state_of(other) != "effective":
+            assert time.monotonic() < until
+            roles(run).presence.look()
+        deleting.join(timeout=0.3)
+        assert not reports
+    finally:
+        go_on.set()
+        training.join()
+        deleting.join()
+    assert [entry.state for entry in reports[0].entries] == ["erased"]
+
+
 def test_a_stage_that_another_took_over_is_not_stored(run, other, monkeypatch):
     """This process slept for longer than a lease."""
     missing_stage(run, other)

@@ -57,7 +57,7 @@ def test_what_a_stopped_training_makes_of_a_deleted_record_is_thrown_away(text_m
     sleeper = Sleeper(run.path, work="train")  # at stage (0,) of shard 0
     record = next(name for name in table.id if run.locate(records=[name])[0].places == (Place(0, 0),))
     run.delete(records=[record])
-    assert states(run) == ["erased", "accepted"]  # nothing of it was in service, but somebody has it in memory
+    assert states(run) == ["erased", "effective"]  # nothing of it was in service, but somebody has it in memory
     said = sleeper.wake()
     assert said["discarded"] >= 1
     assert states(run) == ["erased", "erased"]

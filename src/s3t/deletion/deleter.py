@@ -168,15 +168,14 @@ class Deleter:
             return all(entry.erased_at is not None for entry in transaction.history.log(generations))
 
     def _waits_for_others(self, generations: Collection[int]) -> bool:
-        """True if an open run has not moved to generations yet."""
+        """True if an open run may still use what generations took."""
         with self._ledger.reading() as transaction:
-            if all(entry.effective_at is not None for entry in transaction.history.log(generations)):
-                return False
-            behind = transaction.sessions.count_behind(max(generations))
-        if not behind:
+            if transaction.sessions.count_behind(max(generations)):
+                return True
+        if not self._all_erased(generations):  # it may have waited for a process that was killed
             with self._ledger.writing() as transaction:
                 transaction.settle()
-        return True
+        return False
 
 
 def _or_raise(result: Accepted | Exception) -> Accepted:

@@ -111,8 +111,8 @@ class Sessions:
         return [time - row.seen_at for row in self._run(select(schema.sessions)).all() if not self._is_dead(row)]
 
     def count_behind(self, generation: int) -> int:
-        """Number of living sessions of which an answer older than a generation may still leave."""
-        rows = self._run(select(schema.sessions).where(generation > _ANSWERS)).all()
+        """Number of living sessions that may still use something older than a generation."""
+        rows = self._run(select(schema.sessions).where(schema.sessions.c.generation < generation)).all()
         return sum(not self._is_dead(row) for row in rows)
 
     def oldest(self) -> tuple[int, int]:

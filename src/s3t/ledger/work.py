@@ -51,7 +51,7 @@ class Work:
 
     def may_leave(self) -> bool:
         """True if the result may leave. From here on deletions of what it uses wait until the computation ends."""
-        # In this order: whoever notes that it is overtaken looks at `leaving` after that. So one of both sees the other.
+        # In this order: who notes that it is overtaken looks at `leaving` after that. So one of both sees the other.
         self.leaving = Leaving.NOW
         return not self.overtaken
 
