@@ -28,7 +28,8 @@ def test_metrics_tell_deletions_that_are_not_effective_or_not_erased_in_time(pat
     with serving(path, open_scopes=("predict", "operate")) as client, s3t.Run.open(path) as run:
         assert [gauge(client, name) for name in names] == [0, 0, 0, 0]
         roles(run).deleter.patience = 0.0
-        with run.hold(TEXTS):
+        with run.hold(TEXTS) as answers:
+            assert answers.may_leave()
             run.delete(records=["r0"])
             assert [gauge(client, name) for name in names[:2]] == [1, 1]
             assert gauge(client, "oldest_ineffective_seconds") > 0
