@@ -45,7 +45,7 @@ def test_a_process_that_began_after_it_was_seen_is_another():
 
 
 def autogroup() -> str:
-    """What Linux says of this process's group of sessions; nothing where the process is in none (in some containers)."""
+    """What Linux says of this process's group of sessions; nothing where it is in none (some containers)."""
     path = Path("/proc/self/autogroup")
     return path.read_text() if path.exists() else ""
 

@@ -187,7 +187,7 @@ def test_a_deletion_without_repair_leaves_it_to_others(text_model, tmp_path):
     recipe = tiny.recipe(text_model, deletion={"repair": "eager"})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         run.train()
-        report = run.delete(records=["r0"], repair=False)
+        report = run.delete(records=["r0"], wait=False)
         assert report.repair is None
         assert report.status.missing
         assert run.delete(records=["r1"]).repair is not None

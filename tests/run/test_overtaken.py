@@ -187,53 +187,58 @@ def test_a_stage_whose_slice_lost_a_record_before_it_was_stored_is_thrown_away(r
     assert run.audit().mismatches == ()
 
 
-def test_a_deletion_is_effective_and_not_erased_while_a_stage_trains_on_the_record(run, other):
-    """Also where the stage has no parent that the deletion could take. The ledger refuses the stage."""
+@contextlib.contextmanager
+def halted_training(run, other):
+    """A record, and a report that comes at the end: a stage without a parent trains on it, and goes on afterwards."""
     record, begun, go_on, reports = missing_stage(run, other), threading.Event(), threading.Event(), []
 
-    def wait():
+    def halt():
         begun.set()
         assert go_on.wait(SECONDS)
 
-    training = threading.Thread(target=lambda: reports.append(run.train(progress=Once(wait))))
+    training = threading.Thread(target=lambda: reports.append(run.train(progress=Once(halt))))
     training.start()
     try:
         assert begun.wait(SECONDS)
-        other.delete(records=[record])
-        roles(run).presence.look()
-        assert state_of(other) == "effective"
+        yield record, reports
     finally:
         go_on.set()
         training.join()
+
+
+def test_a_deletion_is_effective_and_not_erased_while_a_stage_trains_on_the_record(run, other):
+    """Also where the stage has no parent that the deletion could take. The ledger refuses the stage."""
+    with halted_training(run, other) as (record, reports):
+        other.delete(records=[record])
+        roles(run).presence.look()
+        assert state_of(other) == "effective"
     assert reports[0].discarded >= 1
     assert state_of(other) == "erased"
 
 
-def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped(run, other):
-    record, begun, go_on, reports = missing_stage(run, other), threading.Event(), threading.Event(), []
-
-    def wait():
-        begun.set()
-        assert go_on.wait(SECONDS)
-
-    training = threading.Thread(target=lambda: run.train(progress=Once(wait)))
+def test_a_deletion_that_shall_not_wait_returns_while_a_stage_trains_on_the_record(run, other):
     roles(other).deleter.patience = SECONDS
-    deleting = threading.Thread(target=lambda: reports.append(other.delete(records=[record])))
-    training.start()
-    try:
-        assert begun.wait(SECONDS)
+    with halted_training(run, other) as (record, _):
+        began = time.monotonic()
+        report = other.delete(records=[record], wait=False)
+        assert time.monotonic() - began < SECONDS / 2
+    assert [entry.state for entry in report.entries] == ["effective"]
+
+
+def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped(run, other):
+    roles(other).deleter.patience = SECONDS
+    deleted = []
+    with halted_training(run, other) as (record, _):
+        deleting = threading.Thread(target=lambda: deleted.append(other.delete(records=[record])))
         deleting.start()
         until = time.monotonic() + SECONDS
         while state_of(other) != "effective":
             assert time.monotonic() < until
             roles(run).presence.look()
         deleting.join(timeout=0.3)
-        assert not reports
-    finally:
-        go_on.set()
-        training.join()
-        deleting.join()
-    assert [entry.state for entry in reports[0].entries] == ["erased"]
+        assert not deleted
+    deleting.join()
+    assert [entry.state for entry in deleted[0].entries] == ["erased"]
 
 
 def test_a_stage_that_another_took_over_is_not_stored(run, other, monkeypatch):

@@ -84,7 +84,7 @@ def test_one_whose_process_is_gone_is_taken_up_once(trained, begun):
 
 def test_the_policy_does_not_take_the_place_of_an_interrupted_one(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
-        run.delete(records=["r0"], repair=False)
+        run.delete(records=["r0"], wait=False)
         first = run.repairs.begin_if_due(hours_a_day=None)
         for attempt in range(2, 9):
             with roles(run).ledger.writing() as transaction:
@@ -173,14 +173,14 @@ def test_a_process_that_cannot_be_started_ends_its_repair(trained, monkeypatch):
 def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(text_model, tmp_path, begun, policy, due):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", policy)) as run:
         assert run.repairs.begin_if_due(hours_a_day=None) is None
-        run.delete(records=["r0"], repair=False)
+        run.delete(records=["r0"], wait=False)
         assert (run.repairs.begin_if_due(hours_a_day=None) is not None) == due
         assert [repair.asked_by for repair in begun] == ["policy"] * due
 
 
 def test_a_day_has_its_hours_whoever_used_them(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
-        run.delete(records=["r0"], repair=False)
+        run.delete(records=["r0"], wait=False)
         for name, ago in (("a", 90_000), ("b", 4000), ("c", 3000)):
             with roles(run).ledger.writing() as transaction:
                 one = transaction.repairs.begin(name, hours=None, stages=1)
@@ -194,7 +194,7 @@ def test_a_day_has_its_hours_whoever_used_them(text_model, tmp_path, begun):
 
 def test_after_a_failure_the_policy_waits(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
-        run.delete(records=["r0"], repair=False)
+        run.delete(records=["r0"], wait=False)
         one = run.repairs.begin_if_due(hours_a_day=None)
         with roles(run).ledger.writing() as transaction:
             transaction.repairs.end(one.id, process=one.process, error="TrainingError")

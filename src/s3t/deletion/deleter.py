@@ -2,8 +2,8 @@
 
     accept     one ledger transaction: the records and every stage above them are out of use, durably
     witness    the deletion is noted outside of the run folder, so that a restored backup is recognised
-    effective  every open run that predicts or trains has stopped what used them
-    erased     they have left every place of the list (`places.py`)
+    effective  no open run has an answer on its way that uses them
+    erased     they have left every place of the list (`places.py`), the memory of open runs first
 
 A crash before acceptance leaves the run as it was. After it, the next process that opens or uses the run goes on; each
 step may be done twice.
@@ -98,8 +98,22 @@ class Deleter:
         self.patience = PATIENCE_SECONDS  # seconds to wait for sessions, and for another process that erases
         self._accept = Grouped(self._accept_group, limit=_GROUP)
 
-    def delete(self, request: Request, *, dry_run: bool = False, progress: Progress | None = None) -> Outcome:
+    def delete(
+        self,
+        request: Request,
+        *,
+        dry_run: bool = False,
+        until_erased: bool = True,
+        progress: Progress | None = None,
+    ) -> Outcome:
         """Delete records by id and by subject; deleted and unknown names change nothing.
+
+        Args:
+            request: the names.
+            dry_run: say what would happen.
+            until_erased: wait, so long as patience lasts, also for open runs that still use what is deleted, but cannot
+                answer with it any more.
+            progress: hears of the names.
 
         Raises:
             InputError: the idempotency key was used for other names; nothing has changed.
@@ -122,7 +136,7 @@ class Deleter:
                         total.add(self._accept(batch))
                     (progress or SILENT).advance(len(batch.records) + len(batch.subjects))
             if total.generations:
-                self._after_acceptance(total.generations)
+                self._after_acceptance(total.generations, until_erased=until_erased)
         return _outcome(request, in_files, total, [] if dry_run else self._entries(total))
 
     def _entries(self, total: _Sum) -> list[LogEntry]:
@@ -150,7 +164,7 @@ class Deleter:
                 return [error if hit else result for hit, result in zip(accepted, results, strict=True)]
         return results
 
-    def _after_acceptance(self, generations: Collection[int]) -> None:
+    def _after_acceptance(self, generations: Collection[int], *, until_erased: bool) -> None:
         with after_refusal(OUT_OF_USE):
             self._eraser.witness.catch_up(self._ledger)  # a repeated request may be one that could not be noted
             self._presence.look()
@@ -159,7 +173,7 @@ class Deleter:
                 if taken and not self._all_erased(generations):  # by another process meanwhile
                     with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
                         self._eraser.carry_out(everything=False)
-            while self._waits_for_others(generations) and time.monotonic() < until:
+            while self._waits_for_others(generations, until_erased=until_erased) and time.monotonic() < until:
                 time.sleep(_POLL_SECONDS)
                 self._presence.look()
 
@@ -167,10 +181,10 @@ class Deleter:
         with self._ledger.reading() as transaction:
             return all(entry.erased_at is not None for entry in transaction.history.log(generations))
 
-    def _waits_for_others(self, generations: Collection[int]) -> bool:
-        """True if an open run may still use what generations took."""
+    def _waits_for_others(self, generations: Collection[int], *, until_erased: bool) -> bool:
+        """True if an open run may still answer with what generations took, or, `until_erased`, use it."""
         with self._ledger.reading() as transaction:
-            if transaction.sessions.count_behind(max(generations)):
+            if transaction.sessions.count_behind(max(generations), answering=not until_erased):
                 return True
         if not self._all_erased(generations):  # it may have waited for a process that was killed
             with self._ledger.writing() as transaction:

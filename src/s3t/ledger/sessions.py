@@ -110,9 +110,10 @@ class Sessions:
         time = now(self._rows.connection)
         return [time - row.seen_at for row in self._run(select(schema.sessions)).all() if not self._is_dead(row)]
 
-    def count_behind(self, generation: int) -> int:
-        """Number of living sessions that may still use something older than a generation."""
-        rows = self._run(select(schema.sessions).where(schema.sessions.c.generation < generation)).all()
+    def count_behind(self, generation: int, *, answering: bool = False) -> int:
+        """Number of living sessions that may still use, or even answer with, something older than a generation."""
+        oldest = _ANSWERS if answering else schema.sessions.c.generation
+        rows = self._run(select(schema.sessions).where(generation > oldest)).all()
         return sum(not self._is_dead(row) for row in rows)
 
     def oldest(self) -> tuple[int, int]:

@@ -35,8 +35,8 @@ class DeletionArguments:
     """Refuse unless every name is known."""
     dry_run: bool
     """Only forecast; delete nothing."""
-    repair: bool = True
-    """Repair afterwards, if the policy asks for it."""
+    wait: bool = True
+    """Wait for processes that have records in memory, but cannot answer with them any more; repair by policy."""
 
 
 def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
@@ -64,11 +64,11 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
             raise UnknownNamesError(unknown, asked=len(request.names))
     heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else SILENT
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
-        outcome = parts.deleter.delete(request, dry_run=dry_run, progress=heard)
+        outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=asked.wait, progress=heard)
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
         after = status_of(parts, outcome.after)
     to_withdraw = _to_withdraw(after, outcome, dry_run=dry_run)
-    repair, error = _repaired(parts, outcome.after, progress) if asked.repair and not dry_run else (None, None)
+    repair, error = _repaired(parts, outcome.after, progress) if asked.wait and not dry_run else (None, None)
     return DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,

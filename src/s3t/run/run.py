@@ -480,7 +480,7 @@ class Run:
         key: str | None = None,
         strict: bool = False,
         dry_run: bool = False,
-        repair: bool = True,
+        wait: bool = True,
         progress: Progress | None = None,
     ) -> DeletionReport:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
@@ -497,7 +497,7 @@ class Run:
                 with what it did. Made again after a crash, it goes on. A key that took nothing stays free.
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
-            repair: False: leave the repair to another process, whatever the recipe asks for.
+            wait: False: return once it is effective; do not repair, nor wait for processes that train with the records.
             progress: hears of a long request, and of the repair.
 
         Raises:
@@ -508,7 +508,7 @@ class Run:
         from s3t.run.deleting import DeletionArguments, delete
 
         asked = DeletionArguments(
-            records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, repair=repair
+            records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, wait=wait
         )
         return delete(self._parts, asked, progress or SILENT)
 

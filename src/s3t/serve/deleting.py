@@ -65,7 +65,7 @@ async def delete(
     )
     if (held := await to_thread.run_sync(admit, limiter=served.deletions)) is not None:
         return held
-    act = partial(served.run.delete, **asked.model_dump(), key=key, repair=False)
+    act = partial(served.run.delete, **asked.model_dump(), key=key, wait=False)
     report = await to_thread.run_sync(act, limiter=served.deletions)
     if not report.repeated:
         served.metrics.deleted(served.name, report.deleted)
