@@ -10,7 +10,7 @@ from experiments.drawing import LOOKS, curve, legend_below, panels, title
 from experiments.replay import counted
 from experiments.settings import Grown
 
-CHAINS = ("#CC79A7", "#56B4E9", "#E69F00")
+CHAINS = ("#CC79A7", "#009E73", "#E69F00")
 """Colours of forests."""
 
 
@@ -40,7 +40,7 @@ def draw(figure: Figure, results: dict[str, Any]) -> None:
         below.axhline(0, color="black", linewidth=0.8, zorder=0)
         title(above, name, x="", y="accuracy (%), dead as 0")
         title(below, "How much more survival keeps; thin: seeds", x="deletions", y="points")
-    legend_below(figure, all_axes[0], columns=4)
+    legend_below(figure, all_axes[0], columns=3)
 
 
 def _by_seed(results: dict[str, Any], name: str, budget: int) -> list[list[float]]:
