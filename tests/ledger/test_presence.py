@@ -29,7 +29,7 @@ class Watching:
     """Memory and eraser of a run: does what a test says."""
 
     def __init__(self, *, moved=lambda snapshot: None, meanwhile=lambda: None):
-        self.forget_stale, self.erase_due = moved, meanwhile
+        self.forget_stale, self.erase_meanwhile = moved, meanwhile
 
 
 ANY = Uses()

@@ -34,6 +34,8 @@ BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""
 PATIENCE_SECONDS = 5.0
 """Time for which `delete` waits for another eraser, and for other open runs to stop, in seconds."""
+_FIRST_SECONDS = 0.25
+"""Time for which erasure lets other open runs note first that their answers have moved on: all write to one ledger."""
 _GROUP = 64
 _POLL_SECONDS = 0.02
 
@@ -169,17 +171,21 @@ class Deleter:
             self._eraser.witness.catch_up(self._ledger)  # a repeated request may be one that could not be noted
             self._presence.look()
             until = time.monotonic() + self.patience
+            self._wait_for_others(generations, until=min(until, time.monotonic() + _FIRST_SECONDS), until_erased=False)
             with try_hold(self._eraser.lock, wait=self.patience) as taken:
                 if taken and not self._all_erased(generations):  # by another process meanwhile
                     with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
                         self._eraser.carry_out(everything=False)
-            while self._waits_for_others(generations, until_erased=until_erased) and time.monotonic() < until:
-                time.sleep(_POLL_SECONDS)
-                self._presence.look()
+            self._wait_for_others(generations, until=until, until_erased=until_erased)
 
     def _all_erased(self, generations: Collection[int]) -> bool:
         with self._ledger.reading() as transaction:
             return all(entry.erased_at is not None for entry in transaction.history.log(generations))
+
+    def _wait_for_others(self, generations: Collection[int], *, until: float, until_erased: bool) -> None:
+        while self._waits_for_others(generations, until_erased=until_erased) and time.monotonic() < until:
+            time.sleep(_POLL_SECONDS)
+            self._presence.look()
 
     def _waits_for_others(self, generations: Collection[int], *, until_erased: bool) -> bool:
         """True if an open run may still answer with what generations took, or, `until_erased`, use it."""

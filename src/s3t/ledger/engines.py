@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
+import time
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
+from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
 from s3t.ledger import schema
@@ -18,6 +20,8 @@ from s3t.ledger.read_only import is_read_only
 
 BUSY_TIMEOUT_SECONDS = 60
 """Time after which a writer that waits for another fails."""
+_ASK_AGAIN_MILLISECONDS = 3
+"""SQLite asks after one and after three."""
 IDLE_TIMEOUT_SECONDS = 600
 """Time after which PostgreSQL ends an idle transaction: a writer that hangs must not block deletions on all hosts."""
 # `Ledger` writes SQLite's log back, because SQLite itself hides a failed fsync of that.
@@ -136,9 +140,32 @@ def sqlite_engine(path: Path) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if _is_writing(connection) else "BEGIN")
+        if _is_writing(connection):
+            _begin_writing(connection)
+        else:
+            connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _begin_writing(connection: Connection) -> None:
+    """Begin a write transaction of SQLite soon after another writer's end.
+
+    SQLite itself waits longer each time it asks, at last 0.1 s: deletions would be effective that much later.
+    """
+    until = time.monotonic() + BUSY_TIMEOUT_SECONDS
+    connection.exec_driver_sql(f"PRAGMA busy_timeout={_ASK_AGAIN_MILLISECONDS}")
+    try:
+        while True:
+            try:
+                connection.exec_driver_sql("BEGIN IMMEDIATE")
+                return
+            except OperationalError as error:
+                busy = getattr(error.orig, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
+                if not busy or time.monotonic() > until:
+                    raise
+    finally:
+        connection.exec_driver_sql(f"PRAGMA busy_timeout={1000 * BUSY_TIMEOUT_SECONDS}")
 
 
 def size_of_log(database: Path) -> int:

@@ -45,7 +45,7 @@ class Watcher(Protocol):
         """Drop from memory what a newer state of the ledger does not have."""
         ...
 
-    def erase_due(self) -> object:
+    def erase_meanwhile(self) -> object:
         """Erase what has waited long enough. It may take long: a thread of its own calls it, several times a second."""
         ...
 
@@ -221,7 +221,7 @@ class Presence:
 
     def do_meanwhile(self) -> None:
         """The task of the second thread, several times a second."""
-        self._watcher.erase_due()
+        self._watcher.erase_meanwhile()
 
     def close(self) -> None:
         """End the session. A forked child does nothing: the session is its parent's."""

@@ -108,6 +108,7 @@ def main() -> None:
     lower_priority(_nice())
     try:
         with Run.open(folder) as run:
+            run._parts.upkeep.is_background = True
             _repair(run, run._parts.ledger, id)
     except Exception as failed:
         log_failure(failed, command=f"repair {id}")

@@ -1,7 +1,7 @@
 """Erasure by an open run: when it is opened, before it answers, trains, audits or shows its status, and in time.
 
-The roles call `erase_due` or `erase_all`. Once a run has predicted or trained, its thread calls `erase_due` several
-times a second (`ledger/presence.py`).
+The roles call `erase_due` or `erase_all`. Once a run has predicted or trained, its thread calls `erase_meanwhile`
+several times a second (`ledger/presence.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from s3t.run.lazy_workshop import LazyWorkshop
 
 AGAIN_SECONDS = 1.0
 """Retry delay after a failed erasure, in seconds."""
+OTHERS_FIRST_SECONDS = 2.0
+"""Time that a process which accepted a deletion has for erasing it, before others do that in the background."""
 
 
 @dataclass
@@ -35,7 +37,11 @@ class Upkeep:
     loaded: LazyWorkshop
     overdue: S3TError | None = field(default=None, init=False)
     """Error of the last erasure, if that failed; its deletion is accepted, and not erased yet."""
+    is_background: bool = field(default=False, init=False)
+    """True in a process that others shall not wait for: it lets them erase first, also before it trains."""
     _again_at: float = field(default=0.0, init=False)
+    _noticed: tuple[int, float] | None = field(default=None, init=False)
+    """The generation at which something is to erase, and since when this process knows."""
 
     @property
     def passive(self) -> bool:
@@ -90,9 +96,30 @@ class Upkeep:
                 return self.latest.snapshot()
         return snapshot
 
+    def erase_meanwhile(self) -> None:
+        """As `erase_due`, in the background: who accepts a deletion erases it, unless it was killed."""
+        snapshot = self.latest.snapshot()
+        if self._is_others(snapshot):
+            self.forget_stale(snapshot)
+        else:
+            self.erase_due()
+
+    def _is_others(self, snapshot: Snapshot) -> bool:
+        """True if what is to erase is left to others for now."""
+        if not snapshot.condemned and snapshot.waiting_since is None:
+            self._noticed = None
+            return False
+        now = time.monotonic()
+        if self._noticed is None or self._noticed[0] != snapshot.generation:
+            self._noticed = snapshot.generation, now
+        return now < self._noticed[1] + OTHERS_FIRST_SECONDS
+
     def erase_all(self) -> None:
         """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""
         snapshot = self.latest.snapshot()
+        while self.is_background and self._is_others(snapshot):
+            time.sleep(AGAIN_SECONDS / 20)
+            snapshot = self.latest.snapshot()
         self.forget_stale(snapshot)
         if not self.passive:
             self._finish(snapshot, everything=True)
