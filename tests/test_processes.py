@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -42,25 +41,3 @@ def test_a_process_runs_until_it_has_ended():
 def test_a_process_that_began_after_it_was_seen_is_another():
     assert is_running(os.getpid(), seen_at=time.time())
     assert not is_running(os.getpid(), seen_at=time.time() - 1e6)
-
-
-def autogroup() -> str:
-    """What Linux says of this process's group of sessions; nothing where it is in none (some containers)."""
-    path = Path("/proc/self/autogroup")
-    return path.read_text() if path.exists() else ""
-
-
-@pytest.mark.skipif(not autogroup(), reason="this process is in no group of sessions")
-def test_a_process_with_a_session_of_its_own_lowers_the_whole_session_and_no_other():
-    program = (
-        "import os; from pathlib import Path; from s3t.processes import lower_priority; lower_priority(7)\n"
-        "print(os.nice(0), Path('/proc/self/autogroup').read_text())"
-    )
-    own, shared = (
-        subprocess.run(
-            [sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True, start_new_session=own
-        ).stdout.split()
-        for own in (True, False)
-    )
-    assert (own[0], own[-1]) == ("7", "7")
-    assert (shared[0], shared[-1]) == ("7", autogroup().split()[-1])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 import re
 import time
@@ -44,18 +43,6 @@ def was_before(machine: str) -> bool:
     host, boot, _ = this_machine().rsplit("_", 2)
     there = machine.rsplit("_", 2)
     return len(there) == 3 and there[0] == host and there[1] != boot
-
-
-def lower_priority(nice: int) -> None:
-    """Let other processes go first, by 1 to 19.
-
-    Linux may share a processor out among sessions first (autogroups), and weigh processes within each alone: one that
-    leads a session lowers that, too.
-    """
-    os.nice(nice)
-    if os.getsid(0) == os.getpid():
-        with suppress(OSError):  # no Linux, or one without autogroups
-            Path("/proc/self/autogroup").write_text(str(nice))
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:

@@ -271,9 +271,4 @@ def test_a_repair_goes_behind_other_processes_as_far_as_the_operator_says(monkey
     monkeypatch.delenv(repair_process.NICE)
     if given is not None:
         monkeypatch.setenv(repair_process.NICE, given)
-    asked = []
-    monkeypatch.setattr(repair_process, "lower_priority", asked.append)
-    monkeypatch.setattr(repair_process.sys, "argv", ["repair_process", "/nowhere", "1"])
-    with pytest.raises(SystemExit):
-        repair_process.main()
-    assert asked == [nice]
+    assert repair_process.asked_nice() == nice

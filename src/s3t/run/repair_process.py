@@ -10,7 +10,7 @@ import time
 
 from s3t.bugs import log_failure
 from s3t.ledger import Ledger
-from s3t.processes import lower_priority
+from s3t.ledger.work import Leaving, Uses
 from s3t.program import exit_on_sigterm, set_up_process
 from s3t.run import Run
 from s3t.training_events import Event, StageEnd
@@ -105,7 +105,6 @@ class CountedProgress:
 def main() -> None:
     """Repair the run, and note it in its ledger. Told to stop, it notes no end: a server takes it up again."""
     folder, id = sys.argv[1:]
-    lower_priority(_nice())
     try:
         with Run.open(folder) as run:
             run._parts.upkeep.is_background = True
@@ -115,7 +114,8 @@ def main() -> None:
         sys.exit(1)
 
 
-def _nice() -> int:
+def asked_nice() -> int:
+    """How far below other processes a repair is, as the environment says."""
     given = os.environ.get(NICE, "")
     return min(int(given), 19) if given.isdecimal() else _NICE
 
@@ -128,6 +128,11 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
         return
     heartbeat, error = Heartbeat(ledger, id), None
     heartbeat.start()
+    with run._parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
+        pass  # its threads begin
+    os.nice(
+        asked_nice()
+    )  # of this thread and those that it starts; what holds the ledger for the others has to be quick
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         if hours is None or hours > 0:

@@ -131,9 +131,10 @@ class Repairs:
             return None  # the ledger has it as this process's, so another takes it up
         command = [sys.executable, "-m", "s3t.run.repair_process", str(self._parts.layout.root), repair.id]
         try:
-            # A session of its own: an interrupt from the keyboard is the server's to hear.
+            # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux may
+            # share a processor out among sessions first, and priorities count within one.
             self._process = subprocess.Popen(  # noqa: S603
-                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True
+                command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
             )
         except OSError as error:
             with self._parts.ledger.writing() as transaction:

@@ -106,7 +106,7 @@ class Upkeep:
 
     def _is_others(self, snapshot: Snapshot) -> bool:
         """True if what is to erase is left to others for now."""
-        if not snapshot.condemned and snapshot.waiting_since is None:
+        if not _unfinished(snapshot):
             self._noticed = None
             return False
         now = time.monotonic()
@@ -116,8 +116,8 @@ class Upkeep:
 
     def erase_all(self) -> None:
         """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""
-        snapshot = self.latest.snapshot()
-        while self.is_background and self._is_others(snapshot):
+        snapshot, until = self.latest.snapshot(), time.monotonic() + OTHERS_FIRST_SECONDS
+        while self.is_background and _unfinished(snapshot) and time.monotonic() < until:
             time.sleep(AGAIN_SECONDS / 20)
             snapshot = self.latest.snapshot()
         self.forget_stale(snapshot)
@@ -137,3 +137,7 @@ class Upkeep:
     def note_erased(self) -> None:
         """Forget a failed erasure: everything is erased."""
         self.overdue, self._again_at = None, 0.0
+
+
+def _unfinished(snapshot: Snapshot) -> bool:
+    return snapshot.condemned or snapshot.waiting_since is not None
