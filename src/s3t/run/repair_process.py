@@ -130,9 +130,7 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
     heartbeat.start()
     with run._parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
         pass  # its threads begin
-    os.nice(
-        asked_nice()
-    )  # of this thread and those that it starts; what holds the ledger for the others has to be quick
+    os.nice(asked_nice())  # of this thread and those it starts: others that hold the ledger have to be quick
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         if hours is None or hours > 0:

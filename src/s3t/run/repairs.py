@@ -131,8 +131,8 @@ class Repairs:
             return None  # the ledger has it as this process's, so another takes it up
         command = [sys.executable, "-m", "s3t.run.repair_process", str(self._parts.layout.root), repair.id]
         try:
-            # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux may
-            # share a processor out among sessions first, and priorities count within one.
+            # A group of its own: an interrupt from the keyboard is the server's to hear. No session of its own: Linux
+            # shares processors out among sessions first, and priorities count within one.
             self._process = subprocess.Popen(  # noqa: S603
                 command, stdin=subprocess.DEVNULL, stdout=sys.stderr, process_group=0
             )
