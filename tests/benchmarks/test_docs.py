@@ -312,3 +312,22 @@ def test_serving():
     assert f"{over['loop']:.2f} times the loop's rate, with 16 {found['16_over_loop']:.2f} times" in PAGE
     assert f"with one text {over['BentoML']:.2f} times BentoML's and {over['MLflow']:.2f} times MLflow's" in PAGE
     assert f"`service`, AMD EPYC, load {found['load_before']:.1f}." in PAGE
+
+
+def test_serving_while_people_are_deleted():
+    found = stored("service")["load"]
+    before, during, after = (found[name] for name in ("before", "during", "after"))
+    counts = ("errors", "stale", "mixed")
+    label = (
+        f"{during['answers']:,} requests, {during['deletions']:,} deletions, {found['stages_repaired']} stages repaired"
+    )
+    times = [f"{during['ms'][share]:.0f}" for share in ("50", "99")]
+    assert row(label, [*(str(during[name]) for name in counts), *times]) in PAGE
+    label = f"{before['answers'] + after['answers']:,} requests without deletions, before and after"
+    times = [f"{before['ms'][share]:.0f} and {after['ms'][share]:.0f}" for share in ("50", "99")]
+    assert row(label, [*(str(before[name] + after[name]) for name in counts), *times]) in PAGE
+    assert f"The p99 is {found['p99_during_over_without']:.2f} times that without deletions" in PAGE
+    effective = found["accepted_to_effective_ms"]
+    assert f"it takes {effective['50']:.0f} ms in the median and {effective['99']:.0f} at the 99th percentile" in PAGE
+    assert f"(`--part load`, {found['machine']['processor']}, load {found['load_before']:.1f})" in PAGE
+    assert f"`S3T_REPAIR_NICE={found['repair_nice']}`" in PAGE

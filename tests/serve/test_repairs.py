@@ -239,7 +239,8 @@ def test_a_server_repairs_by_policy_while_it_answers_and_tells_of_it(text_model,
 
 
 @pytest.mark.integration
-def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refused(text_model, tmp_path):
+def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refused(text_model, tmp_path, monkeypatch):
+    monkeypatch.setenv(repair_process.NICE, "10")
     recipe = tiny.recipe(text_model, training={"epochs": 2000})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()):
         pass
@@ -253,7 +254,10 @@ def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refus
             others = (0, first.process, os.getpid())  # 0: its process is gone, and none has taken it up yet
             again = wait_for(lambda: (one := run.repairs.all()[0]).process not in others and one)
             assert (again.id, again.state) == (first.id, "running")
-            assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, again.process) >= 10)  # its first act, once it runs
+            assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, again.process) >= 10)  # before it trains
+            threads = [int(name) for name in os.listdir(f"/proc/{again.process}/task")]  # noqa: PTH208
+            ours = os.getpriority(os.PRIO_PROCESS, 0)
+            assert min(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads) == ours  # what tells the ledger
     with s3t.Run.open(tmp_path / "run") as run:  # the server has stopped it, and it is not at its end
         assert run.repairs.all()[0].state == "running"
         assert not os.path.exists(f"/proc/{again.process}")  # noqa: PTH110
