@@ -17,6 +17,7 @@ from s3t.training.numerics import WIDTH_A_THREAD
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 PAGE = " ".join((ROOT / "docs" / "benchmarks.md").read_text().split())
+README = " ".join((ROOT / "README.md").read_text().split())
 BOTH = ("float32", "bfloat16")
 TITLES = {"banking77": "banking77", "sst2": "SST-2", "cola": "CoLA", "stsb": "STS-B", "cifar10": "CIFAR-10"}
 
@@ -331,3 +332,6 @@ def test_serving_while_people_are_deleted():
     assert f"it takes {effective['50']:.0f} ms in the median and {effective['99']:.0f} at the 99th percentile" in PAGE
     assert f"(`--part load`, {found['machine']['processor']}, load {found['load_before']:.1f})" in PAGE
     assert f"`S3T_REPAIR_NICE={found['repair_nice']}`" in PAGE
+    assert f"of {during['answers']:,} requests during {during['deletions']:,} deletions" in README
+    assert f"a deletion was in {effective['50']:.0f} ms (p99: {effective['99']:.0f} ms)" in README
+    assert not any(during[name] for name in counts)
