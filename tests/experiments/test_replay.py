@@ -115,6 +115,7 @@ def test_curves_end_where_every_shard_is_dead():
     assert (found["accuracy"], found["alive"]) == ([1.0, None], [1.0, 0.0])
 
 
+@pytest.mark.integration
 @settings(max_examples=60)
 @given(
     selector=st.sampled_from([cyclic, survival]),

@@ -64,6 +64,7 @@ def test_hard_deletions_are_exact(bits, llama, tmp_path):
     ],
     ids=str,
 )
+@pytest.mark.integration
 def test_every_way_of_training_is_exact(changes, llama, tmp_path):
     recipe = language_recipe(llama, **{"partition": {"shards": 1}} | {"sequences": {"budget": 2}} | changes)
     worlds = make_worlds(tmp_path, recipe, prompt_table(), [["r5"], ["r23"]])

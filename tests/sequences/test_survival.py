@@ -97,6 +97,7 @@ def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
     assert exact_worth(survival(setting), setting) >= 0.985 * best
 
 
+@pytest.mark.integration
 @settings(max_examples=25)
 @given(small())
 def test_up_to_l_orders_begin_with_different_slices(setting):
