@@ -136,7 +136,7 @@ def test_who_erases_does_not_leave_the_deletion_waiting_for_its_own_session(text
         with s3t.Run.open(run.path) as other:
             roles(other).deleter.patience = 0.0
             other.delete(records=["r3"])
-        assert states(run) == ["erased", "accepted"]
+        assert states(run) == ["erased", "effective"]
         run.erase()
         assert states(run) == ["erased", "erased"]
 

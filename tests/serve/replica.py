@@ -30,10 +30,10 @@ def run(folder: Path) -> None:
         wait_at(folder / "answer", f"an answer of generation {share.predictions.generation}")
         return content
 
-    def swapped(self, generation, *, moved):
+    def swapped(self, generation, answers, *, moved):
         if moved:
             wait_at(folder / "swap", f"the swap to generation {generation}")
-        tell(self, generation, moved=moved)
+        tell(self, generation, answers, moved=moved)
 
     PendingResponse._body, Presence._tell = computed, swapped
     main()
