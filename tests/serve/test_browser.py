@@ -272,10 +272,16 @@ def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it
 
 def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, server, tokens, monkeypatch):
     monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 2.0)
-    page = sign_in(window(), tokens["all"])
-    page.route("**/sections/deletions?*", lambda route: route.abort(), times=1)
+    page, refused = sign_in(window(), tokens["all"]), []
+
+    def refuse(route):
+        refused.append(route.request.url)
+        route.abort()
+
+    page.route("**/sections/deletions?*", refuse, times=1)
     server.post("/v1/deletions", json={"records": ["r1"]}, headers=bearer(tokens["all"]))
     page.locator("#deletions tbody tr").wait_for()
+    assert len(refused) == 1
 
 
 def test_a_form_is_not_sent_again_where_the_visit_ends(window, tokens, path):

@@ -35,7 +35,8 @@ BATCH_NAMES = 10_000
 PATIENCE_SECONDS = 5.0
 """Time for which `delete` waits for another eraser, and for other open runs to stop, in seconds."""
 _FIRST_SECONDS = 0.25
-"""Time for which erasure lets other open runs note first that their answers have moved on: all write to one ledger."""
+"""Longest wait, in seconds, before erasing, for other open runs to note that they no longer answer with it: erasing
+writes to the ledger, too, and would hold them up."""
 _GROUP = 64
 _POLL_SECONDS = 0.02
 
@@ -177,25 +178,21 @@ class Deleter:
                     with suppress(BlockedError):  # accepted; the session's thread, or the next opening, tries again
                         self._eraser.carry_out(everything=False)
             self._wait_for_others(generations, until=until, until_erased=until_erased)
+            self._eraser.settle()  # it may have waited for a process that was killed
 
     def _all_erased(self, generations: Collection[int]) -> bool:
         with self._ledger.reading() as transaction:
             return all(entry.erased_at is not None for entry in transaction.history.log(generations))
 
     def _wait_for_others(self, generations: Collection[int], *, until: float, until_erased: bool) -> None:
-        while self._waits_for_others(generations, until_erased=until_erased) and time.monotonic() < until:
+        """Wait while an open run may answer with what generations took, or, `until_erased`, use it."""
+        while self._count_behind(max(generations), answering=not until_erased) and time.monotonic() < until:
             time.sleep(_POLL_SECONDS)
             self._presence.look()
 
-    def _waits_for_others(self, generations: Collection[int], *, until_erased: bool) -> bool:
-        """True if an open run may still answer with what generations took, or, `until_erased`, use it."""
+    def _count_behind(self, generation: int, *, answering: bool) -> int:
         with self._ledger.reading() as transaction:
-            if transaction.sessions.count_behind(max(generations), answering=not until_erased):
-                return True
-        if not self._all_erased(generations):  # it may have waited for a process that was killed
-            with self._ledger.writing() as transaction:
-                transaction.settle()
-        return False
+            return transaction.sessions.count_behind(generation, answering=answering)
 
 
 def _or_raise(result: Accepted | Exception) -> Accepted:

@@ -1,4 +1,4 @@
-"""Whether anything was committed to a SQLite file since the last time, at a tenth of what reading a row costs."""
+"""Tells whether a SQLite file has changed since the last look. It costs a tenth of reading a row."""
 
 from __future__ import annotations
 

@@ -31,13 +31,14 @@ class Uses:
 
 
 class Leaving(Enum):
-    """Whether a computation's result may be on its way out of this process."""
+    """When a computation's result may leave this process."""
 
     NEVER = "never"
     """It gives none: what is trained is refused by the ledger, if a deletion has overtaken it."""
     LATER = "later"
-    """Not yet: it is asked before that whether a deletion has overtaken it."""
+    """Not yet: `may_leave` is asked first."""
     NOW = "now"
+    """At any moment: deletions of what it uses wait for it."""
 
 
 class Work:

@@ -13,8 +13,9 @@ from torch import Tensor
 from s3t.models.encode import Encoder, tokens
 
 PASS_TOKENS = 128
-"""What a pass costs on a CPU beside its tokens, in tokens. For MiniLM on one core of an AMD EPYC 64 to 256 are as fast,
-within a tenth; of larger models each token costs more. Elsewhere a small pass takes as long as a large one."""
+"""Fixed cost of a pass on a CPU, in tokens: it costs as much as this many tokens more than it has. For MiniLM on one
+core of an AMD EPYC, all values from 64 to 256 are equally fast within a tenth. For larger models the fixed cost is
+fewer tokens. On other devices a small pass takes as long as a large one."""
 
 
 class Windows:

@@ -16,7 +16,7 @@ from s3t.run import Run
 from s3t.training_events import Event, StageEnd
 
 NICE = "S3T_REPAIR_NICE"
-"""Environment variable: how far below other processes a repair is, 0 to 19."""
+"""Environment variable: the `nice` value of a repair, from 0 (as the server) to 19 (the lowest priority)."""
 _NICE = 10
 _BEAT_SECONDS = 1.0
 _MOST_FAILURES = 30
@@ -115,7 +115,7 @@ def main() -> None:
 
 
 def asked_nice() -> int:
-    """How far below other processes a repair is, as the environment says."""
+    """The `nice` value of a repair, 0 to 19: S3T_REPAIR_NICE, or the default if that is no number."""
     given = os.environ.get(NICE, "")
     return min(int(given), 19) if given.isdecimal() else _NICE
 
@@ -129,8 +129,8 @@ def _repair(run: Run, ledger: Ledger, id: str) -> None:
     heartbeat, error = Heartbeat(ledger, id), None
     heartbeat.start()
     with run._parts.presence.working(ledger.snapshot(), Uses(), leaving=Leaving.NEVER):
-        pass  # its threads begin
-    os.nice(asked_nice())  # of this thread and those it starts: others that hold the ledger have to be quick
+        pass  # starts the session's threads, which write to the ledger, while the priority is the server's
+    os.nice(asked_nice())  # on Linux of this thread, and of those that it starts from here on
     hours = None if repair.hours is None else repair.hours - repair.seconds / 3600
     try:
         if hours is None or hours > 0:

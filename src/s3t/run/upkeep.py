@@ -22,7 +22,8 @@ from s3t.run.lazy_workshop import LazyWorkshop
 AGAIN_SECONDS = 1.0
 """Retry delay after a failed erasure, in seconds."""
 OTHERS_FIRST_SECONDS = 2.0
-"""Time that a process which accepted a deletion has for erasing it, before others do that in the background."""
+"""Time that the process which accepted a deletion has to erase it, before others do that in the background."""
+_LOOK_SECONDS = 0.05
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Upkeep:
     overdue: S3TError | None = field(default=None, init=False)
     """Error of the last erasure, if that failed; its deletion is accepted, and not erased yet."""
     is_background: bool = field(default=False, init=False)
-    """True in a process that others shall not wait for: it lets them erase first, also before it trains."""
+    """True in a repair beside a server: before it trains, it lets the server erase first."""
     _again_at: float = field(default=0.0, init=False)
     _noticed: tuple[int, float] | None = field(default=None, init=False)
     """The generation at which something is to erase, and since when this process knows."""
@@ -97,16 +98,16 @@ class Upkeep:
         return snapshot
 
     def erase_meanwhile(self) -> None:
-        """As `erase_due`, in the background: who accepts a deletion erases it, unless it was killed."""
+        """As `erase_due`, in the background: only what the process that accepted it has not erased in time."""
         snapshot = self.latest.snapshot()
-        if self._is_others(snapshot):
+        if self._is_left_to_others(snapshot):
             self.forget_stale(snapshot)
         else:
             self.erase_due()
 
-    def _is_others(self, snapshot: Snapshot) -> bool:
+    def _is_left_to_others(self, snapshot: Snapshot) -> bool:
         """True if what is to erase is left to others for now."""
-        if not _unfinished(snapshot):
+        if not snapshot.condemned and snapshot.waiting_since is None:
             self._noticed = None
             return False
         now = time.monotonic()
@@ -117,8 +118,8 @@ class Upkeep:
     def erase_all(self) -> None:
         """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""
         snapshot, until = self.latest.snapshot(), time.monotonic() + OTHERS_FIRST_SECONDS
-        while self.is_background and _unfinished(snapshot) and time.monotonic() < until:
-            time.sleep(AGAIN_SECONDS / 20)
+        while self.is_background and _is_in_the_way(snapshot) and time.monotonic() < until:
+            time.sleep(_LOOK_SECONDS)
             snapshot = self.latest.snapshot()
         self.forget_stale(snapshot)
         if not self.passive:
@@ -139,5 +140,6 @@ class Upkeep:
         self.overdue, self._again_at = None, 0.0
 
 
-def _unfinished(snapshot: Snapshot) -> bool:
-    return snapshot.condemned or snapshot.waiting_since is not None
+def _is_in_the_way(snapshot: Snapshot) -> bool:
+    """True if training has to wait for erasure; it need not for an export that is still to be withdrawn."""
+    return snapshot.condemned or snapshot.pending_since is not None
