@@ -5,13 +5,20 @@ const LOST_MILLISECONDS = 6000, AGAIN_MILLISECONDS = 500, REFUSED_MILLISECONDS =
 const sections = () => [...document.querySelectorAll("main > [data-version]")];
 const stale = new Set();
 const asked = {}, shown = {}, queries = {}; // by section: the newest turn, the turn that is shown, what the visitor chose
-let lost;
+let lost, leaving = false;
 
 function show(state, words) {
   const line = document.getElementById("connection");
   if (line.dataset.state === state) return;
   line.dataset.state = state;
   line.querySelector(".words").textContent = words;
+}
+
+// The visit has ended. Reloading would send a form again.
+function leave() {
+  if (leaving) return;
+  leaving = true;
+  location.assign("./");
 }
 
 // A form to fill in stays as it is until it is left: a press of its button would miss a button that is replaced.
@@ -30,7 +37,7 @@ async function refresh(name, query) {
   const wanted = new URLSearchParams(queries[name] ?? before.dataset.query);
   wanted.set("seen", before.dataset.version);
   const answer = await fetch(`sections/${name}?${wanted}`, { cache: "no-store" });
-  if (answer.status === 401 || answer.status === 403) return location.assign("./"); // reloading would send a form again
+  if (answer.status === 401 || answer.status === 403) return leave();
   const text = await answer.text();
   const old = document.getElementById(name); // another answer may have replaced it meanwhile
   if (!answer.ok || !old || turn < (shown[name] ?? 0)) return;
@@ -51,6 +58,7 @@ async function refresh(name, query) {
 // A stream ends every 20 seconds, and the next one begins from what is shown then: what could not be brought up to date
 // is named again. Only a longer gap is a lost connection.
 function connect() {
+  if (leaving) return;
   const seen = sections().map((section) => `${section.id}-${section.dataset.version}`).join(".");
   const events = new EventSource(`changes?seen=${seen}`);
   events.onopen = () => {
