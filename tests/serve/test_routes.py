@@ -124,6 +124,18 @@ def test_who_may_delete_alone_does_not_learn_which_slices_were_hit(client, token
     assert found["plan"] is None
 
 
+@pytest.mark.parametrize("address", ["/v1/deletions", "/v1/deletions/1"])
+def test_operators_alone_learn_which_exports_wait_to_be_withdrawn_for_a_deletion(
+    client, tokens, path, tmp_path, address
+):
+    with s3t.Run.open(path) as run:
+        run.export(tmp_path / "adapters")
+    client.post("/v1/deletions", json={"records": ["r0"]})
+    told = {scope: client.get(address, headers=bearer(tokens[scope])).text for scope in ("operate", "delete", "audit")}
+    assert '"to_withdraw":["shard-' in told["operate"]
+    assert "shard-" not in told["delete"] + told["audit"]
+
+
 def test_a_strict_deletion_of_an_unknown_name_deletes_nothing(client):
     refused = client.post("/v1/deletions", json={"records": ["r0", "nobody"], "strict": True})
     assert refused.status_code == 404

@@ -69,11 +69,11 @@ def remedy(entry: LogEntry, within: float, run: Any) -> str:
     """Advice for a deletion that is not erased: the deadline, `within` seconds after receipt, and the command."""
     waits = ""
     if entry.effective_at is None:
-        waits = "it waits for another open run, which holds the record in memory but answers nothing with it; "
+        waits = "another open run may have an answer on its way that uses the record; "
     if entry.to_withdraw:
         return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
     due = f"by {moment(entry.received_at + within)} UTC" if within else "now"
-    return f"{waits}to be erased {due}: s3t erase {run}"
+    return f"{waits}to be erased {due}, once no open run computes or trains with the record: s3t erase {run}"
 
 
 def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:

@@ -29,7 +29,7 @@ generations = Table(
     Column("generation", Integer, primary_key=True),
     Column("received_at", Float, nullable=False),  # times are seconds since the epoch, UTC
     Column("accepted_at", Float),  # null until a later transaction notes that this one is durable
-    Column("effective_at", Float),  # null until every server has moved to it
+    Column("effective_at", Float),  # null until no answer is on its way that uses the records
     Column("erased_at", Float),  # null until no byte of the records is left
     Column("records", Integer, nullable=False),
     # Random: two deletions with one number, in a run and in a copy, are told apart.

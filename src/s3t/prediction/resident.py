@@ -1,7 +1,7 @@
 """Blocks and heads of live stages, kept in memory from one answer to the next, within a budget.
 
 They are trained on records. So they are named by the keys of their artifacts, and `keep` drops those that the ledger no
-longer names. That makes a deletion effective for them.
+longer names. A deletion is not erased before that.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +14,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
-from s3t.ledger import Held
+from s3t.ledger import Held, LogEntry
 from s3t.run.answers import Predictions
 from s3t.serve.answering import EVENTS, GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
@@ -111,6 +112,8 @@ def _plain(predictions: Predictions, *, run: str, top: int | None) -> dict[str, 
 
 
 def _add_deletions(router: APIRouter, served: ServedRun) -> None:
+    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
+
     @router.post(
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
@@ -135,25 +138,30 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         "/deletions",
         summary="List deletions",
         responses=problem_responses(),
-        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
-    def deletions() -> dict[str, Any]:
+    def deletions(caller: reader) -> dict[str, Any]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
-        return {"deletions": [entry.to_json() for entry in served.run.log()]}
+        return {"deletions": [_entry(entry, caller) for entry in served.run.log()]}
 
     @router.get(
         "/deletions/{id}",
         summary="Follow a deletion",
         responses=problem_responses(HTTPStatus.NOT_FOUND),
-        dependencies=[Depends(requires(served, "delete", "operate", "audit"))],
         tags=["deletions"],
     )
-    def deletion(id: Annotated[int, Path(ge=1, le=2**53, description="The deletion's id.")]) -> dict[str, Any]:
+    def deletion(
+        id: Annotated[int, Path(ge=1, le=2**53, description="The deletion's id.")], caller: reader
+    ) -> dict[str, Any]:
         """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
         for entry in served.run.log([id]):
-            return entry.to_json()
+            return _entry(entry, caller)
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
+
+
+def _entry(entry: LogEntry, caller: Caller) -> dict[str, Any]:
+    """A deletion in the log. Names of exports tell in which shard its records lay, so operators alone get them."""
+    return (entry if caller.may("operate") else replace(entry, to_withdraw=())).to_json()
 
 
 def _held(held: Held) -> DeletionResponse:
