@@ -52,6 +52,8 @@ class Bugs:
     """/classify answers 404 to everybody, and names the model, as a proxy with a wrong route may."""
     refuses_to_load: bool = False
     """Loading answers 500."""
+    loads_late: threading.Event | None = None
+    """Loading reads the files at once, and comes to its end when this is set."""
     seconds: float = 0.0
     """Time that each answer takes more."""
 
@@ -95,8 +97,12 @@ class Engine:
                 return _refusal(404, "NotFoundError", f"Loading lora {name} failed: No adapter found for {path}")
             with ALONE, warnings.catch_warnings():  # a gateway in this process exports, and catches warnings, too
                 warnings.simplefilter("ignore", FutureWarning)  # of names that PEFT reads in transformers
-                self.adapters[name] = PeftModel.from_pretrained(copy.deepcopy(self.model), path).eval()
-            self.listed[name] = path
+                made = PeftModel.from_pretrained(copy.deepcopy(self.model), path).eval()
+            late = self.bugs.loads_late
+        if late is not None:
+            late.wait(_STARTED_SECONDS)
+        with self.turn:
+            self.adapters[name], self.listed[name] = made, path
             return PlainTextResponse(f"Success: LoRA adapter '{name}' added successfully.")
 
     def unload(self, name: str) -> Response:

@@ -1,12 +1,14 @@
 """Engines that do other than they say, are away, or were left as a killed gateway had them: nothing of an old adapter
 is answered, and no deletion counts as effective before the engine is known to have let go of it."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
 import s3t
+from s3t.gateway import lora_engine
 from s3t.gateway.keeper import Keeper
 from s3t.serve.app import create_app
 from s3t.serve.settings import Settings
@@ -110,6 +112,26 @@ def test_an_engine_that_does_not_load_the_new_adapter_unloads_the_old_one_all_th
     assert refused(hasty).status_code == 503
     change(engine, refuses_to_load=False)
     until(lambda: ready(hasty))
+
+
+def test_a_load_without_an_answer_may_still_come_and_holds_the_deletion_up(
+    monkeypatch, impatient, beside, path, engine, caplog
+):
+    monkeypatch.setattr(lora_engine, "LOAD_SECONDS", 0.3)
+    late = threading.Event()
+    change(engine, loads_late=late)
+    with beside(engine_seconds=2.0) as client:
+        until(lambda: "ReadTimeout" in caplog.text)
+        assert delete(client, "r0")["state"] == "accepted"
+        until(lambda: sum(step == "unload" for step, _ in engine.seen) >= 3)  # it was not there, time and again
+        assert state_of(client) == "accepted"
+        change(engine, loads_late=None)
+        late.set()
+        until(lambda: state_of(client) == "erased")
+        until(lambda: ready(client))
+        assert_as_run(predicted(client), path)
+    left = {name for step, name in engine.seen if step == "unload"}
+    assert left.isdisjoint(engine.adapters)
 
 
 def test_an_engine_that_does_not_load_a_deeper_chain_answers_on_with_the_one_before(client, path, engine):

@@ -4,9 +4,10 @@ import pytest
 
 import s3t
 from s3t.deletion.holding import Limits
-from s3t.errors import DecidedError, InputError, IntegrityError
+from s3t.errors import DecidedError, InputError, IntegrityError, TooManyHeldError
 from s3t.ledger import schema
 from s3t.ledger.held import HOUR
+from s3t.run import approvals
 from testing import tiny
 from testing.roles import roles
 
@@ -227,6 +228,37 @@ def test_one_that_was_carried_out_with_its_key_elsewhere_names_that_deletion(run
     held = ask(run, subjects=["p0"], key="ticket")
     generation = run.delete(subjects=["p0"], key="ticket").status.generation
     assert run.approvals.approve(held.id, by="ops").generation == generation
+
+
+def test_what_can_only_be_refused_is_shown_all_the_same(run):
+    held = ask(run, subjects=["p0"], key="ticket")
+    run.delete(subjects=["p1"], key="ticket")
+    assert run.approvals.impact(held).deleted == 3
+
+
+def test_other_names_with_the_key_of_a_request_that_is_under_way_count_beside_it(run):
+    limits = Limits(records=3, share=None)
+    assert ask(run, subjects=["p0"], key="ticket", limits=limits) is None  # three records; not carried out yet
+    assert ask(run, records=["r1"], key="ticket", limits=limits).why.startswith("1 record, 3 by this caller")
+    assert ask(run, records=["r2"], key="another", limits=limits).state == "held"
+
+
+def test_as_many_as_may_wait_are_held_for_each_caller(run, monkeypatch):
+    monkeypatch.setattr(approvals, "MOST_WAITING", 2)
+    first, _ = ask(run, records=["r0"]), ask(run, records=["r1"])
+    with pytest.raises(TooManyHeldError, match="2 requests of this caller wait for approval"):
+        ask(run, records=["r2"])
+    assert ask(run, records=["r0"]).id == first.id  # asked again, it is the same
+    assert ask(run, records=["r2"], caller="another").state == "held"
+    run.approvals.refuse(first.id, by="ops", reason="no such ticket")
+    assert ask(run, records=["r2"]).state == "held"
+
+
+@pytest.mark.parametrize("reason", ["", "  ", "one\0two", "one\ntwo", "x" * 501])
+def test_a_reason_is_a_line_of_text(run, reason):
+    held = ask(run, records=["r0"])
+    with pytest.raises(InputError, match="1 to 500 characters in one line"):
+        run.approvals.refuse(held.id, by="ops", reason=reason)
 
 
 def test_a_repeated_request_counts_once(run):

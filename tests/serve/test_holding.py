@@ -5,6 +5,7 @@ import threading
 import pytest
 
 import s3t
+from s3t.run import approvals
 from testing import tiny
 from testing.served import bearer, serving
 
@@ -91,8 +92,16 @@ def test_a_quarter_of_a_shard_is_held_unless_told_otherwise(path, tokens):
         assert delete(client, tokens["delete"], RECORDS[1:20]).json()["state"] == "held"
 
 
+def test_too_many_that_wait_are_refused_until_an_operator_has_decided(client, tokens, monkeypatch):
+    monkeypatch.setattr(approvals, "MOST_WAITING", 1)
+    held = delete(client, tokens["delete"], RECORDS[:3]).json()
+    assert (held["state"], held["already"], held["unknown"]) == ("held", None, None)
+    assert delete(client, tokens["delete"], RECORDS[:4]).status_code == 429
+
+
 def test_one_that_nobody_knows(client, tokens):
     for method, route in [("GET", ""), ("POST", "/approve"), ("POST", "/refuse")]:
         body = {"json": {"reason": "no"}} if route == "/refuse" else {}
-        answer = client.request(method, f"/v1/held/nix{route}", headers=bearer(tokens["all"]), **body)
-        assert answer.status_code == 404
+        for id in ("nix", "%00"):
+            answer = client.request(method, f"/v1/held/{id}{route}", headers=bearer(tokens["all"]), **body)
+            assert answer.status_code == 404

@@ -279,6 +279,17 @@ def test_names_that_are_gone_or_unknown_delete_nothing(visit, path):
     assert generation(path) == 0
 
 
+def test_names_that_are_unknown_beside_others_are_told(visit, path):
+    client = visit("delete")
+    sent = post(client, "/delete", names="r0\nnobody", kind="records", confirmed="yes")
+    assert sent.headers["location"] == "./?done=1&unknown=1#done"
+    shown = client.get("/?done=1&unknown=1").text
+    assert "1 name unknown: nothing was deleted for it." in shown
+    assert 'data-query="done=1&amp;unknown=1"' in shown
+    assert "unknown" not in client.get("/?done=1").text
+    assert generation(path) == 1
+
+
 def test_whoever_may_only_delete_learns_nothing_of_where_records_are(visit, path):
     client = visit("delete")
     known, unknown = look_up(client, "r0"), look_up(client, "nobody")

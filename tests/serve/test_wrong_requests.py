@@ -110,7 +110,7 @@ def test_other_paths_and_methods(open_client, method, path):
     check(open_client.request(method, path), 404, 405)
 
 
-@pytest.mark.parametrize("id", ["x", "-1", "0", "99999999999999999999", "1.5"])
+@pytest.mark.parametrize("id", ["x", "-1", "0", "3000000000", "99999999999999999999", "1.5"])
 def test_no_such_deletion(open_client, id):
     check(open_client.get(f"/v1/deletions/{id}"), 422)
 
@@ -175,13 +175,14 @@ def test_a_bug_tells_its_place_in_the_log_and_nothing_to_the_caller(open_client,
     assert "record's text" not in caplog.text
 
 
-def test_threads_that_wait_are_bounded(path):
+@pytest.mark.parametrize("bound", [{"max_queued_inputs": 2}, {"max_queued_bytes": 3000}])
+def test_what_waits_is_bounded(path, bound):
     from s3t.serve.batching import Batcher
 
     entered, go_on = threading.Event(), threading.Event()
 
     with (
-        serving(path, open_scopes=("predict",), max_queued_inputs=2, exact=True) as client,
+        serving(path, open_scopes=("predict",), exact=True, **bound) as client,
         pytest.MonkeyPatch.context() as patch,
     ):
         usual = Batcher._answer
@@ -194,7 +195,7 @@ def test_threads_that_wait_are_bounded(path):
         patch.setattr(Batcher, "_answer", slowly)
         answers = []
         threads = [
-            threading.Thread(target=lambda: answers.append(client.post("/v1/predict", json={"inputs": "w1"})))
+            threading.Thread(target=lambda: answers.append(client.post("/v1/predict", json={"inputs": "w1 " * 400})))
             for _ in range(5)
         ]
         threads[0].start()

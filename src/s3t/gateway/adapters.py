@@ -38,6 +38,8 @@ class Adapter:
     """Closed, it ends the wait."""
     users: int = 0
     """Answers that the engine computes with it."""
+    loading_until: float = 0.0
+    """Until when, in `time.monotonic`, a load that the engine has not answered may still come to its end."""
 
     @property
     def stages(self) -> Mapping[Stage, str]:

@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from s3t.bugs import failure_lines
 from s3t.errors import ClosedError, EngineError, FsyncError, S3TError
 from s3t.gateway.adapters import Adapter, Adapters
-from s3t.gateway.lora_engine import LoraEngine
+from s3t.gateway.lora_engine import LOAD_SECONDS, LoraEngine, LostAnswerError
 from s3t.gateway.swap import Swap
 from s3t.ledger import Export, Snapshot
 from s3t.ledger.work import Overtaken
@@ -231,15 +231,24 @@ class Keeper:
     def _load(self, name: str, listed: set[str]) -> None:
         adapter = self._known[name]
         if adapter.export is not None and not adapter.is_tainted(self._latest.snapshot()):
-            self._engine.load(name, str(adapter.export.path))
+            try:
+                self._engine.load(name, str(adapter.export.path))
+            except LostAnswerError:
+                adapter.loading_until = time.monotonic() + LOAD_SECONDS
+                raise
+            adapter.loading_until = 0.0
             listed.add(name)
 
     def _leave(self, name: str) -> None:
         """Unload an adapter, and let deletions go on once the engine is known to have nothing of it."""
         adapter = self._known[name]
         self._adapters.remove_files(adapter)
-        self._engine.unload(name)
+        if self._engine.unload(name):
+            adapter.loading_until = 0.0
         self._engine.check_gone(name, self._prompt)
+        if time.monotonic() < adapter.loading_until:
+            reason = f"the engine gave no answer when it was to load {name}, and may still do it; wait, or restart it"
+            raise EngineError(reason, public=SWAPPING)
         with self._changed:
             del self._known[name]
             self._proven.add(name)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -21,7 +20,7 @@ KEY_VARIABLE = "S3T_ENGINE_KEY"
 _KEEPS = "the engine keeps an adapter that it was told to unload"
 _LOADS_NOT = "the engine does not load an adapter"
 _CONNECT_SECONDS = 2.0
-_LOAD_SECONDS = 120.0
+LOAD_SECONDS = 120.0
 """Loading copies weights to the accelerator, behind the requests that are under way."""
 _SUM_TOLERANCE = 0.02
 """Probabilities of an engine that computes in bfloat16 add up to 1 within this."""
@@ -29,6 +28,10 @@ _SUM_TOLERANCE = 0.02
 
 class UnknownAdapterError(EngineError):
     """The engine has no adapter of that name."""
+
+
+class LostAnswerError(EngineError):
+    """The engine got a request, or may have, and gave no answer: it may be at work on it."""
 
 
 class Listing(NamedTuple):
@@ -75,7 +78,7 @@ class LoraEngine:
     def load(self, name: str, path: str) -> None:
         """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content."""
         wanted = {"lora_name": name, "lora_path": path}
-        answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=_LOAD_SECONDS)
+        answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS)
         if answer.status_code == httpx.codes.NOT_FOUND and name not in answer.text:
             raise EngineError(
                 f"the engine at {self.url} loads no adapters while it runs; start vLLM with --enable-lora and "
@@ -89,8 +92,8 @@ class LoraEngine:
                 public=_LOADS_NOT,
             )
 
-    def unload(self, name: str) -> None:
-        """Unload an adapter. Whether it is gone only `check_gone` tells."""
+    def unload(self, name: str) -> bool:
+        """Unload an adapter; True if the engine had it. Whether it is gone only `check_gone` tells."""
         answer = self._asked("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         if not answer.is_success and not _is_unknown(answer, name):
             raise EngineError(
@@ -98,6 +101,7 @@ class LoraEngine:
                 "restart the engine",
                 public=_KEEPS,
             )
+        return answer.is_success
 
     def check_gone(self, name: str, prompt: Sequence[int]) -> None:
         """Check that an adapter is not listed, and that a request to it is refused as one to an unknown model.
@@ -166,15 +170,18 @@ class LoraEngine:
         options: dict[str, Any] = (
             {} if seconds is None else {"timeout": httpx.Timeout(seconds, connect=_CONNECT_SECONDS)}
         )
-        send = partial(self._http.request, method, path, json=body, **options)
-        try:
+        kind = EngineError
+        for last in (False, True):
             try:
-                return send()
-            except (httpx.NetworkError, httpx.RemoteProtocolError):
-                return send()
-        except httpx.HTTPError as error:
-            reason = f"the engine at {self.url} is not reached ({type(error).__name__}); start it, or wait for it"
-            raise EngineError(reason, public="the engine is not reached") from error
+                return self._http.request(method, path, json=body, **options)
+            except httpx.HTTPError as error:
+                if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
+                    kind = LostAnswerError
+                if last or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
+                    cause = type(error).__name__
+                    reason = f"the engine at {self.url} is not reached ({cause}); start it, or wait for it"
+                    raise kind(reason, public="the engine is not reached") from error
+        raise AssertionError("the last attempt returns or raises")
 
     def _kept(self, how: str, name: str) -> EngineError:
         reason = f"the engine at {self.url} still {how} {name}, which it was told to unload; restart it"

@@ -104,6 +104,7 @@ class Exports:
         for mark in marks:
             self._change(mark, withdrawn_at=now(self._rows.connection))
         self._wait_no_more(marks)
+        self._rows.note_change()
 
     def remember(self, exports: Sequence[Export], *, slices: Mapping[Place, SliceState], generation: int) -> None:
         """Write rows that an older ledger lacks or has as standing.

@@ -5,6 +5,7 @@ The ledger has the tokens of their names alone, and only while they wait.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +20,8 @@ from s3t.ledger.statements import now
 
 HOUR = 3600.0
 """Seconds over which rates are counted."""
+_ID_BYTES = 8
+_ID = re.compile("[0-9a-f]{16}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,8 +91,8 @@ class HeldRequests:
         return self._found()
 
     def find(self, id: str) -> Held | None:
-        """The held request of an id."""
-        return next(iter(self._found(schema.held.c.id == id)), None)
+        """The held request of an id; None also for what cannot be one, and what PostgreSQL would not take as text."""
+        return next(iter(self._found(schema.held.c.id == id)), None) if _ID.fullmatch(id) else None
 
     def waiting(self) -> list[Held]:
         """Requests without a decision, the newest first."""
@@ -145,7 +148,7 @@ class HeldRequests:
             records: tokens of records.
             subjects: tokens of subjects.
         """
-        id = secrets.token_hex(8)
+        id = secrets.token_hex(_ID_BYTES)
         row: dict[str, Any] = {
             "id": id,
             "asked_by": asked_by,

@@ -5,11 +5,12 @@ The ledger keeps the tokens of a held request's names, so carrying it out reads 
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import secrets
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.deletion.acceptance import losses_of
@@ -17,13 +18,15 @@ from s3t.deletion.deleter import Outcome
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
 from s3t.deletion.request import Request
-from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError
+from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3TError, TooManyHeldError
 from s3t.ledger import Held, Snapshot, Transaction
 from s3t.partition import Place
 from s3t.records.requests import requested, requested_names
 from s3t.run.parts import Parts
 
 _GROUP = 64
+MOST_WAITING = 100
+"""Requests of one caller that may wait for a decision: each keeps its names in the ledger."""
 MOST_REASON = 500
 """Characters of the reason for a refusal."""
 
@@ -84,6 +87,7 @@ class Approvals:
 
         Raises:
             InputError: as `Run.delete`.
+            TooManyHeldError: `MOST_WAITING` of the caller's requests wait already.
         """
         if limits == Limits(records=None, share=None):
             return None
@@ -92,13 +96,16 @@ class Approvals:
         request = Request.of(self._parts.secret, **names, key=key)
         return self._admit(_Asked(request=request, caller=caller, strict=strict, limits=limits))
 
-    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | None]:
+    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | TooManyHeldError | None]:
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             return [_admitted(transaction, asked) for asked in group]
 
     def impact(self, held: Held) -> Outcome:
-        """Outcome that a waiting request would have now, as of a dry run. Errors as `Run.delete`."""
-        return self._parts.deleter.delete(self._request(held), dry_run=True)
+        """Outcome that a waiting request would have now, as of a dry run.
+
+        It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
+        """
+        return self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
 
     def approve(self, id: str, *, by: str) -> Held:
         """Approve a held request, and carry it out. Approved again, it goes on where a crash stopped it.
@@ -140,8 +147,8 @@ class Approvals:
             InputError: there is no such request, or the reason is empty or too long.
             DecidedError: it was approved.
         """
-        if not 0 < len(reason.strip()) <= MOST_REASON:
-            raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters")
+        if not 0 < len(reason.strip()) <= MOST_REASON or not reason.isprintable():
+            raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters in one line")
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state in ("approved", "done"):
@@ -179,7 +186,7 @@ class Approvals:
         )
 
 
-def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | None:
+def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | TooManyHeldError | None:
     """The request as it is held, or the error that refuses it; None if it may be carried out."""
     request, caller = asked.request, asked.caller
     if request.key is not None and transaction.history.request(request.key) is not None:
@@ -195,12 +202,15 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
     if asked.strict and not found >= request.names.keys():
         return None
     losses = _by_shard(losses_of(located.rows))
-    mark = secrets.token_hex(8) if request.key is None else request.key.hex()[:16]
+    mark = secrets.token_hex(8) if request.key is None else _mark(request.key, request.content)
     rates = transaction.held.rates(caller, but=mark)
     why = why_held(asked.limits, losses=losses, present=_present(transaction.snapshot()), rates=rates)
     if why is None:
         transaction.held.note_admitted(caller, losses, mark=mark)
         return None
+    if sum(held.asked_by == caller for held in transaction.held.waiting()) >= MOST_WAITING:
+        reason = f"{MOST_WAITING} requests of this caller wait for approval; an operator has to decide on some first"
+        return TooManyHeldError(reason)
     return transaction.held.add(
         asked_by=caller,
         why=why,
@@ -210,6 +220,12 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | No
         records=request.records.keys(),
         subjects=request.subjects.keys(),
     )
+
+
+def _mark(key: bytes, content: bytes) -> str:
+    """The mark of a request in counts. Its names are in it: else other names with the same key, sent at that moment,
+    would take the place of its count."""
+    return hashlib.blake2b(key + content, digest_size=8).hexdigest()
 
 
 def _known(id: str, held: Held | None) -> Held:

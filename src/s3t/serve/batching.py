@@ -69,6 +69,10 @@ class _Asked(NamedTuple):
     def size(self) -> int:
         return int(self.inputs.features.num_rows)
 
+    @property
+    def bytes(self) -> int:
+        return int(self.inputs.features.nbytes)
+
 
 class Holder(Protocol):
     """Source of held answers: a run, or its gateway."""
@@ -85,15 +89,17 @@ class Batcher:
         most: inputs that are answered together; 0: each request alone.
         wait: longest wait of a request for others, in seconds.
         max_queued: inputs that may wait.
+        max_queued_bytes: their bytes together.
     """
 
-    def __init__(self, holder: Holder, *, most: int, wait: float, max_queued: int) -> None:
+    def __init__(self, holder: Holder, *, most: int, wait: float, max_queued: int, max_queued_bytes: int) -> None:
         self._holder = holder
         self._most = most
         self._wait = wait
         self._max_queued = max_queued
+        self._max_queued_bytes = max_queued_bytes
         self._queue: queue.SimpleQueue[_Asked | None] = queue.SimpleQueue()
-        self._waiting = 0
+        self._waiting, self._waiting_bytes = 0, 0
         self._counting = threading.Lock()
         self._closed = False
         self._thread = threading.Thread(target=self._work, name="s3t-answers", daemon=True)
@@ -111,10 +117,13 @@ class Batcher:
         with self._counting:
             if self._closed:
                 raise ClosedError
-            if self._waiting + asked.size > self._max_queued and self._waiting:
+            too_many = self._waiting + asked.size > self._max_queued
+            too_long = self._waiting_bytes + asked.bytes > self._max_queued_bytes
+            if self._waiting and (too_many or too_long):
                 detail = f"{self._waiting} inputs wait to be answered; try again later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
             self._waiting += asked.size
+            self._waiting_bytes += asked.bytes
             self._queue.put(asked)
         try:
             return await asked.answer
@@ -134,6 +143,7 @@ class Batcher:
         for batch in self._batches():
             with self._counting:
                 self._waiting -= sum(each.size for each in batch)
+                self._waiting_bytes -= sum(each.bytes for each in batch)
             if waiting := [each for each in batch if not each.answer.cancelled()]:
                 self._answer(waiting)
 

@@ -48,6 +48,8 @@ _IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 """Formats that Pillow opens by their header alone, and decodes without another program."""
 MAX_NAMES = 10_000
 """Most names that are read of a request for deletion; a server's own bound may be lower."""
+MOST_ID = 2**31 - 1
+"""Largest id of a deletion that a ledger can have."""
 Name = StrictStr | StrictInt
 
 
@@ -120,8 +122,8 @@ class DeletionResponse(BaseModel):
 
     id: int | None = Field(description="For `GET /v1/deletions/{id}`; null if no record was taken.")
     deleted: int = Field(description="Records.")
-    already: list[str] = Field(description="Names that were gone before.")
-    unknown: list[str] = Field(description="Names that the run has never held.")
+    already: list[str] | None = Field(description="Names that were gone before; null if an operator has to decide.")
+    unknown: list[str] | None = Field(description="Names that the run has never held; null as `already`.")
     state: str | None = Field(
         description="accepted, effective or erased; null if no record was taken. held, approved or refused, if an "
         "operator has to decide."

@@ -20,6 +20,7 @@ from s3t.serve.answering import EVENTS, GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import delete as delete_for
 from s3t.serve.documents import (
+    MOST_ID,
     DeletionRequest,
     DeletionResponse,
     NamesRequest,
@@ -151,7 +152,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         tags=["deletions"],
     )
     def deletion(
-        id: Annotated[int, Path(ge=1, le=2**53, description="The deletion's id.")], caller: reader
+        id: Annotated[int, Path(ge=1, le=MOST_ID, description="The deletion's id.")], caller: reader
     ) -> dict[str, Any]:
         """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
         for entry in served.run.log([id]):
@@ -166,7 +167,7 @@ def _entry(entry: LogEntry, caller: Caller) -> dict[str, Any]:
 
 def _held(held: Held) -> DeletionResponse:
     """The answer to a request that is held."""
-    nothing: dict[str, Any] = {"id": None, "deleted": 0, "already": [], "unknown": [], "repeated": False}
+    nothing: dict[str, Any] = {"id": None, "deleted": 0, "already": None, "unknown": None, "repeated": False}
     return DeletionResponse(**nothing, state=held.state, dry_run=False, held=held.id)
 
 

@@ -58,6 +58,8 @@ class Settings(BaseModel):
     """Most pixels of a request's images together."""
     max_queued_inputs: int = Field(default=10_000, ge=1)
     """Most inputs that wait to be answered at a worker; more are refused."""
+    max_queued_bytes: int = Field(default=268_435_456, ge=1)
+    """Most bytes of texts and images that wait to be answered at a worker; more are refused."""
     max_new_tokens: int = Field(default=1_024, ge=1)
     """Most tokens of a text that a language model writes."""
     max_texts: int = Field(default=16, ge=1)

@@ -147,7 +147,9 @@ class Scribe:
         with self._changed:
             if self._closed:
                 raise ClosedError
-            waiting = sum(each.count for each in self._waiting if not each.left)
+            for gone in [each for each in self._waiting if each.left]:
+                self._waiting.remove(gone)
+            waiting = sum(each.count for each in self._waiting)
             if waiting + order.count > self._max_queued + self._room():
                 detail = "as many texts as may wait are waiting to be written; try again later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})

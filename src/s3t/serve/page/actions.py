@@ -59,9 +59,10 @@ def add_actions(router: APIRouter, page: Page) -> None:
             )
         if isinstance(done, Held):
             return _to_page(f"?held={done.id}#held")
-        if done.entries:
-            return _to_page(f"?done={max(entry.generation for entry in done.entries)}#done")
         gone, never = len(done.already), len(done.unknown)
+        if done.entries:
+            unknown = f"&unknown={never}" if never else ""
+            return _to_page(f"?done={max(entry.generation for entry in done.entries)}{unknown}#done")
         said = f"Nothing was deleted: {counted(gone, 'name')} deleted before, {counted(never, 'name')} unknown."
         return await _shown(page, who, request, replace(desk, said=said))
 

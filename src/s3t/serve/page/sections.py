@@ -11,6 +11,7 @@ from fastapi import Request, Response
 
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
+from s3t.serve.documents import MAX_NAMES, MOST_ID
 from s3t.serve.page import history, outlook, views
 from s3t.serve.page.board import SCOPES, Board, Forecasts, Look
 from s3t.serve.page.consequences import Consequences, consequences
@@ -120,12 +121,19 @@ def _done(visit: Visit) -> dict[str, Any]:
     """The deletion that the visitor has just made."""
     asked = _id(visit.query.get("done", ""))
     entries = () if asked is None else visit.page.served.run.log([asked])
-    return {"view": history.deletion(entries[0]) if entries else None, "query": f"done={asked}" if entries else ""}
+    unknown = min(_id(visit.query.get("unknown", "")) or 0, MAX_NAMES)
+    query = f"done={asked}" + (f"&unknown={unknown}" if unknown else "")
+    return {
+        "view": history.deletion(entries[0]) if entries else None,
+        "unknown": unknown,
+        "query": query if entries else "",
+    }
 
 
 def _id(text: str) -> int | None:
     """Id of a deletion; None if the text is none. 0 is the making of the run."""
-    return int(text) or None if text.isdecimal() and len(text) < 16 else None
+    number = int(text) if text.isdecimal() and len(text) < 16 else 0
+    return number if 0 < number <= MOST_ID else None
 
 
 def _held(visit: Visit) -> dict[str, Any]:

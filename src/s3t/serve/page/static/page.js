@@ -46,13 +46,13 @@ async function refresh(name, query) {
   if (turn === asked[name]) delete queries[name];
   shown[name] = turn;
   const fresh = new DOMParser().parseFromString(text, "text/html").body.firstElementChild;
-  const focused = old.contains(document.activeElement) ? document.activeElement.id : "";
+  const focused = old.contains(document.activeElement) ? document.activeElement.id || fresh.id : "";
   const opened = [...old.querySelectorAll("details[open]")].map((each) => each.id);
   const kept = fresh.dataset.query === old.dataset.query ? typed(old) : [];
   old.replaceWith(fresh);
   for (const id of opened) document.getElementById(id)?.setAttribute("open", "");
   for (const field of typed(fresh)) field.value = kept.find((each) => each.id === field.id)?.value ?? field.value;
-  if (focused) (document.getElementById(focused) ?? fresh.querySelector("a, button, summary"))?.focus();
+  if (focused) (document.getElementById(focused) ?? fresh.querySelector("a, button, summary") ?? fresh).focus();
 }
 
 // A stream ends every 20 seconds, and the next one begins from what is shown then: what could not be brought up to date
