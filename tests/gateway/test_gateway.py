@@ -108,6 +108,7 @@ def test_an_answer_that_a_deletion_overtakes_is_made_again(client, path, engine)
     assert found[0]["generation"] == 1
 
 
+@pytest.mark.integration
 def test_a_deeper_chain_is_loaded_before_the_old_one_leaves_and_no_request_fails(client, path, engine):
     delete(client, "r0", "r1", "r2", "r3")
     until(lambda: state_of(client) == "erased")

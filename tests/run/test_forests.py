@@ -147,7 +147,7 @@ def test_a_repair_that_was_stopped_goes_on_to_the_same_chains(made, tmp_path):
         assert chains_of(run) == chains_of(whole)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.integration)])
 def test_a_repair_stops_when_its_hours_are_over_and_goes_on_later(workers, made, tmp_path):
     _, recipe, table = made
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
@@ -401,7 +401,13 @@ SWITCHES = {
 }
 
 
-@pytest.mark.parametrize("steps", SWITCHES.values(), ids=SWITCHES)
+@pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(steps, id=name, marks=[pytest.mark.integration] * (name == "back and forth"))
+        for name, steps in SWITCHES.items()
+    ],
+)
 def test_a_run_with_fixed_orders_that_is_switched_is_exact(steps, text_model, tmp_path):
     recipe, table = tiny.recipe(text_model, partition={"shards": 2}), tiny.text_table()
     gone = {place: record_in(recipe, table, *place) for place in steps if not isinstance(place, dict)}

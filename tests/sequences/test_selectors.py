@@ -82,6 +82,7 @@ def test_no_slice_is_twice_at_one_position_up_to_l_orders(case):
     assert setting.budget == 1 or mean_distance(orders) == setting.slices
 
 
+@pytest.mark.integration
 @given(asked(ANY_BUDGET, most=12), st.integers(0, 6))
 def test_more_orders_keep_those_that_are_there(case, extra):
     name, setting = case

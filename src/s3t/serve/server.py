@@ -29,9 +29,6 @@ _STOPPING_SECONDS = 30
 _BACKLOG = 2048
 _STORAGE_PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0)
 """Seconds after each failed start of a worker."""
-_SWITCH_SECONDS = 0.0001
-"""Time for which a thread may keep Python's lock while others wait for it. With Python's 5 ms the model would wait so
-long after each operation while requests are read, and so would a deletion at each step of its way."""
 _CANNOT_START = 3
 """Status of a worker, as uvicorn has it."""
 
@@ -43,7 +40,6 @@ def serve(settings: Settings) -> None:
         S3TError: a run cannot be opened, or the port cannot be listened at.
     """
     set_up_logging()
-    sys.setswitchinterval(_SWITCH_SECONDS)
     with _listening(settings.host, settings.port) as listener:
         try:
             if settings.workers == 1:
@@ -62,7 +58,6 @@ def worker_app() -> FastAPI:
     """The application of a server's worker."""
     set_up_process()
     set_up_logging()
-    sys.setswitchinterval(_SWITCH_SECONDS)
     threading.excepthook = _report_thread
     for pause in _STORAGE_PAUSES:
         try:
