@@ -99,6 +99,7 @@ def plain_model(run):
     return HFLM(pretrained=copy_with(workshop.model, blocks), tokenizer=tokenizer, batch_size=4)
 
 
+@pytest.mark.integration
 def test_scores_and_answers_are_those_of_the_harness_with_peft(run, tasks):
     ours, theirs = measured(S3TModel(run), tasks), measured(plain_model(run), tasks)
     for name in NAMES:

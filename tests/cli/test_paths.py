@@ -106,6 +106,7 @@ def odd(kind, folder, suffix):
     }[kind]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("command", CALLS)
 def test_no_command_takes_what_is_no_such_file(command, kind, made, folder, tmp_path, monkeypatch):

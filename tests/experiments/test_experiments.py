@@ -58,6 +58,7 @@ def test_what_trains_no_model_is_measured_all_of_it():
     assert set(NAMES) - TRAINED <= set(MEASURED)
 
 
+@pytest.mark.integration
 @every_name
 @pytest.mark.usefixtures("runnable")
 def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):

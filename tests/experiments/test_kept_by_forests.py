@@ -27,6 +27,7 @@ SHARDS, SLICES = 2, 3
 requests_in_two_shards = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2)), min_size=1, max_size=25)
 
 
+@pytest.mark.integration
 @settings(max_examples=60)
 @given(
     selector=st.sampled_from([cyclic, survival]),

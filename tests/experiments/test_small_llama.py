@@ -121,6 +121,7 @@ def test_chunks_hold_all_documents_in_another_order_each_epoch():
     assert one.tolist() == again.tolist()
 
 
+@pytest.mark.integration
 def test_a_stopped_training_goes_on_with_the_same_bits(found, tokenizer, tmp_path):
     def trained(stops):
         """Losses, curve and tensors of a training that stops after these steps, each time in a new object."""

@@ -30,6 +30,7 @@ def assert_equal_likelihoods(folder, run):
     np.testing.assert_allclose(np.concatenate(found), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("merge", [False, True], ids=["adapter", "merged"])
 def test_a_decoder_is_exported_with_equal_logits(kind, merge, tmp_path):
@@ -55,6 +56,7 @@ def test_a_merged_language_model_writes_what_the_run_writes(tmp_path):
     assert tokenizer.decode(written, skip_special_tokens=True).split() == text.split()
 
 
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")  # the harness's, and those of what it imports
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "mistral", "olmo2", "falcon"])
 def test_the_harness_scores_an_adapter_as_it_scores_the_run(kind, tmp_path):

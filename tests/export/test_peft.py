@@ -42,6 +42,7 @@ def test_adapters_answer_as_their_members_before_a_deletion_and_after_it(trained
         assert_equal_logits(export.path, trained, TEXTS)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("kind", KINDS)
 def test_architectures(kind, text_model, tmp_path):
     with a_run(tmp_path, model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])) as run:
@@ -65,6 +66,7 @@ ADAPTERS = {
 }
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("adapter", ADAPTERS.values(), ids=ADAPTERS)
 def test_kinds_of_adapters(adapter, text_model, tmp_path):
     with a_run(tmp_path, text_model, adapter=adapter) as run:

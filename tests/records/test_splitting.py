@@ -157,6 +157,7 @@ def waiting(rows):
             pass
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("act", "most"), [(named, 35), (divided, 15), (waiting, 15)])
 def test_each_record_more_takes_few_bytes(act, most):
     few, many = 20_000, 60_000

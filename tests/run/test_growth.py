@@ -53,6 +53,7 @@ def costs_of(shards, folder, model):
     return costs
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("what", ["statements", "file calls", "looks"])
 @pytest.mark.parametrize("step", ["training a stage", "a prediction", "a status"])
 def test_a_step_makes_no_more_calls_among_many_stages(step, what, costs):

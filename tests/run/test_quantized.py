@@ -203,6 +203,7 @@ def test_a_merged_export_is_refused_with_the_reason(trained, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.integration
 @BITS
 def test_peft_loads_an_export_on_the_base_that_transformers_packs(bits, tmp_path):
     """A width of 64, since bitsandbytes unpacks other widths wrongly on a CPU. Its 8-bit product rounds inputs, too."""

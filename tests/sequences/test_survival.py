@@ -57,6 +57,7 @@ def test_the_objective_is_the_expected_worth_of_the_best_surviving_prefix(settin
     assert expected_worth(orders, setting) == pytest.approx(exact_worth(orders, setting), abs=1e-9)
 
 
+@pytest.mark.integration
 @settings(max_examples=25)
 @given(small())
 def test_it_is_never_worse_than_cyclic_and_bms_on_its_objective(setting):
@@ -82,6 +83,7 @@ def test_it_is_never_worse_where_the_objective_is_sampled(slices, budget, seed):
     assert budget > slices or ours >= expected_worth(bms(setting), setting)
 
 
+@pytest.mark.integration
 @settings(max_examples=12)
 @given(st.integers(1, 3), st.data())
 def test_it_finds_the_best_there_is_where_all_can_be_tried(budget, data):
