@@ -109,7 +109,7 @@ class Client:
 
         Returns:
             `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, and for operators `plan`.
-            Of one that an operator has to approve, `state` is held, and `held` its id.
+            Of one that an operator has to approve, `state` is held, `held` its id, `already` and `unknown` None.
 
         Raises:
             InputError: no names, or some that are wrong.
@@ -149,7 +149,7 @@ class Client:
             reason: in words, which are kept; it names nobody.
 
         Raises:
-            InputError: the reason is empty or too long.
+            InputError: the reason is empty, too long or no line of text.
             ServerError: it was approved (409), the server refused, or was not found.
         """
         return self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason})

@@ -13,7 +13,9 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of
+from s3t.cli.deletion_words import remedy
 from s3t.deletion import deleter
+from s3t.ledger import LogEntry
 from s3t.ledger.work import Uses
 from s3t.run.lazy_workshop import LazyWorkshop
 from testing import tiny
@@ -165,6 +167,14 @@ def test_a_bar_is_drawn_for_a_file_of_many_names_alone(run, tmp_path, monkeypatc
     assert "deleting by 3 names" in drawn.stderr
     assert json.loads(drawn.stdout)["deleted"] == 3
     assert invoke("delete", run, "--record", "r4", "--json").stderr == ""
+
+
+def test_what_an_effective_deletion_waits_for_is_said_in_words():
+    entry = LogEntry(generation=1, records=1, received_at=1.0, accepted_at=2.0, effective_at=3.0, erased_at=None)
+    assert (
+        remedy(entry, 0.0, "RUN")
+        == "to be erased now, or when no open run computes or trains with the record any more: s3t erase RUN"
+    )
 
 
 def test_a_deletion_that_an_open_run_has_not_let_go_of_is_accepted_and_says_why(run, monkeypatch):

@@ -254,6 +254,14 @@ def test_as_many_as_may_wait_are_held_for_each_caller(run, monkeypatch):
     assert ask(run, records=["r2"]).state == "held"
 
 
+def test_a_reason_may_have_any_characters_of_a_line(run):
+    held = ask(run, records=["r0"])
+    assert (
+        run.approvals.refuse(held.id, by="ops", reason="déjà fait\u202f: n°\u00a07\n").reason
+        == "déjà fait\u202f: n°\u00a07"
+    )
+
+
 @pytest.mark.parametrize("reason", ["", "  ", "one\0two", "one\ntwo", "x" * 501])
 def test_a_reason_is_a_line_of_text(run, reason):
     held = ask(run, records=["r0"])

@@ -331,6 +331,16 @@ def test_a_lost_connection_is_shown_and_a_revoked_token_ends_the_visit(chromium,
     context.close()
 
 
+def test_who_reads_a_table_stays_there_when_it_is_brought_up_to_date(window, server, tokens):
+    page = sign_in(window(), tokens["all"])
+    for number in (1, 2):
+        server.post("/v1/deletions", json={"records": [f"r{number}"]}, headers=bearer(tokens["delete"]))
+        page.locator("table.deletions tbody tr").nth(number - 1).wait_for()
+        if number == 1:
+            page.locator("#deletions-table").focus()
+    assert page.evaluate("document.activeElement.id") == "deletions-table"
+
+
 LOOKS = [("light", 1280), ("dark", 1280), ("light", 360), ("dark", 360)]
 
 

@@ -1,5 +1,6 @@
 """Texts as OpenAI's clients ask for them: what is honoured and what refused, and that no deleted record writes."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -7,16 +8,19 @@ import time
 from contextlib import contextmanager, suppress
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 
 import s3t
 from s3t.errors import StorageError
 from s3t.ledger.work import Work
+from s3t.prediction.sampling import Sampling
+from s3t.records.ingest import IngestedInputs
 from s3t.run.access import SCOPES
 from s3t.run.pending import PendingTexts
 from s3t.serve.answering import GENERATION_HEADER, Handover
 from s3t.serve.completions import IGNORED, WITHOUT_EFFECT
-from s3t.serve.writing import Order
+from s3t.serve.writing import Order, Scribe
 from testing import tiny
 from testing.language import chat_table, language_recipe, make_language_model, prompt_table
 from testing.roles import roles
@@ -548,6 +552,19 @@ def test_texts_that_wait_are_bounded_and_others_are_told_when_to_ask_again(path,
     assert sorted(answer.status_code for answer in answers) == [200, 200, 503, 503]
     texts = [answer.json()["choices"] for answer in answers if answer.status_code == 200]
     assert texts[0] == texts[1]
+
+
+def test_requests_whose_client_is_gone_do_not_pile_up(monkeypatch):
+    monkeypatch.setattr(Scribe, "_work", lambda _scribe: None)  # as while the first of them waits for room
+    scribe = Scribe(None, most=1, max_queued=1)
+    prompts = IngestedInputs(pa.table({"prompt": ["w1"]}), None, range(1))
+
+    async def come_and_go():
+        for _ in range(5):
+            scribe.order(prompts, Sampling()).leave()
+
+    asyncio.run(come_and_go())
+    assert len(scribe._waiting) == 1
 
 
 def test_texts_of_several_clients_take_turns(client, seed, monkeypatch):

@@ -96,7 +96,7 @@ def test_too_many_that_wait_are_refused_until_an_operator_has_decided(client, to
     monkeypatch.setattr(approvals, "MOST_WAITING", 1)
     held = delete(client, tokens["delete"], RECORDS[:3]).json()
     assert (held["state"], held["already"], held["unknown"]) == ("held", None, None)
-    assert delete(client, tokens["delete"], RECORDS[:4]).status_code == 429
+    assert delete(client, tokens["delete"], RECORDS[:4]).status_code == 409
 
 
 def test_one_that_nobody_knows(client, tokens):

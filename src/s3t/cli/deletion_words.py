@@ -72,7 +72,9 @@ def remedy(entry: LogEntry, within: float, run: Any) -> str:
         waits = "another open run may have an answer on its way that uses the record; "
     if entry.to_withdraw:
         return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
-    now = "now" if entry.effective_at is None else "now, or when no open run computes or trains with the record any more"
+    now = (
+        "now" if entry.effective_at is None else "now, or when no open run computes or trains with the record any more"
+    )
     due = f"by {moment(entry.received_at + within)} UTC" if within else now
     return f"{waits}to be erased {due}: s3t erase {run}"
 

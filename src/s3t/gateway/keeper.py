@@ -31,6 +31,8 @@ _CHECK_SECONDS = 5.0
 """Between two looks at an engine that is as it should be: it may have been restarted."""
 _CLOSING_SECONDS = 10.0
 """At the end, after which no more adapters are unloaded. The next gateway does it."""
+_LATE_SECONDS = LOAD_SECONDS
+"""Time in which an engine may still come to the end of a load that it has not answered."""
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 30.0
 """Seconds after an attempt that failed; each is twice the one before."""
 
@@ -234,20 +236,18 @@ class Keeper:
             try:
                 self._engine.load(name, str(adapter.export.path))
             except LostAnswerError:
-                adapter.loading_until = time.monotonic() + LOAD_SECONDS
+                adapter.loading_until = time.monotonic() + _LATE_SECONDS
                 raise
-            adapter.loading_until = 0.0
             listed.add(name)
 
     def _leave(self, name: str) -> None:
         """Unload an adapter, and let deletions go on once the engine is known to have nothing of it."""
         adapter = self._known[name]
         self._adapters.remove_files(adapter)
-        if self._engine.unload(name):
-            adapter.loading_until = 0.0
+        self._engine.unload(name)
         self._engine.check_gone(name, self._prompt)
         if time.monotonic() < adapter.loading_until:
-            reason = f"the engine gave no answer when it was to load {name}, and may still do it; wait, or restart it"
+            reason = f"the engine gave no answer when it was to load {name}, and may still do it; it is waited for"
             raise EngineError(reason, public=SWAPPING)
         with self._changed:
             del self._known[name]

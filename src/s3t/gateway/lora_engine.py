@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -22,6 +23,9 @@ _LOADS_NOT = "the engine does not load an adapter"
 _CONNECT_SECONDS = 2.0
 LOAD_SECONDS = 120.0
 """Loading copies weights to the accelerator, behind the requests that are under way."""
+_NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
+"""Errors of requests that the engine did not get."""
+_OF_A_PROXY = (httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT)
 _SUM_TOLERANCE = 0.02
 """Probabilities of an engine that computes in bfloat16 add up to 1 within this."""
 
@@ -76,9 +80,16 @@ class LoraEngine:
             raise self._unexpected("/v1/models", answer) from None
 
     def load(self, name: str, path: str) -> None:
-        """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content."""
+        """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content.
+
+        Raises:
+            LostAnswerError: it gave no answer, or a proxy did in its place; it may load it all the same.
+        """
         wanted = {"lora_name": name, "lora_path": path}
-        answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS)
+        answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS, again=False)
+        if answer.status_code in _OF_A_PROXY:
+            reason = f"the engine at {self.url} was to load {name}, and a proxy answered with {answer.status_code}"
+            raise LostAnswerError(f"{reason}; let it wait {LOAD_SECONDS:g} seconds", public=_LOADS_NOT)
         if answer.status_code == httpx.codes.NOT_FOUND and name not in answer.text:
             raise EngineError(
                 f"the engine at {self.url} loads no adapters while it runs; start vLLM with --enable-lora and "
@@ -92,8 +103,8 @@ class LoraEngine:
                 public=_LOADS_NOT,
             )
 
-    def unload(self, name: str) -> bool:
-        """Unload an adapter; True if the engine had it. Whether it is gone only `check_gone` tells."""
+    def unload(self, name: str) -> None:
+        """Unload an adapter. Whether it is gone only `check_gone` tells."""
         answer = self._asked("POST", "/v1/unload_lora_adapter", {"lora_name": name})
         if not answer.is_success and not _is_unknown(answer, name):
             raise EngineError(
@@ -101,7 +112,6 @@ class LoraEngine:
                 "restart the engine",
                 public=_KEEPS,
             )
-        return answer.is_success
 
     def check_gone(self, name: str, prompt: Sequence[int]) -> None:
         """Check that an adapter is not listed, and that a request to it is refused as one to an unknown model.
@@ -164,24 +174,30 @@ class LoraEngine:
         return self._asked("POST", "/classify", {"model": name, "input": [list(prompt) for prompt in prompts]})
 
     def _asked(
-        self, method: str, path: str, body: dict[str, Any] | None = None, *, seconds: float | None = None
+        self,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+        *,
+        seconds: float | None = None,
+        again: bool = True,
     ) -> httpx.Response:
-        """Send a request; again, once, where the connection had ended: each of them may be sent twice."""
+        """Send a request; `again`, once, where the connection had ended: then it may be sent twice."""
         options: dict[str, Any] = (
             {} if seconds is None else {"timeout": httpx.Timeout(seconds, connect=_CONNECT_SECONDS)}
         )
-        kind = EngineError
-        for last in (False, True):
+        send = partial(self._http.request, method, path, json=body, **options)
+        try:
             try:
-                return self._http.request(method, path, json=body, **options)
-            except httpx.HTTPError as error:
-                if not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout | httpx.PoolTimeout):
-                    kind = LostAnswerError
-                if last or not isinstance(error, httpx.NetworkError | httpx.RemoteProtocolError):
-                    cause = type(error).__name__
-                    reason = f"the engine at {self.url} is not reached ({cause}); start it, or wait for it"
-                    raise kind(reason, public="the engine is not reached") from error
-        raise AssertionError("the last attempt returns or raises")
+                return send()
+            except (httpx.NetworkError, httpx.RemoteProtocolError):
+                if not again:
+                    raise
+                return send()
+        except httpx.HTTPError as error:
+            kind = EngineError if isinstance(error, _NOT_SENT) else LostAnswerError
+            reason = f"the engine at {self.url} is not reached ({type(error).__name__}); start it, or wait for it"
+            raise kind(reason, public="the engine is not reached") from error
 
     def _kept(self, how: str, name: str) -> EngineError:
         reason = f"the engine at {self.url} still {how} {name}, which it was told to unload; restart it"

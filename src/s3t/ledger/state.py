@@ -307,7 +307,7 @@ class LogEntry:
             for name in ("received_at", "accepted_at", "effective_at", "erased_at")
         }
         own = {name: document[name] for name in ("generation", "records")}
-        return cls(**own, **times, to_withdraw=tuple(document["to_withdraw"]))
+        return cls(**own, **times, to_withdraw=tuple(document["to_withdraw"] or ()))
 
 
 @dataclass(frozen=True, kw_only=True)

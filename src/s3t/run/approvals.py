@@ -9,6 +9,7 @@ import hashlib
 import logging
 import secrets
 import time
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +30,8 @@ MOST_WAITING = 100
 """Requests of one caller that may wait for a decision: each keeps its names in the ledger."""
 MOST_REASON = 500
 """Characters of the reason for a refusal."""
+_NO_TEXT = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode's categories of control characters, halves of pairs, and ends of lines and paragraphs."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +147,17 @@ class Approvals:
             reason: kept and shown to the caller that asked; it names no person.
 
         Raises:
-            InputError: there is no such request, or the reason is empty or too long.
+            InputError: there is no such request, or the reason is empty, too long or no line of text.
             DecidedError: it was approved.
         """
-        if not 0 < len(reason.strip()) <= MOST_REASON or not reason.isprintable():
+        reason = reason.strip()
+        if not 0 < len(reason) <= MOST_REASON or any(unicodedata.category(each) in _NO_TEXT for each in reason):
             raise InputError("the refusal", f"reason: give 1 to {MOST_REASON} characters in one line")
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state in ("approved", "done"):
                 raise DecidedError("the refusal", f"{id} was approved by {held.decided_by}")
-            transaction.held.decide(id, by=by, approved=False, reason=reason.strip())
+            transaction.held.decide(id, by=by, approved=False, reason=reason)
             return _known(id, transaction.held.find(id))
 
     def carry_out_approved(self) -> None:

@@ -120,7 +120,8 @@ class Batcher:
             too_many = self._waiting + asked.size > self._max_queued
             too_long = self._waiting_bytes + asked.bytes > self._max_queued_bytes
             if self._waiting and (too_many or too_long):
-                detail = f"{self._waiting} inputs wait to be answered; try again later"
+                waiting = f"{self._waiting} inputs of {self._waiting_bytes} bytes"
+                detail = f"{waiting} wait to be answered; try again later"
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, detail, headers={"Retry-After": "1"})
             self._waiting += asked.size
             self._waiting_bytes += asked.bytes

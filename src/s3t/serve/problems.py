@@ -39,7 +39,7 @@ _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (OwnRequestError, HTTPStatus.FORBIDDEN, "another token has to decide"),
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
     (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
-    (TooManyHeldError, HTTPStatus.TOO_MANY_REQUESTS, "too many wait for approval"),
+    (TooManyHeldError, HTTPStatus.CONFLICT, "too many wait for approval"),
     (NoLiveShardError, HTTPStatus.SERVICE_UNAVAILABLE, "no shard can answer"),
     (OvertakenError, HTTPStatus.SERVICE_UNAVAILABLE, "a deletion came between"),
     (ClosedError, HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"),

@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Annotated, Any
@@ -119,7 +118,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
         summary="Delete records and people",
-        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND),
+        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         tags=["deletions"],
     )
     async def delete(
@@ -162,7 +161,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
 
 def _entry(entry: LogEntry, caller: Caller) -> dict[str, Any]:
     """A deletion in the log. Names of exports tell in which shard its records lay, so operators alone get them."""
-    return (entry if caller.may("operate") else replace(entry, to_withdraw=())).to_json()
+    return entry.to_json() | ({} if caller.may("operate") else {"to_withdraw": None})
 
 
 def _held(held: Held) -> DeletionResponse:
