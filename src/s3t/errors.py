@@ -8,8 +8,8 @@ S3TError
 │   ├── PlanningError         a plan: a prior, counts of records, top slices
 │   ├── DecidedError          a held request that was approved, refused, or overtaken
 │   ├── OwnRequestError       a held request, by the caller that asked for it
+│   ├── TooManyHeldError      a deletion by a caller of whom too many wait for approval
 │   └── RunFolderError        the run folder: exists, missing, of another version
-├── TooManyHeldError      a caller has too many requests that wait for approval      (exit status 1)
 ├── UnknownNamesError     a strict deletion names ids that the run never held         (exit status 1)
 ├── NoLiveShardError      every shard has lost all its prefixes; nothing can answer   (exit status 1)
 ├── OvertakenError        a deletion took a stage that was writing a text             (exit status 1)
@@ -100,12 +100,12 @@ class DecidedError(InputError):
     """A decision on a held request for deletion that cannot be made any more."""
 
 
-class TooManyHeldError(S3TError):
-    """A request for deletion by a caller who has as many waiting for approval as may wait. It is not held."""
-
-
 class OwnRequestError(InputError):
     """An approval of a held request for deletion by the caller that asked for it."""
+
+
+class TooManyHeldError(InputError):
+    """A request for deletion by a caller who has as many waiting for approval as may wait. It is not held."""
 
 
 class RunFolderError(InputError):

@@ -312,6 +312,7 @@ def test_serving():
     over = found["over"]
     assert f"{over['loop']:.2f} times the loop's rate, with 16 {found['16_over_loop']:.2f} times" in PAGE
     assert f"with one text {over['BentoML']:.2f} times BentoML's and {over['MLflow']:.2f} times MLflow's" in PAGE
+    assert f"takes {1000 / rates['s3t']:.1f} ms, in the loop {1000 / rates['loop']:.1f}" in PAGE
     assert f"`service`, AMD EPYC, load {found['load_before']:.1f}." in PAGE
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from s3t.errors import EngineError
-from s3t.gateway.lora_engine import KEY_VARIABLE, LoraEngine, UnknownAdapterError
+from s3t.gateway.lora_engine import KEY_VARIABLE, LoraEngine, LostAnswerError, UnknownAdapterError
 
 PROMPTS = [[1, 2], [3]]
 
@@ -106,6 +106,24 @@ def test_loading_twice_and_unloading_twice_are_no_errors(monkeypatch):
         for _ in range(2):
             engine.unload("x")
     assert b'"lora_path":"/adapters/x"' in sent[0].content
+
+
+@pytest.mark.parametrize(
+    ("answer", "lost"),
+    [
+        (httpx.ReadTimeout("late"), True),
+        (httpx.ReadError("gone"), True),
+        ((504, "a proxy's page"), True),
+        (httpx.ConnectError("refused"), False),
+        ((500, {"error": {"message": "no room"}}), False),
+    ],
+)
+def test_a_load_is_sent_once_and_whether_its_answer_was_lost_is_told(monkeypatch, answer, lost):
+    client, sent = answering(monkeypatch, answer)
+    with client as engine, pytest.raises(EngineError) as raised:
+        engine.load("x", "/adapters/x")
+    assert len(sent) == 1
+    assert isinstance(raised.value, LostAnswerError) == lost
 
 
 def test_refusals_to_load_and_unload_say_what_helps(monkeypatch):

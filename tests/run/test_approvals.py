@@ -246,7 +246,7 @@ def test_other_names_with_the_key_of_a_request_that_is_under_way_count_beside_it
 def test_as_many_as_may_wait_are_held_for_each_caller(run, monkeypatch):
     monkeypatch.setattr(approvals, "MOST_WAITING", 2)
     first, _ = ask(run, records=["r0"]), ask(run, records=["r1"])
-    with pytest.raises(TooManyHeldError, match="2 requests of this caller wait for approval"):
+    with pytest.raises(TooManyHeldError, match="2 of this caller wait for approval"):
         ask(run, records=["r2"])
     assert ask(run, records=["r0"]).id == first.id  # asked again, it is the same
     assert ask(run, records=["r2"], caller="another").state == "held"

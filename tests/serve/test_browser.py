@@ -15,7 +15,7 @@ pytestmark = [
     pytest.mark.skipif(
         browser_path() is None, reason="no browser: install Debian's chromium (make test-integration does)"
     ),
-    pytest.mark.flaky(reruns=2, only_rerun="(Page|Target) crashed"),  # a process of chromium's
+    pytest.mark.flaky(reruns=2, only_rerun="(Page|Target) crashed"),  # chromium, not the page
 ]
 MILLISECONDS = 60_000
 

@@ -211,6 +211,8 @@ def test_compose_files_follow_the_specification():
 @pytest.mark.parametrize("document", kubernetes(), ids=lambda each: f"{each['kind']}-{each['metadata']['name']}")
 def test_kubernetes_objects_follow_their_schemas(document):
     kubernetes_validate.validate(document, "1.34", strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(document | {"speck": {}}, "1.34", strict=True)
 
 
 def test_two_replicas_share_run_memory_and_ledger():

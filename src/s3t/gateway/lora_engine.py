@@ -26,6 +26,7 @@ LOAD_SECONDS = 120.0
 _NOT_SENT = (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)
 """Errors of requests that the engine did not get."""
 _OF_A_PROXY = (httpx.codes.BAD_GATEWAY, httpx.codes.SERVICE_UNAVAILABLE, httpx.codes.GATEWAY_TIMEOUT)
+"""Statuses with which a proxy answers for an engine that it has not heard from."""
 _SUM_TOLERANCE = 0.02
 """Probabilities of an engine that computes in bfloat16 add up to 1 within this."""
 
@@ -89,7 +90,7 @@ class LoraEngine:
         answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS, again=False)
         if answer.status_code in _OF_A_PROXY:
             reason = f"the engine at {self.url} was to load {name}, and a proxy answered with {answer.status_code}"
-            raise LostAnswerError(f"{reason}; let it wait {LOAD_SECONDS:g} seconds", public=_LOADS_NOT)
+            raise LostAnswerError(f"{reason}; let the proxy wait {LOAD_SECONDS:g} seconds", public=_LOADS_NOT)
         if answer.status_code == httpx.codes.NOT_FOUND and name not in answer.text:
             raise EngineError(
                 f"the engine at {self.url} loads no adapters while it runs; start vLLM with --enable-lora and "

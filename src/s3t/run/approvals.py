@@ -99,7 +99,7 @@ class Approvals:
         request = Request.of(self._parts.secret, **names, key=key)
         return self._admit(_Asked(request=request, caller=caller, strict=strict, limits=limits))
 
-    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | TooManyHeldError | None]:
+    def _admit_group(self, group: Sequence[_Asked]) -> list[Held | InputError | None]:
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             return [_admitted(transaction, asked) for asked in group]
 
@@ -190,7 +190,7 @@ class Approvals:
         )
 
 
-def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | TooManyHeldError | None:
+def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | None:
     """The request as it is held, or the error that refuses it; None if it may be carried out."""
     request, caller = asked.request, asked.caller
     if request.key is not None and transaction.history.request(request.key) is not None:
@@ -213,8 +213,8 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | To
         transaction.held.note_admitted(caller, losses, mark=mark)
         return None
     if sum(held.asked_by == caller for held in transaction.held.waiting()) >= MOST_WAITING:
-        reason = f"{MOST_WAITING} requests of this caller wait for approval; an operator has to decide on some first"
-        return TooManyHeldError(reason)
+        reason = f"{MOST_WAITING} of this caller wait for approval; let an operator decide on some first"
+        return TooManyHeldError("the request", reason)
     return transaction.held.add(
         asked_by=caller,
         why=why,
@@ -227,8 +227,8 @@ def _admitted(transaction: Transaction, asked: _Asked) -> Held | InputError | To
 
 
 def _mark(key: bytes, content: bytes) -> str:
-    """The mark of a request in counts. Its names are in it: else other names with the same key, sent at that moment,
-    would take the place of its count."""
+    """The name of a request's count. It depends on the names, too: else other names with the same key, sent while the
+    first request is under way, would replace its count."""
     return hashlib.blake2b(key + content, digest_size=8).hexdigest()
 
 

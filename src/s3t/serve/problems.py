@@ -37,9 +37,9 @@ _SHOWN = 10
 _OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
     (DecidedError, HTTPStatus.CONFLICT, "decided already"),
     (OwnRequestError, HTTPStatus.FORBIDDEN, "another token has to decide"),
+    (TooManyHeldError, HTTPStatus.CONFLICT, "too many wait for approval"),
     (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
     (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
-    (TooManyHeldError, HTTPStatus.CONFLICT, "too many wait for approval"),
     (NoLiveShardError, HTTPStatus.SERVICE_UNAVAILABLE, "no shard can answer"),
     (OvertakenError, HTTPStatus.SERVICE_UNAVAILABLE, "a deletion came between"),
     (ClosedError, HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"),

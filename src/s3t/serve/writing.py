@@ -147,8 +147,7 @@ class Scribe:
         with self._changed:
             if self._closed:
                 raise ClosedError
-            for gone in [each for each in self._waiting if each.left]:
-                self._waiting.remove(gone)
+            self._waiting = deque(each for each in self._waiting if not each.left)
             waiting = sum(each.count for each in self._waiting)
             if waiting + order.count > self._max_queued + self._room():
                 detail = "as many texts as may wait are waiting to be written; try again later"

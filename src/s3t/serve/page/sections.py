@@ -32,7 +32,7 @@ class Desk:
 
     kind: str = "subjects"
     names: str = ""
-    """As they were typed, a line each."""
+    """The names as typed, one on each line."""
     problems: tuple[str, ...] = ()
     found: tuple[tuple[str, str], ...] = ()
     """Each name, and where it is."""
