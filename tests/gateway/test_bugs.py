@@ -114,13 +114,20 @@ def test_an_engine_that_does_not_load_the_new_adapter_unloads_the_old_one_all_th
     until(lambda: ready(hasty))
 
 
+@pytest.fixture
+def late(engine):
+    """Set, it ends the loads that the engine has not answered."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
 @pytest.mark.parametrize("comes", [True, False])
 def test_a_load_without_an_answer_may_still_come_and_holds_the_deletion_up(
-    monkeypatch, impatient, beside, path, engine, caplog, comes
+    monkeypatch, impatient, beside, path, engine, late, caplog, comes
 ):
     monkeypatch.setattr(lora_engine, "LOAD_SECONDS", 0.3)
     monkeypatch.setattr(keeper, "_LATE_SECONDS", 3.0)
-    late = threading.Event()
     change(engine, loads_late=late)
     with beside(engine_seconds=2.0) as client:
         until(lambda: "ReadTimeout" in caplog.text)
@@ -133,7 +140,6 @@ def test_a_load_without_an_answer_may_still_come_and_holds_the_deletion_up(
         until(lambda: state_of(client) == "erased")
         until(lambda: ready(client))
         assert_as_run(predicted(client), path)
-    late.set()
     left = {name for step, name in engine.seen if step == "unload"}
     assert not comes or left.isdisjoint(engine.adapters)
 
