@@ -140,15 +140,6 @@ def test_what_is_shared_imports_no_experiment_benchmark_or_test():
         assert not {module.partition(".")[0] for module in imports_of(path)} & (OUTSIDE - {"testing"}), path
 
 
-def test_no_file_is_over_400_lines_and_no_function_over_60():
-    for path in FILES:
-        text = path.read_text()
-        assert text.count("\n") <= (600 if path == FACADE else 400), path
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef):
-                assert node.end_lineno - node.lineno < 60, f"{path}: {node.name}"
-
-
 def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
     for path in FILES:
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text()))), path
