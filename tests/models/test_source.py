@@ -1,11 +1,20 @@
 """Where base models come from, and what their digest covers."""
 
+import ast
+import json
+import re
 import shutil
+import sys
+from pathlib import Path, PurePath
 
 import pytest
+import transformers
 
 from s3t.errors import RecipeError
-from s3t.models.source import model_digest, model_folder
+from s3t.models.encode import ImageEncoder, load_tokenizer
+from s3t.models.source import FILE_PATTERNS, layer_count, model_digest, model_folder
+from s3t.recipe import Image, recipe_from
+from testing import tiny
 
 
 def test_weights_in_an_installed_package_are_found():
@@ -53,3 +62,86 @@ def test_the_digest_covers_the_tokenizer_s_other_chat_templates(text_model, tmp_
         digests.append(model_digest(folder))
     (folder / "additional_chat_templates" / "rag.jinja").rename(folder / "rag.jinja")
     assert len({*digests, model_digest(folder)}) == 5
+
+
+def with_field(folder, file, field, value):
+    path = folder / file
+    content = json.loads(path.read_text()) if path.is_file() else {}
+    path.write_text(json.dumps(content | {field: value}))
+
+
+@pytest.mark.parametrize(
+    ("file", "field", "value"),
+    [
+        ("config.json", "auto_map", {"AutoConfig": "foreign.Foreign", "AutoModel": "foreign.Foreign"}),
+        ("config.json", "custom_pipelines", {"mine": {"impl": "foreign.Foreign"}}),
+        ("config.json", "text_config", {"auto_map": {"AutoConfig": "someone/else--foreign.Foreign"}}),
+        ("config.json", "attn_implementation", "someone/attention"),
+        ("tokenizer_config.json", "auto_map", {"AutoTokenizer": ["foreign.Foreign", None]}),
+        ("preprocessor_config.json", "auto_map", {"AutoImageProcessor": "foreign.Foreign"}),
+        ("generation_config.json", "auto_map", {"GenerationConfig": "foreign.Foreign"}),
+    ],
+)
+def test_a_model_that_brings_code_is_refused(file, field, value, text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    model_folder(str(folder))
+    with_field(folder, file, field, value)
+    with pytest.raises(RecipeError, match=r"brings code of its own \(\w+ in .*" + file) as error:
+        model_folder(str(folder))
+    assert "someone" not in str(error.value)
+
+
+def test_no_loader_runs_code_or_asks_whether_it_may(text_model, image_model, tmp_path, monkeypatch):
+    """Behind the check of the folder: each by itself, with a terminal on which somebody says yes."""
+    from s3t.export.peft import bare_model
+    from s3t.models.base import check_model, load_base
+
+    class Yes:
+        def readline(self, *_args):
+            pytest.fail("asked on the standard input")
+
+    monkeypatch.setattr(sys, "stdin", Yes())
+    ran = tmp_path / "ran"
+    text, image = (shutil.copytree(model, tmp_path / model.name) for model in (text_model, image_model))
+    for folder in (text, image):
+        (folder / "foreign.py").write_text(f"open({str(ran)!r}, 'w')")
+    autos = ("AutoConfig", "AutoModelForSequenceClassification")
+    with_field(text, "config.json", "auto_map", dict.fromkeys(autos, "foreign.Foreign"))
+    with_field(text, "config.json", "model_type", "foreign")
+    with_field(text, "tokenizer_config.json", "auto_map", {"AutoTokenizer": ["foreign.Foreign", None]})
+    with_field(text, "tokenizer_config.json", "tokenizer_class", "Foreign")
+    with_field(image, "preprocessor_config.json", "auto_map", {"AutoImageProcessor": "foreign.Foreign"})
+    with_field(image, "preprocessor_config.json", "image_processor_type", "Foreign")
+    recipe = recipe_from(tiny.recipe(text))
+    for load in (
+        lambda: layer_count(text),
+        lambda: load_tokenizer(text),
+        lambda: check_model(text, recipe),
+        lambda: load_base(text, recipe, labels=2),
+        lambda: bare_model(text, "AutoModelForSequenceClassification", labels=2),
+        lambda: ImageEncoder(image, Image()),
+    ):
+        with pytest.raises((RecipeError, ValueError)):
+            load()
+    assert not ran.exists()
+
+
+def test_adapters_shards_elsewhere_and_lacking_files_are_refused_together(text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    (folder / "config.json").unlink()
+    (folder / "adapter_config.json").write_text("{}")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": "../other.safetensors"}}))
+    with pytest.raises(RecipeError) as error:
+        model_folder(str(folder))
+    told = " | ".join(error.value.problems)
+    assert "holds an adapter (adapter_config.json)" in told
+    assert "names ../other.safetensors" in told
+    assert "no config.json" in told
+
+
+def test_the_digest_covers_every_file_that_a_tokenizer_of_transformers_reads():
+    sources = Path(transformers.__file__).parent.glob("models/*/tokenization_*.py")
+    tables = [re.findall(r"^VOCAB_FILES_NAMES = \{[^}]*\}", source.read_text(), re.MULTILINE) for source in sources]
+    names = {name for table in tables for one in table for name in ast.literal_eval(one.partition("= ")[2]).values()}
+    assert {"vocab.txt", "bpe.codes", "tokenizer.model"} <= names
+    assert not {name for name in names if not any(PurePath(name).match(pattern) for pattern in FILE_PATTERNS)}

@@ -27,6 +27,7 @@ from s3t.errors import InputError, itemised
 from s3t.models.alone import ALONE
 from s3t.models.layers import feedforward_modules
 from s3t.models.model import BlockTensors
+from s3t.models.source import LOCAL
 from s3t.recipe import Adapter
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
@@ -65,7 +66,7 @@ def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> nn.Modul
         auto_class: name of its class in transformers.
         labels: outputs of its head; None: as its configuration says.
     """
-    config: Any = AutoConfig.from_pretrained(folder, local_files_only=True)
+    config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
     if labels is not None:
         config.num_labels = labels
     with ALONE, torch.device("meta"):

@@ -19,6 +19,7 @@ from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
 from s3t.models.quantized import missing_package, quantize_layers
+from s3t.models.source import LOCAL
 from s3t.recipe import Recipe
 
 
@@ -146,7 +147,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
-            local_files_only=True,
+            **LOCAL,
         )
     replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
@@ -297,7 +298,7 @@ def _auto_class(recipe: Recipe) -> Any:
 
 def _config(folder: Path, *, labels: int) -> Any:
     try:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise RecipeError("the recipe", f"base_model: {folder}/config.json cannot be used: {reason}") from error

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
 from s3t.errors import RecipeError
+from s3t.models.source import LOCAL
 from s3t.recipe import Image
 from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
@@ -80,7 +81,7 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         RecipeError: there is none that can be used.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, **options)
+        tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         problem = f"base_model: {folder}: its tokenizer cannot be used ({reason}); name another model"
@@ -239,11 +240,11 @@ class ImageEncoder:
     """Decodes images and gives them the size and range that the model takes."""
 
     def __init__(self, folder: Path, image: Image) -> None:
-        config = AutoConfig.from_pretrained(folder, local_files_only=True)
+        config = AutoConfig.from_pretrained(folder, **LOCAL)
         self._mode = "L" if config.num_channels == 1 else "RGB"
         if (folder / "preprocessor_config.json").is_file():
             # Pillow's resampling, whether torchvision is installed or not: other code would give other bits.
-            self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil", local_files_only=True)
+            self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
         else:
             side = config.image_size
             height, width = side if isinstance(side, list | tuple) else (side, side)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from safetensors import SafetensorError, safe_open
 
@@ -17,7 +19,14 @@ PACKAGE_PREFIX = "package:"
 
 # Weights (safetensors alone, never pickle), configurations, tokenizer files. Read-me files and other formats of the
 # same weights change nothing and are left out. The folder holds a tokenizer's chat templates besides its default one.
-FILE_PATTERNS = ("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "additional_chat_templates/*.jinja")
+FILE_PATTERNS = (
+    *("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "additional_chat_templates/*.jinja"),
+    *("*.codes", "*.spm", "*.tokenizer"),
+)
+
+LOCAL: Mapping[str, bool] = {"local_files_only": True, "trust_remote_code": False}
+"""Arguments of every `from_pretrained`: nothing is downloaded, and no code of a model's folder runs. Without the second
+transformers asks on the standard input whether it may."""
 
 
 def files_that_matter(folder: Path) -> list[Path]:
@@ -41,16 +50,14 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
         folder = Path(base_model)
     else:
         folder = _hub_folder(base_model, revision)
-    if not (folder / "config.json").is_file():
-        raise RecipeError("the recipe", f"base_model: {folder} has no config.json; name a transformers model")
     weights = sorted(folder.glob("*.safetensors"))
-    if not weights:
-        raise RecipeError(
-            "the recipe", f"base_model: {folder} has no .safetensors; pickled weights are not read, convert them first"
-        )
-    damaged = [problem for path in weights if (problem := _damage(path)) is not None]
-    if damaged:
-        raise RecipeError("the recipe", damaged)
+    problems = [*_foreign(folder), *(problem for path in weights if (problem := _damage(path)) is not None)]
+    if not (folder / "config.json").is_file():
+        problems.append(f"{folder} has no config.json; name a transformers model")
+    elif not weights:
+        problems.append(f"{folder} has no .safetensors; pickled weights are not read, convert them first")
+    if problems:
+        raise RecipeError("the recipe", [f"base_model: {problem}" for problem in problems])
     return folder
 
 
@@ -63,7 +70,7 @@ def layer_count(folder: Path) -> int:
     from transformers import AutoConfig
 
     try:
-        return int(AutoConfig.from_pretrained(folder, local_files_only=True).num_hidden_layers)
+        return int(AutoConfig.from_pretrained(folder, **LOCAL).num_hidden_layers)
     except (OSError, ValueError, AttributeError, TypeError) as error:
         raise RecipeError(
             "the recipe", f"base_model: {folder}/config.json does not give its number of layers"
@@ -75,7 +82,50 @@ def _damage(weights: Path) -> str | None:
         with safe_open(weights, framework="numpy"):  # reads the header, and sees that the file is as long as it says
             return None
     except (OSError, SafetensorError) as error:
-        return f"base_model: {weights} is not a readable safetensors file, perhaps truncated ({error}); get it again"
+        return f"{weights} is not a readable safetensors file, perhaps truncated ({error}); get it again"
+
+
+def _foreign(folder: Path) -> Iterator[str]:
+    """Yields what of a folder would run code of its own, or take weights that the digest does not cover."""
+    for path in sorted(folder.glob("*config*.json")):
+        for field in dict.fromkeys(_code_fields(_json(path))):
+            yield (
+                f"the model brings code of its own ({field} in {path}), and s3t runs none; name a model of an "
+                f"architecture that transformers has, or remove {field} there if it has this one"
+            )
+    adapters = sorted(path.name for path in folder.glob("adapter_*") if path.suffix in (".json", ".safetensors"))
+    if adapters:
+        yield (
+            f"{folder} holds an adapter ({', '.join(adapters)}), which transformers would put on the model unseen; "
+            "merge it into the model (PEFT's merge_and_unload) and name the merged one, or remove these files"
+        )
+    index = folder / "model.safetensors.index.json"
+    shards = _json(index).get("weight_map", {}) if index.is_file() else {}
+    missing = sorted({str(name) for name in shards.values()} - {path.name for path in folder.glob("*.safetensors")})
+    if missing:
+        yield f"{index} names {', '.join(missing[:3])}, which {folder} does not hold; get the whole model again"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """Content of a JSON file; empty where it is no mapping: whoever loads the model says so."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _code_fields(content: object) -> Iterator[str]:
+    """Names of fields, at any depth, that say where code is."""
+    if isinstance(content, list):
+        for value in content:
+            yield from _code_fields(value)
+    if isinstance(content, dict):
+        for name, value in content.items():
+            kernel = name.endswith("_implementation") and "/" in str(value)  # of the hub: compiled code
+            if value and (name in ("auto_map", "custom_pipelines") or kernel):
+                yield name
+            yield from _code_fields(value)
 
 
 def model_digest(folder: Path) -> str:
