@@ -43,6 +43,11 @@ PARTLY_OUT_OF_USE = Aftermath(
     then="make the same request again, which goes on",
     changed=True,
 )
+APPROVED = Aftermath(
+    now="the request is approved already, though not carried out",
+    then="open the run again (`s3t erase` does), which goes on",
+    changed=True,
+)
 NO_RUN_MADE = Aftermath(now="no run was made", then="run the same command again", changed=False, certain=False)
 RUN_MADE = Aftermath(now="the run was made all the same", then="use it", changed=True)
 STAGES_KEPT = Aftermath(

@@ -1,13 +1,27 @@
 """Held requests for deletion: nothing goes before somebody else approves, and then all of it, with the names."""
 
+import itertools
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
 import pytest
 
 import s3t
+from s3t.deletion import deleter
+from s3t.deletion.acceptance import Acceptor
 from s3t.deletion.holding import Limits
-from s3t.errors import DecidedError, InputError, IntegrityError, TooManyHeldError
+from s3t.errors import (
+    DecidedError,
+    InputError,
+    IntegrityError,
+    KeyDestroyedError,
+    StorageError,
+    TooManyHeldError,
+)
 from s3t.ledger import schema
 from s3t.ledger.held import HOUR
-from s3t.run import approvals
+from s3t.run import approvals, upkeep
 from testing import tiny
 from testing.roles import roles
 
@@ -144,17 +158,115 @@ def test_a_refused_one_deletes_nothing_and_stays_refused(run):
     assert ask(run, subjects=["p0"], key="ticket").state == "refused"
 
 
-def test_an_approval_that_was_interrupted_goes_on(run):
-    held = ask(run, subjects=["p0"])
-    with roles(run).ledger.writing() as transaction:
-        transaction.held.decide(held.id, by="ops", approved=True)
+class Killed(BaseException):
+    """In the place of a signal."""
+
+
+@contextmanager
+def killed_at_acceptance(part=0):
+    """Whatever is accepted first is killed before it, or a later part of a request."""
+    accept, left = Acceptor.accept, itertools.count()
+
+    def act(self, batches):
+        if next(left) == part:
+            raise Killed
+        return accept(self, batches)
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Acceptor, "accept", act)
+        yield
+
+
+def opened_again(run):
+    path = run.path
+    run.close()
+    s3t.Run.open(path).close()
+
+
+def looked_at_for_a_while(run):
+    roles(run).upkeep.erase_meanwhile()
+    assert state_of(run, subjects=["p0"]) == ["present"]  # the approver goes first
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3.0))
+        roles(run).upkeep.erase_meanwhile()
+
+
+@pytest.mark.parametrize("goes_on", [opened_again, s3t.Run.erase, looked_at_for_a_while])
+def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, made, tmp_path, goes_on):
+    held = ask(run, subjects=["p0"], key="ticket")
+    with killed_at_acceptance():
+        run.approvals.approve(held.id, by="ops")
+    assert f"request {held.id} for deletion is approved, and not carried out yet" in "".join(run.status().warnings)
     with pytest.raises(InputError, match="was approved by ops"):
         run.approvals.refuse(held.id, by="other", reason="too late")
-    run.approvals.carry_out_approved()
-    assert run.approvals.find(held.id).state == "done"
-    assert state_of(run, subjects=["p0"]) == ["erased"]
-    assert run.approvals.approve(held.id, by="other").decided_by == "ops"
+    goes_on(run)
+    with s3t.Run.open(run.path) as again:
+        assert again.approvals.find(held.id).state == "done"
+        assert state_of(again, subjects=["p0"]) == ["erased"]
+        assert again.approvals.approve(held.id, by="other").decided_by == "ops"
+        assert len(again.log()) == 2
+        assert "approved" not in "".join(again.status().warnings)
+        assert again.delete(subjects=["p0"], key="ticket").repeated
+        assert names_in(again) == []
+
+
+def test_one_of_several_parts_that_was_killed_between_two_goes_on_with_the_rest(run, monkeypatch):
+    monkeypatch.setattr(deleter, "BATCH_NAMES", 2)
+    names = ["r1", "r2", "r3", "r4", "r5"]
+    held = ask(run, records=names)
+    with killed_at_acceptance(part=1):
+        run.approvals.approve(held.id, by="ops")
+    assert state_of(run, records=names).count("present") == 3
+    opened_again(run)
+    with s3t.Run.open(run.path) as again:
+        assert state_of(again, records=names) == ["erased"] * 5
+        assert again.approvals.find(held.id).state == "done"
+
+
+def test_two_that_approve_at_the_same_moment_delete_once(run):
+    held = ask(run, subjects=["p0"])
+    with killed_at_acceptance():
+        run.approvals.approve(held.id, by="ops")
+    with s3t.Run.open(run.path) as replica:  # goes on with it
+        assert replica.approvals.find(held.id).state == "done"
+    assert run.approvals.approve(held.id, by="third").generation == 1
     assert len(run.log()) == 2
+
+
+def test_a_key_that_other_names_have_taken_since_the_approval_does_not_stop_it(run):
+    held = ask(run, subjects=["p0"], key="ticket")
+    with killed_at_acceptance():
+        run.approvals.approve(held.id, by="ops")
+    run.delete(subjects=["p1"], key="ticket")
+    run.erase()
+    assert state_of(run, subjects=["p0", "p1"]) == ["erased", "erased"]
+    assert run.delete(subjects=["p1"], key="ticket").repeated
+
+
+def test_the_secret_is_not_destroyed_before_what_is_approved_is_carried_out(run):
+    held, fails = ask(run, subjects=["p0"]), ask(run, subjects=["p1"])
+    for one in (held, fails):
+        with killed_at_acceptance():
+            run.approvals.approve(one.id, by="ops")
+    lose_names(run, fails)
+    with pytest.raises(InputError, match=f"request {fails.id} is approved, and not carried out yet: .*held_names"):
+        run.destroy_key()
+    assert run.delete(subjects=["p1"]).deleted == 3
+    assert state_of(run, subjects=["p0"]) == ["erased"]
+
+
+def test_a_run_without_its_secret_takes_no_approval(run):
+    held = ask(run, subjects=["p0"])
+    run.destroy_key()
+    with s3t.Run.open(run.path) as again:
+        with pytest.raises(KeyDestroyedError):
+            again.approvals.approve(held.id, by="ops")
+        assert again.approvals.find(held.id).state == "held"
+
+
+def lose_names(run, held):
+    with roles(run).ledger.writing() as transaction:
+        transaction.rows.connection.execute(schema.held_names.delete().where(schema.held_names.c.held == held.id))
 
 
 def test_what_another_request_has_deleted_meanwhile_ends_it(run):
@@ -205,15 +317,42 @@ def test_a_name_that_the_ledger_has_lost_stops_the_approval(run):
     assert state_of(run, records=["r0"]) == ["present"]
 
 
-def test_one_that_fails_keeps_no_other_and_no_server_from_going_on(run):
-    fails, goes_on = ask(run, subjects=["p0"]), ask(run, subjects=["p1"])
-    with roles(run).ledger.writing() as transaction:
-        for held in (fails, goes_on):
-            transaction.held.decide(held.id, by="ops", approved=True)
-        lost = schema.held_names.c.held == fails.id
-        transaction.rows.connection.execute(schema.held_names.delete().where(lost))
-    run.approvals.carry_out_approved()
-    assert [run.approvals.find(held.id).state for held in (fails, goes_on)] == ["approved", "done"]
+@pytest.mark.parametrize("damaged", ["held", "held_names"])
+def test_one_that_fails_keeps_no_other_and_no_opening_from_going_on(run, damaged, caplog):
+    every = [ask(run, subjects=[f"p{number}"]) for number in range(3)]
+    for held in every:
+        with killed_at_acceptance():
+            run.approvals.approve(held.id, by="ops")
+    fails = sorted(every, key=lambda held: held.id)[0]
+    goes_on = [held for held in every if held is not fails]
+    if damaged == "held_names":
+        lose_names(run, fails)
+    else:
+        with roles(run).ledger.writing() as transaction:
+            row = schema.held.update().where(schema.held.c.id == fails.id)
+            transaction.rows.connection.execute(row.values(names=7))
+    run.close()
+    with s3t.Run.open(run.path) as again:
+        assert [again.approvals.find(held.id).state for held in goes_on] == ["done"] * 2
+        (warning,) = [line for line in again.status().warnings if fails.id in line]
+        assert "it is tried again: " in warning
+        assert fails.id in caplog.text
+        with pytest.raises(IntegrityError):
+            again.approvals.approve(fails.id, by="ops")
+
+
+def test_an_error_after_the_decision_says_that_it_is_approved(run):
+    held = ask(run, subjects=["p0"])
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageError, match="is approved already") as refused:
+        patch.setattr(Acceptor, "accept", refuse)
+        run.approvals.approve(held.id, by="ops")
+    assert refused.value.aftermath.changed
+    run.erase()
+    assert state_of(run, subjects=["p0"]) == ["erased"]
+
+
+def refuse(*_arguments):
+    raise StorageError("the disk is full")
 
 
 def test_a_key_that_was_used_for_other_names_since_can_only_be_refused(run):

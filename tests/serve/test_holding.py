@@ -1,12 +1,14 @@
 """Deletions over the server's limits wait until somebody else approves them."""
 
 import threading
+import time
 
 import pytest
 
 import s3t
 from s3t.run import approvals
 from testing import tiny
+from testing.roles import roles
 from testing.served import bearer, serving
 
 RECORDS = list(tiny.text_table().id)
@@ -105,3 +107,14 @@ def test_one_that_nobody_knows(client, tokens):
         for id in ("nix", "%00"):
             answer = client.request(method, f"/v1/held/{id}{route}", headers=bearer(tokens["all"]), **body)
             assert answer.status_code == 404
+
+
+def test_a_server_that_is_asked_nothing_goes_on_with_what_another_process_has_approved(client, tokens, path):
+    held = delete(client, tokens["delete"], RECORDS[:3]).json()["held"]
+    with s3t.Run.open(path) as run:
+        with roles(run).ledger.writing() as transaction:
+            transaction.held.decide(held, by="ops", approved=True)  # and is killed
+        until = time.monotonic() + 30.0
+        while run.approvals.find(held).state != "done":
+            assert time.monotonic() < until
+            time.sleep(0.1)

@@ -80,6 +80,6 @@ def _in_words(one: Held) -> str:
     if one.state == "refused":
         return f"refused by {one.decided_by}: {one.reason}"
     if one.state == "approved":
-        return f"approved by {one.decided_by}, not carried out yet: approve it again"
+        return f"approved by {one.decided_by}, not carried out yet: `s3t erase` goes on with it"
     took = "it took nothing" if one.generation is None else f"deletion {one.generation}"
     return f"approved by {one.decided_by}: {took}"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sqlalchemy import delete
+from sqlalchemy import delete, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
@@ -98,9 +98,11 @@ class HeldRequests:
         """Requests without a decision, the newest first."""
         return self._found(schema.held.c.decided_at.is_(None))
 
-    def approved(self) -> list[Held]:
-        """Requests that are approved and not carried out."""
-        return self._found(schema.held.c.approved == 1, schema.held.c.done_at.is_(None))
+    def approved(self) -> frozenset[str]:
+        """Ids of requests that are approved and not carried out; unchecked, so that a damaged row stops no answer."""
+        table = schema.held
+        left = select(table.c.id).where(table.c.approved == 1, table.c.done_at.is_(None))
+        return frozenset(self._rows.connection.execute(left).scalars())
 
     def same(self, caller: str, *, request: bytes | None, content: bytes) -> Held | None:
         """Earlier request that is not done: with this idempotency key; without a key, the caller's waiting one for the
@@ -170,12 +172,15 @@ class HeldRequests:
         """Note a decision; only the first counts. A refusal also removes the request's names."""
         values = {"decided_by": by, "approved": int(approved), "reason": reason}
         self._change(id, schema.held.c.decided_at.is_(None), decided_at=now(self._rows.connection), **values)
-        if not approved:
+        if approved:
+            self._rows.note_change()  # open runs look whether it is carried out
+        else:
             self._forget_names(id)
 
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
         self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
+        self._rows.note_change()
         self._forget_names(id)
 
     def rates(self, caller: str, *, but: str) -> Rates:

@@ -243,6 +243,13 @@ class Presence:
         if self._closed.is_set():
             raise ClosedError
 
+    def start(self) -> None:
+        """Begin to look at the ledger before the first computation; not where nothing can be changed."""
+        if not self._ledger.read_only:
+            with self._looking:
+                self._refuse_if_closed()
+                self._start_threads()
+
     def _enter(self, generation: int, *, gives_answers: bool) -> None:
         with self._looking:
             self._refuse_if_closed()

@@ -90,6 +90,8 @@ class Snapshot:
     """Time at which the oldest deletion that is not erased was received (seconds since the epoch); None without one."""
     condemned: bool
     """True if condemned artifacts or versions of slices may be in the store."""
+    approved: frozenset[str]
+    """Ids of held requests that are approved, and not carried out yet."""
 
     @property
     def stages(self) -> Mapping[Stage, str]:

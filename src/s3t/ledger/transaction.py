@@ -104,6 +104,7 @@ class Transaction:
             pending_since=kept[0].received_at if kept else None,
             waiting_since=waiting[0].received_at if waiting else None,
             condemned=self._run(select(schema.condemned.c.name).limit(1)).first() is not None,
+            approved=self.held.approved(),
         )
 
     def _read_live(self) -> LiveStages:

@@ -6,14 +6,13 @@ The ledger keeps the tokens of a held request's names, so carrying it out reads 
 from __future__ import annotations
 
 import hashlib
-import logging
 import secrets
 import time
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from s3t.aftermath import NOTHING_CHANGED, after_refusal
+from s3t.aftermath import APPROVED, NOTHING_CHANGED, after_refusal
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.deleter import Outcome
 from s3t.deletion.grouping import Grouped
@@ -111,7 +110,7 @@ class Approvals:
         return self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
 
     def approve(self, id: str, *, by: str) -> Held:
-        """Approve a held request, and carry it out. Approved again, it goes on where a crash stopped it.
+        """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with.
 
         Args:
             id: of the request.
@@ -123,6 +122,7 @@ class Approvals:
             DecidedError: it was refused, or its key was used for another request since.
         """
         self._parts.check_changeable()
+        self._parts.check_trainable()
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state == "refused":
@@ -136,7 +136,8 @@ class Approvals:
                     reason = f"the idempotency key of {id} was used for other names since; refuse the request"
                     raise DecidedError("the approval", reason)
                 transaction.held.decide(id, by=by, approved=True)
-        return self._carry_out(held)
+        self._carry_out(id, until_erased=True)
+        return _known(id, self.find(id))
 
     def refuse(self, id: str, *, by: str, reason: str) -> Held:
         """Refuse a held request: nothing is deleted, and its names are forgotten.
@@ -160,30 +161,38 @@ class Approvals:
             transaction.held.decide(id, by=by, approved=False, reason=reason)
             return _known(id, transaction.held.find(id))
 
-    def carry_out_approved(self) -> None:
-        """Carry out approved requests that a crash or an error stopped. One that fails again is logged and stays."""
+    def carry_out_approved(self) -> dict[str, S3TError]:
+        """Carry out every approved request that a crash or an error stopped; returns the errors of those that fail."""
         with self._parts.ledger.reading() as transaction:
-            left = transaction.held.approved()
-        for held in left:
+            left = sorted(transaction.held.approved())
+        errors: dict[str, S3TError] = {}
+        for id in left:
             try:
-                self._carry_out(held)
+                self._carry_out(id, until_erased=False)
             except FsyncError:
                 raise
             except S3TError as error:  # the others, and answers, must not wait for it
-                logging.getLogger("s3t.run").warning("request %s, approved, was not carried out: %s", held.id, error)
+                errors[id] = error
+        return errors
 
-    def _carry_out(self, held: Held) -> Held:
-        self._parts.deleter.delete(self._request(held))
-        return _known(held.id, self.find(held.id))
+    def _carry_out(self, id: str, *, until_erased: bool) -> None:
+        try:
+            held = _known(id, self.find(id))
+            self._parts.deleter.delete(self._request(held), until_erased=until_erased)
+        except S3TError as error:
+            if error.aftermath in (None, NOTHING_CHANGED):
+                error.aftermath = APPROVED
+            raise
 
     def _request(self, held: Held) -> Request:
         with self._parts.ledger.reading() as transaction:
             held = _known(held.id, transaction.held.find(held.id))  # as it is now: another may have carried it out
             records, subjects = transaction.held.names_of(held)
+            earlier = None if held.request is None else transaction.history.request(held.request)
         return Request(
             records=dict.fromkeys(records, ""),
             subjects=dict.fromkeys(subjects, ""),
-            key=held.request,
+            key=held.request if earlier is None or earlier.content == held.content else None,  # taken by other names
             content=held.content,
             received=time.monotonic() - max(0.0, time.time() - held.asked_at),
             held=held.id,

@@ -10,7 +10,7 @@ from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, a
 from s3t.deletion import deleter
 from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
-from s3t.errors import S3TError, UnknownNamesError
+from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
 from s3t.inventory import Inventory
 from s3t.ledger import Export
@@ -133,6 +133,7 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
         if copies_are_gone:
             parts.eraser.forget_copies()
         parts.presence.look()  # else the deletions would wait for this very session
+        parts.upkeep.carry_out_approved(at_once=True)
         parts.eraser.sweep()
         parts.eraser.finish(everything=True, withdraw=True)
         parts.eraser.settle()
@@ -158,6 +159,7 @@ def reconcile(parts: Parts) -> Reconciliation:
 def destroy_key(parts: Parts) -> None:
     """Erase what waits, then destroy the run's secret."""
     parts.check_changeable()
+    parts.upkeep.carry_out_approved(at_once=True)
     with after_refusal(NOTHING_CHANGED), hold(parts.lock):
         while not _only_present_records_left(parts):
             pass
@@ -169,6 +171,9 @@ def _only_present_records_left(parts: Parts) -> bool:
     """Erase what waits; unless another deletion came meanwhile, note that none can follow."""
     parts.eraser.finish(everything=True)
     with parts.ledger.writing() as transaction:
+        if left := sorted(transaction.held.approved()):  # it could never be carried out any more
+            why = f": {error}" if (error := parts.upkeep.not_carried_out.get(left[0])) else ""
+            raise InputError("destroy-key", f"request {left[0]} is approved, and not carried out yet{why}")
         work = transaction.to_erase()
         if work.records or work.artifacts or work.versions:
             return False

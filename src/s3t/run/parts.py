@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from s3t.deletion.export_memory import ExportMemory
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
-from s3t.errors import FsyncError, IntegrityError, StorageError
+from s3t.errors import FsyncError, IntegrityError, S3TError, StorageError
 from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Description, Layout, check_files, read_layout
 from s3t.folder.ledger_address import ledger_address
@@ -94,7 +95,13 @@ class Parts:
             lock=self.lock,
             withdrawer=self.withdrawer,
         )
-        self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded)
+        this = weakref.ref(self)  # a cycle would keep a dropped run's session open
+
+        def carry_out() -> dict[str, S3TError]:
+            parts = this()
+            return {} if parts is None else parts.approvals.carry_out_approved()
+
+        self.upkeep = Upkeep(layout, description.run, self.latest, self.eraser, self.loaded, carry_out)
         self.presence = Presence(ledger, self.upkeep)
 
     @cached_property

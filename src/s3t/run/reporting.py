@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from s3t.disk import open_to
+from s3t.errors import S3TError
 from s3t.folder.secret import weak_secret_warning
 from s3t.inventory import Inventory
 from s3t.run.forecasting import hours_of
@@ -50,6 +51,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
         unfinished = tuple(transaction.history.unfinished())
         exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
         durations = transaction.history.durations() if missing else {}
+        approved = sorted(transaction.held.approved())
     durations = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
     return Status(
         inventory=inventory,
@@ -58,6 +60,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
             *description.warnings,
             *(warning for warning in present if warning is not None),
             *parts.withdrawer.warnings(to_withdraw),
+            *(_not_carried_out(id, parts.upkeep.not_carried_out.get(id)) for id in approved),
         ),
         missing=len(missing),
         missing_hours=hours_of(missing, durations, costs=parts.recipe.stage_costs),
@@ -69,6 +72,11 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
         recipe=parts.present_recipe,
         labels=len(description.labels),
     )
+
+
+def _not_carried_out(id: str, error: S3TError | None) -> str:
+    why = "what opens the run next goes on with it" if error is None else f"it is tried again: {error}"
+    return f"request {id} for deletion is approved, and not carried out yet; {why}"
 
 
 def shape_of(parts: Parts) -> str:

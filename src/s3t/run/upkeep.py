@@ -6,7 +6,10 @@ several times a second (`ledger/presence.py`).
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -22,7 +25,10 @@ from s3t.run.lazy_workshop import LazyWorkshop
 AGAIN_SECONDS = 1.0
 """Retry delay after a failed erasure, in seconds."""
 OTHERS_FIRST_SECONDS = 2.0
-"""Time that the process which accepted a deletion has to erase it, before others do that in the background."""
+"""Time that the process which accepted a deletion has to erase it, before others do that in the background. Likewise,
+time that the process which approved a held request has to carry it out."""
+APPROVED_AGAIN_SECONDS = 30.0
+"""Time from one try to carry out approved requests to the next: each reads every slice's names."""
 _LOOK_SECONDS = 0.05
 
 
@@ -36,13 +42,21 @@ class Upkeep:
     latest: Latest
     eraser: Eraser
     loaded: LazyWorkshop
+    carry_out: Callable[[], dict[str, S3TError]]
+    """Carries out requests that are approved; returns the errors of those that fail."""
     overdue: S3TError | None = field(default=None, init=False)
     """Error of the last erasure, if that failed; its deletion is accepted, and not erased yet."""
+    not_carried_out: dict[str, S3TError] = field(default_factory=dict, init=False)
+    """Errors of approved requests at the last try, by id."""
     is_background: bool = field(default=False, init=False)
     """True in a repair beside a server: before it trains, it lets the server erase first."""
     _again_at: float = field(default=0.0, init=False)
     _noticed: tuple[int, float] | None = field(default=None, init=False)
     """The generation at which something is to erase, and since when this process knows."""
+    _approved: frozenset[str] = field(default=frozenset(), init=False)
+    """Approved requests that this process has seen and not carried out."""
+    _carry_out_at: float = field(default=0.0, init=False)
+    _carrying: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     @property
     def passive(self) -> bool:
@@ -70,8 +84,36 @@ class Upkeep:
         eraser.witness.catch_up(ledger)
         eraser.withdrawer.memory.catch_up(ledger)
         eraser.sweep()
+        self.carry_out_approved(at_once=True)
         self.erase_due()
         eraser.settle()
+
+    def carry_out_approved(self, *, at_once: bool = False) -> Snapshot:
+        """Carry out held requests that were approved, and stopped by a crash or an error. What fails is tried again.
+
+        Args:
+            at_once: leave no time to the process that has approved.
+
+        Returns:
+            The ledger afterwards.
+        """
+        snapshot = self.latest.snapshot()
+        if self.passive or (not snapshot.approved and not self._approved):
+            return snapshot
+        with self._carrying:
+            if snapshot.approved - self._approved:
+                self._carry_out_at = time.monotonic() + OTHERS_FIRST_SECONDS
+            self._approved, before = snapshot.approved, self.not_carried_out
+            self.not_carried_out = {id: error for id, error in before.items() if id in self._approved}
+            if not self._approved or (not at_once and time.monotonic() < self._carry_out_at):
+                return snapshot
+            self.not_carried_out = self.carry_out()
+            for id, error in self.not_carried_out.items():
+                if str(before.get(id)) != str(error):
+                    logging.getLogger("s3t.run").warning("request %s, approved, was not carried out: %s", id, error)
+            self._approved = frozenset(self.not_carried_out)
+            self._carry_out_at = time.monotonic() + APPROVED_AGAIN_SECONDS
+        return self.latest.snapshot()
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop what is in memory of records and stages that a snapshot does not have."""
@@ -89,7 +131,7 @@ class Upkeep:
         Raises:
             RestoredError: an older ledger was put in the run's place.
         """
-        snapshot = self.latest.snapshot()
+        snapshot = self.carry_out_approved()
         self.forget_stale(snapshot)
         if not self.passive and time.monotonic() >= self._again_at:
             self._finish(snapshot, everything=False)
@@ -99,7 +141,7 @@ class Upkeep:
 
     def erase_meanwhile(self) -> None:
         """As `erase_due`, in the background: only what the process that accepted it has not erased in time."""
-        snapshot = self.latest.snapshot()
+        snapshot = self.carry_out_approved()
         if self._is_left_to_others(snapshot):
             self.forget_stale(snapshot)
         else:
@@ -121,6 +163,7 @@ class Upkeep:
         while self.is_background and _is_in_the_way(snapshot) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)
             snapshot = self.latest.snapshot()
+        snapshot = self.carry_out_approved()
         self.forget_stale(snapshot)
         if not self.passive:
             self._finish(snapshot, everything=True)

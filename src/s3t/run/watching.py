@@ -16,7 +16,8 @@ class Watch:
     parts: Parts
 
     def changes(self) -> int:
-        """Counter of the ledger's changes. Repairs, held requests and stages in training do not raise it."""
+        """Counter of the ledger's changes. Repairs, requests that are held or refused, and stages in
+        training do not raise it."""
         return self.parts.latest.snapshot().changes
 
     def in_training(self) -> frozenset[Stage]:

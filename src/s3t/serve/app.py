@@ -128,7 +128,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
     try:
         if settings.engine is None:
             run.prepare(look_seconds=LOOK_SECONDS)
-        run.approvals.carry_out_approved()
+        run._parts.presence.start()  # also while nothing is asked, it finishes what other processes leave undone
         gateway = _gateway(run, settings)
     except BaseException:
         run.close()
