@@ -172,9 +172,10 @@ def killed_at_acceptance(part=0):
             raise Killed
         return accept(self, batches)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Acceptor, "accept", act)
-        yield
+        with pytest.raises(Killed):
+            yield
 
 
 def opened_again(run):
@@ -189,9 +190,15 @@ def looked_at_for_a_while(run):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(upkeep, "time", SimpleNamespace(monotonic=lambda: time.monotonic() + 3.0))
         roles(run).upkeep.erase_meanwhile()
+    assert state_of(run, subjects=["p0"]) == ["erased"]
 
 
-@pytest.mark.parametrize("goes_on", [opened_again, s3t.Run.erase, looked_at_for_a_while])
+def erased(run):
+    run.erase()
+    assert state_of(run, subjects=["p0"]) == ["erased"]
+
+
+@pytest.mark.parametrize("goes_on", [opened_again, erased, looked_at_for_a_while])
 def test_an_approval_that_was_killed_before_it_was_carried_out_goes_on(run, made, tmp_path, goes_on):
     held = ask(run, subjects=["p0"], key="ticket")
     with killed_at_acceptance():
@@ -343,9 +350,10 @@ def test_one_that_fails_keeps_no_other_and_no_opening_from_going_on(run, damaged
 
 def test_an_error_after_the_decision_says_that_it_is_approved(run):
     held = ask(run, subjects=["p0"])
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(StorageError, match="is approved already") as refused:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Acceptor, "accept", refuse)
-        run.approvals.approve(held.id, by="ops")
+        with pytest.raises(StorageError, match="is approved already") as refused:
+            run.approvals.approve(held.id, by="ops")
     assert refused.value.aftermath.changed
     run.erase()
     assert state_of(run, subjects=["p0"]) == ["erased"]
