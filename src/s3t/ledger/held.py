@@ -179,8 +179,8 @@ class HeldRequests:
 
     def note_done(self, id: str, *, generation: int | None) -> None:
         """Note that an approved request was carried out, in the transaction that does it. Its names go."""
-        self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
         self._rows.note_change()
+        self._change(id, schema.held.c.done_at.is_(None), done_at=now(self._rows.connection), generation=generation)
         self._forget_names(id)
 
     def rates(self, caller: str, *, but: str) -> Rates:
