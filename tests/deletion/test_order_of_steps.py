@@ -17,6 +17,7 @@ from s3t.deletion import witness as witness_module
 from s3t.deletion.places import PLACES
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
+from s3t.ledger.locks import hold
 from s3t.partition import Place
 from s3t.records.slices import Slices
 from s3t.stages import Stage
@@ -151,6 +152,18 @@ def test_what_could_not_be_noted_is_noted_the_next_time(run):
     assert noted(run) == 0
     run.erase()
     assert (noted(run), state(run)) == (1, "erased")
+
+
+def test_a_request_made_again_is_noted_outside_although_another_process_erases(run):
+    """The first attempt was accepted and could not be noted; whoever has the lock has looked at the witness before."""
+    name = records_of(run)[0]
+    roles(run).deleter.patience = 0.0
+    with s3t.Run.open(run.path) as other, hold(roles(other).lock):
+        with failing(witness_module, "append_durably"), pytest.raises(s3t.StorageError, match="out of use already"):
+            run.delete(records=[name], key="ticket")
+        assert noted(run) == 0
+        assert run.delete(records=[name], key="ticket").repeated
+        assert noted(run) == 1
 
 
 def test_what_a_killed_process_accepted_is_noted_before_its_bytes_go(run):

@@ -15,7 +15,7 @@ from s3t.ledger import schema as tables
 from s3t.ledger.presence import Presence
 from s3t.ledger.sessions import LEASE_SECONDS, Sessions
 from s3t.ledger.statements import now
-from s3t.ledger.work import Leaving, Overtaken, Uses
+from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.stages import Stage
 from tests.ledger.test_sessions import behind, claim, claimed, state, unseen_for
 from tests.ledger.world import accept, erase, settle, taking
@@ -142,6 +142,60 @@ def test_a_deletion_that_came_before_the_session_was_known_stops_its_first_compu
     accept(other, taking(3))
     with pytest.raises(Overtaken):
         presence.working(before, all_of(before)).__enter__()
+
+
+def test_a_computation_from_before_a_deletion_that_the_session_has_looked_at_is_not_begun(presence, other):
+    """The deletion is effective: it waits for this session no more."""
+    with working(presence):
+        before = presence._ledger.snapshot()
+        accept(other, taking(3))
+        presence.look()
+        assert (behind(other, 1), state(other)) == (0, "effective")
+        with pytest.raises(Overtaken):
+            presence.working(before, all_of(before)).__enter__()
+
+
+@pytest.mark.parametrize("leaving", Leaving)
+def test_what_runs_when_a_session_that_counted_as_dead_is_back_stops(presence, other, leaving, monkeypatch):
+    """The deletion comes after this session has looked, and before the ledger has it again: nobody waits for it."""
+    ledger = presence._ledger
+    before, snapshot = ledger.snapshot(), ledger.snapshot
+
+    def look_and_then():
+        found = snapshot()
+        with other.writing() as transaction:
+            transaction.sessions.end([presence.session.name])
+        accept(other, taking(3))
+        settle(other)
+        assert state(other) == "effective"
+        return found
+
+    with presence.working(before, all_of(before), leaving=leaving) as work:
+        with monkeypatch.context() as patch:
+            patch.setattr(ledger, "snapshot", look_and_then)
+            presence.renew()
+        assert work.overtaken
+        assert not work.may_leave()
+
+
+class _NotedBetween(Work):
+    """The session's thread notes a deletion, and looks who is leaving, just when the computation says that it is."""
+
+    @property
+    def leaving(self):
+        return self._leaving
+
+    @leaving.setter
+    def leaving(self, value):
+        if value is Leaving.NOW and hasattr(self, "_leaving"):
+            self.overtaken = True
+            self.waited_for = self._leaving is Leaving.NOW
+        self._leaving = value
+
+
+def test_a_deletion_that_is_noted_while_a_result_asks_is_seen_or_waits(ledger):
+    work = _NotedBetween(ANY, ledger, Leaving.LATER)
+    assert not work.may_leave() or work.waited_for
 
 
 def test_a_claim_that_could_not_be_given_back_is_given_back_later(presence, other, monkeypatch):

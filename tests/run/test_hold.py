@@ -167,6 +167,24 @@ def test_after_a_long_sleep_with_no_ledger_no_answer_leaves(run, hours, monkeypa
             held.may_leave()
 
 
+def test_a_lease_that_runs_out_while_it_is_renewed_lets_no_answer_leave(run, hours, monkeypatch):
+    """The ledger was slow, or the machine slept once more: the session may count as dead by now."""
+    presence = roles(run).presence
+    with run.hold(TEXTS) as held:
+        hours["seconds"] = TRUSTED_SECONDS + 1
+        beat = type(roles(run).ledger).writing
+
+        def slowly(self):
+            hours["seconds"] += TRUSTED_SECONDS + 1
+            return beat(self)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(roles(run).ledger), "writing", slowly)
+            assert not held.may_leave()
+        assert not presence.lease_is_fresh
+        assert held.may_leave()  # asked again, with a ledger that answers
+
+
 def test_an_answer_of_a_closed_run_does_not_leave(run):
     held = run.hold(TEXTS)
     run.close()

@@ -1,6 +1,8 @@
 """Keys: whatever decides a stage's tensors changes its key, and nothing else does."""
 
 import re
+from dataclasses import fields, replace
+from typing import Literal, get_args, get_origin
 
 import pytest
 
@@ -21,6 +23,19 @@ RESOLVED = {
 }
 
 
+def recipe_with(**changes):
+    given = {
+        "task": "text-classification",
+        "base_model": "some/model",
+        "columns": {"text": "text"},
+        "labels": ["a", "b"],
+        "partition": {"shards": 2, "slices": 3},
+        "sequences": {"budget": 2},
+    }
+    given |= changes | {"training": RESOLVED | changes.get("training", {})}
+    return recipe_from({name: value for name, value in given.items() if value is not ...})
+
+
 def key(
     *,
     salt="salt",
@@ -30,18 +45,11 @@ def key(
     parent="parent",
     **recipe,
 ):
-    fields = {
-        "task": "text-classification",
-        "base_model": "some/model",
-        "columns": {"text": "text"},
-        "labels": ["a", "b"],
-        "partition": {"shards": 2, "slices": 3},
-        "sequences": {"budget": 2},
-    }
-    training = RESOLVED | recipe.pop("training", {})
-    fields |= recipe | {"training": training}
-    made = recipe_from({name: value for name, value in fields.items() if value is not ...})
-    part = training_part(made, labels=made.labels or ())
+    return key_of(recipe_with(**recipe), salt=salt, base=base, stage=stage, digests=digests, parent=parent)
+
+
+def key_of(recipe, *, salt="salt", base="base", stage=Stage(1, (0, 2)), digests=DIGESTS, parent="parent"):  # noqa: B008
+    part = training_part(recipe, labels=recipe.labels or ())
     inputs = KeyInputs(secret=Secret(salt=salt), base_digest=base, training_part=part)
     return stage_key(inputs, stage, slice_digests=digests, parent=parent)
 
@@ -119,6 +127,69 @@ def test_what_changes_the_tensors_changes_the_key(change):
 
 def test_no_two_changes_give_one_key():
     assert len({key(**change) for change in OTHER}) == len(OTHER)
+
+
+RECIPES = {
+    "text": recipe_with(),
+    "language": recipe_with(task="causal-lm", labels=...),
+    "image": recipe_with(task="image-classification", columns={"image": "i"}),
+    "sisa": recipe_with(method="sisa", sequences={}),
+}
+WITHOUT_BITS = {"device", "cache_memory", "cache_disk", "checkpointing"}
+
+
+def types_in(annotation):
+    inner = () if get_origin(annotation) is Literal else get_args(annotation)
+    return {get_origin(annotation) or annotation, *(each for one in inner for each in types_in(one))}
+
+
+def literals_in(annotation):
+    inner = get_args(annotation)
+    return [*inner] if get_origin(annotation) is Literal else [each for one in inner for each in literals_in(one)]
+
+
+def another(annotation, value):
+    """Another value of a field, of its type; whether recipes take it does not matter to keys."""
+    for literal in literals_in(annotation):
+        if literal not in (value, "auto"):
+            return literal
+    types = types_in(annotation)
+    if list in types:
+        return [*(value if isinstance(value, list) else ()), "other" if str in types else 7.0]
+    if bool in types:
+        return not value
+    return f"{value}x" if str in types else 1 + (0 if isinstance(value, str) or value is None else value)
+
+
+@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("part", ["adapter", "training", "text", "language", "image"])
+def test_every_field_of_a_part_that_decides_tensors_is_in_the_key_and_no_other(name, part):
+    recipe = RECIPES[name]
+    own, unused = getattr(recipe, part), {"sisa": "layers_per_slice"}.get(name, "layers")
+    changed = set()
+    for field, about in type(own).model_fields.items():
+        other = own.model_copy(update={field: another(about.annotation, getattr(own, field))})
+        assert getattr(other, field) != getattr(own, field)
+        if key_of(recipe.model_copy(update={part: other})) != key_of(recipe):
+            changed.add(field)
+    in_key = part in ("adapter", "training", recipe.task.inputs.section)
+    assert changed == ({*type(own).model_fields} - WITHOUT_BITS - {unused} if in_key else set())
+
+
+def test_every_option_of_a_method_and_its_name_are_in_the_key():
+    recipe = RECIPES["text"]
+    method, options = recipe.method, recipe.method.options
+    others = {"replay": 0.5, "direction": "bottom-up", "trainable": "all"}
+    assert others.keys() == {field.name for field in fields(options)}
+    changed = [replace(method, options=replace(options, **{name: value})) for name, value in others.items()]
+    keys = {key_of(recipe.model_copy(update={"method": each})) for each in [*changed, replace(method, name="other")]}
+    assert len(keys - {key_of(recipe)}) == len(others) + 1
+
+
+def test_every_field_of_a_stage_is_in_its_key():
+    stage, others = Stage(1, (2,)), {"shard": 0, "prefix": (0,), "kind": "prototypes"}
+    assert others.keys() == {*Stage._fields}
+    assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 4
 
 
 def made_with(**training):

@@ -72,16 +72,24 @@ def test_nothing_goes_for_what_nobody_needs(tmp_path):
     assert room.shape == ROW.shape
 
 
-def test_another_digest_is_another_slice_and_the_stale_goes(tmp_path):
-    cache = make(tmp_path, memory=320, disk=0)
-    put(cache, 0)
-    put(cache, 1)
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_another_digest_is_another_slice_and_the_stale_goes(tmp_path, on_disk):
+    """With its memory, or its file, which has no name."""
+    cache = make(tmp_path, memory=0, disk=640) if on_disk else make(tmp_path, memory=640, disk=0)
+    for number in (0, 1, 2):
+        put(cache, number)
+    assert cache.used(on_disk=on_disk) == 480
     assert held(cache, 0, digest="later") is None
-    cache.keep({PLACES[0]: "later", PLACES[1]: "d"})
+    cache.keep({PLACES[0]: "later", PLACES[1]: "d"})  # and the third is losing a record
     assert cache.places == {PLACES[1]}
-    assert cache.used(on_disk=False) == 160
+    assert cache.used(on_disk=on_disk) == 160
+    put(cache, 0)
+    cache.forget([PLACES[1]])
+    assert cache.places == {PLACES[0]}
+    assert cache.used(on_disk=on_disk) == 160
     cache.forget(PLACES)
     assert not cache.places
+    assert cache.used(on_disk=on_disk) == 0
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

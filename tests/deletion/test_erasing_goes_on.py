@@ -1,0 +1,220 @@
+"""Erasure that is cut short goes on in a run that is open already, and the ledger notes nothing as gone before it is.
+
+A run that is opened again lists its store, and removes what the ledger does not name: that may hide a wrong order.
+"""
+
+import json
+import platform
+from contextlib import closing
+
+import pytest
+
+import s3t
+from s3t.deletion import erasure
+from s3t.deletion.dataset_cache import INFO
+from s3t.export.folders import files_in, folder_name, this_host
+from s3t.ledger import Export, Ledger, Transaction, schema
+from s3t.ledger.exports import Exports
+from s3t.ledger.history import History
+from s3t.partition import Place
+from s3t.records.slices import Slices, version_name
+from s3t.stages import Stage
+from s3t.store import Artifacts, blobs_of
+from testing import tiny
+from testing.roles import roles
+from testing.trained import commit
+from tests.slice_files import read_slice
+
+STAGES = {Stage(0, (0,)): "e" * 64, Stage(0, (1,)): "f" * 64}
+HIT = Place(0, 0)
+
+
+class Killed(BaseException):
+    """The process ends here."""
+
+
+@pytest.fixture(scope="module")
+def made(text_model, tmp_path_factory):
+    """A run of one shard and two slices, without stages."""
+    recipe = tiny.recipe(text_model, partition={"shards": 1, "slices": 2}, sequences={"budget": 2})
+    folder = tmp_path_factory.mktemp("made") / "run"
+    s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()).close()
+    return folder
+
+
+@pytest.fixture
+def run(made, tmp_path, monkeypatch):
+    """With stages whose files hold no tensors, copies in the cache of `datasets`, and an export of each stage."""
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+    cache = tmp_path / "cache"
+    with s3t.Run.open(tiny.copy_run(made, tmp_path / "run")) as run:
+        with roles(run).ledger.writing() as transaction:
+            for stage, key in STAGES.items():
+                for name in blobs_of(stage.shard, key):
+                    write(run.path / "artifacts" / name)
+                assert commit(transaction, stage, key)
+            for number in range(2):
+                path = write(cache / "rows" / f"copy-{number}.arrow")
+                row = {"path": str(path), "cache": str(cache), "host": platform.node()}
+                transaction.rows.insert(schema.copies, [row])
+            write(cache / "rows" / INFO)
+        yield run
+
+
+def write(path, content="of the record"):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    return path
+
+
+@pytest.fixture
+def other(run):
+    """The run as another process has it open, since before the deletion."""
+    with s3t.Run.open(run.path) as other:
+        yield other
+
+
+def exported(run, output, stage):
+    """An export that holds the file of one stage."""
+    part = write(output / "part" / "adapter_model.safetensors", STAGES[stage]).parent
+    files = files_in(part)
+    name = folder_name(stage.shard, files)
+    part.rename(output / name)
+    now = roles(run).ledger.snapshot()
+    export = Export(
+        mark=f"machine-1-{stage.prefix[0]}",
+        name=name,
+        host=this_host(),
+        output=output,
+        stage=stage,
+        keys=(STAGES[stage],),
+        digests=now.digests(stage),
+        files=json.dumps(files),
+        announced_at=0.0,
+        made_at=None,
+        withdrawn_at=None,
+    )
+    with roles(run).ledger.writing() as transaction:
+        assert transaction.exports.announce(export, transaction.snapshot())
+        transaction.exports.name(export)
+        assert transaction.exports.commit(export, transaction.snapshot())
+    return export
+
+
+def record_of(run, place=HIT):
+    return read_slice(run.path / "slices", place, roles(run).secret).rows["record"].to_pylist()[0]
+
+
+def gone(paths):
+    return [path for path in paths if path.exists()] == []
+
+
+@pytest.fixture(autouse=True)
+def truthful(run, monkeypatch):
+    """Whenever the ledger notes that something is gone, it is."""
+    superseding = []
+
+    def noting(where, name, paths_of):
+        function = getattr(where, name)
+
+        def look(self, *args, **named):
+            if not superseding:
+                assert gone(paths_of(self, *args, **named))
+            return function(self, *args, **named)
+
+        monkeypatch.setattr(where, name, look)
+
+    def removed(_self, artifacts=(), *, versions=()):
+        names = [f"artifacts/{name}" for each in artifacts for name in blobs_of(*each)]
+        return [run.path / name for name in names + [f"slices/{version_name(*each)}" for each in versions]]
+
+    def withdrawn(self, marks):
+        return [self.find(mark).path for mark in marks]
+
+    def walked(transaction, _generation):
+        work = transaction.to_erase(received_by=-1.0)
+        return [*removed(None, work.artifacts, versions=work.versions), *(run.path / "tmp").iterdir()]
+
+    supersede = Transaction.supersede
+
+    def moving(self, *args, **named):  # the version that is current now is condemned no longer
+        superseding.append(True)
+        try:
+            return supersede(self, *args, **named)
+        finally:
+            superseding.pop()
+
+    monkeypatch.setattr(Transaction, "supersede", moving)
+    noting(Transaction, "note_removed", removed)
+    noting(Transaction, "note_walked", walked)
+    noting(History, "forget_copies", lambda _self, copies: [copy.path for copy in copies])
+    noting(Exports, "withdraw", withdrawn)
+
+
+def assert_nothing_is_left(run, *records):
+    assert [path for path in run.path.glob("artifacts/*/*") if STAGES[Stage(0, (0,))] in path.name] == []
+    assert not {*records} & {*read_slice(run.path / "slices", HIT, roles(run).secret).rows["record"].to_pylist()}
+    assert gone([run.path.parent / "cache" / "rows" / name for name in ("copy-0.arrow", "copy-1.arrow", INFO)])
+    assert [*(run.path / "tmp").iterdir()] == []
+    assert {entry.state for entry in run.log()[1:]} == {"erased"}
+
+
+STEPS = {
+    "artifacts": (Artifacts, "erase"),
+    "next version": (Slices, "put"),
+    "pointer": (Transaction, "supersede"),
+    "old version": (Slices, "erase"),
+    "note of removal": (Transaction, "note_removed"),
+    "copies": (erasure, "remove_copies"),
+    "log": (Ledger, "wipe"),
+    "note of the walk": (Transaction, "note_walked"),
+    "end": (Transaction, "settle"),
+}
+
+
+@pytest.mark.parametrize(
+    ("when", "goes_on"), [("before", "deletes again"), ("before", "is open beside it"), ("after", "is open beside it")]
+)
+@pytest.mark.parametrize("step", STEPS)
+def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, step, when, goes_on):
+    where, name = STEPS[step]
+    function, record, kept = getattr(where, name), record_of(run), record_of(run, Place(0, 1))
+
+    def cut(*args, **named):
+        if when == "after":
+            function(*args, **named)
+        raise Killed
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(where, name, cut)
+        with pytest.raises(Killed):
+            run.delete(records=[record])
+    if goes_on == "deletes again":
+        run.delete(records=[kept])
+    else:
+        roles(other).upkeep.erase_due()
+    assert_nothing_is_left(run, record)
+    assert record_of(run) != record
+
+
+def test_an_export_is_withdrawn_when_its_files_are_gone_and_not_before(run, tmp_path):
+    export, spared = (exported(run, tmp_path / "out", stage) for stage in STAGES)
+    run.delete(records=[record_of(run)])
+    assert (export.path.exists(), spared.path.exists()) == (False, True)
+    run.withdraw(export.label)
+    assert_nothing_is_left(run)
+    with pytest.raises(s3t.InputError, match="is still there"):
+        run.withdraw(spared.label)
+    assert [each.name for each in run.status().exports] == [spared.name]
+
+
+def test_an_operator_that_says_that_copies_are_gone_is_not_believed_of_those_on_this_host(run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(erasure, "remove_copies", lambda _copies: (_ for _ in ()).throw(OSError(5, "no such device")))
+        with pytest.raises(s3t.StorageError, match="no such device"):
+            run.delete(records=[record_of(run)])
+    roles(run).eraser.forget_copies()
+    with closing(roles(run).ledger.again()) as ledger, ledger.reading() as transaction:
+        assert {copy.path.name for copy in transaction.history.copies()} == {"copy-0.arrow", "copy-1.arrow"}
+    run.erase(copies_are_gone=True)
+    assert_nothing_is_left(run)

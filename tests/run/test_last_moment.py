@@ -1,0 +1,219 @@
+"""A deletion that comes at the last moment of a computation, whichever: when all is computed, and nothing has left yet.
+
+Nobody looks at the ledger by himself here, so that what a computation asks before it ends is all that can notice.
+"""
+
+import threading
+
+import pytest
+
+import s3t
+from s3t.errors import OvertakenError
+from s3t.partition import Place
+from s3t.prediction.likelihood import Continuation
+from s3t.prediction.sampling import Sampling
+from s3t.run.workshop import Workshop
+from s3t.stages import Stage
+from testing import tiny
+from testing.language import language_recipe, make_language_model, prompt_table
+from testing.roles import roles
+from tests.run.worlds import trained_run
+from tests.slice_files import read_slice
+
+PROMPT = "w1 w2"
+HOW = {"max_new_tokens": 5, "temperature": 2.0, "seed": 3}
+CHAIN = {"partition": {"shards": 1, "slices": 3}, "sequences": {"budget": 1}, "training": {"epochs": 1}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def state(state_of_all, tmp_path_factory):
+    """Of all tests here: they share runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("state")
+        patch.setenv("S3T_STATE", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def folders(text_model, state, tmp_path_factory):
+    """Runs of one chain of three slices: a classifier, with prototypes beside it, and a language model."""
+    folder = tmp_path_factory.mktemp("last")
+    protosisa = tiny.recipe(text_model, **CHAIN, prediction={"batch_size": 4, "prototypes_alone": True})
+    protosisa |= {"method": {"name": "protosisa"}, "sequences": {}}
+    trained_run(folder / "classifier", protosisa, tiny.text_table(60)).close()
+    language = language_recipe(make_language_model(folder / "model"), **CHAIN)
+    trained_run(folder / "language", language, prompt_table(60)).close()
+    return {name: folder / name for name in ("classifier", "language")}
+
+
+@pytest.fixture
+def open_run(folders, monkeypatch):
+    """A function that opens a run twice: the second time as another process has it, which waits for nobody."""
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+    opened = []
+
+    def open_twice(name):
+        opened.extend(s3t.Run.open(folders[name]) for _ in range(2))
+        roles(opened[1]).deleter.patience = 0.0
+        return opened
+
+    yield open_twice
+    run, other = opened
+    run.close()
+    other.erase()
+    assert other.repair().status.missing == 0
+    assert other.audit().ok
+    other.close()
+
+
+def record_of(run, index):
+    return read_slice(run.path / "slices", Place(0, index), roles(run).secret).rows["record"].to_pylist()[0]
+
+
+def once_at_the_end(monkeypatch, name, act, *, of=None):
+    """Let something happen when a method of the workshop has computed all, the first time; of one stage, if given."""
+    function, done = getattr(Workshop, name), []
+
+    def and_then():
+        if not done:
+            done.append(True)
+            act()
+
+    def computing(self, *args, **named):
+        found = function(self, *args, **named)
+        if of in (None, args[0]):
+            and_then()
+        return found
+
+    def writing(self, *args, **named):
+        yield from function(self, *args, **named)
+        and_then()
+
+    monkeypatch.setattr(Workshop, name, writing if name == "write" else computing)
+    return done
+
+
+def of_answer(answer):
+    return answer.generation, answer.members, answer.logits.tolist()
+
+
+def held(run):
+    with run.hold([PROMPT]) as pending:
+        assert pending.may_leave()
+        return of_answer(pending.predictions[0])
+
+
+def of_evaluation(evaluation):
+    return evaluation.to_json()
+
+
+def in_turns(run):
+    """A text that is written in turns, and begun again as a server does."""
+    while True:
+        with run._writer.hold(run._writer.checked([PROMPT]), Sampling(**HOW)) as texts:
+            try:
+                found, finished = [], False
+                while not finished:
+                    pieces, finished = texts.turn(0)
+                    found += [piece.added for piece in pieces]
+                if texts.may_leave():
+                    return texts.generation, found
+            except OvertakenError:
+                continue
+            finally:
+                texts.stop()
+
+
+def likelihoods(run):
+    return [one.log_probability for one in run._writer.likelihoods([Continuation([5, 6, 7], [8, 9])])]
+
+
+COMPUTATIONS = {
+    "a small batch": ("classifier", "logits", lambda run: of_answer(run.predict([PROMPT]))),
+    "several batches": ("classifier", "logits", lambda run: of_answer(run.predict([PROMPT] * 9))),
+    "an evaluation": ("classifier", "logits", lambda run: of_evaluation(run.evaluate(tiny.text_table()))),
+    "an evaluation without depths": (
+        "classifier",
+        "logits",
+        lambda run: of_evaluation(run.evaluate(tiny.text_table(), per_depth=False)),
+    ),
+    "held answers": ("classifier", "logits", held),
+    "texts": ("language", "write", lambda run: run.generate([PROMPT], **HOW).to_json()),
+    "texts in turns": ("language", "write", in_turns),
+    "continued texts": (
+        "language",
+        "write",
+        lambda run: (run.status().generation, run._writer.continued([[5, 6]], Sampling(**HOW))),
+    ),
+    "a comparison": ("language", "write", lambda run: of_evaluation(run.evaluate(prompt_table(), write=2))),
+    "scores of texts": ("language", "logits", lambda run: of_answer(run.score(prompt_table(4))._predictions)),
+    "likelihoods": ("language", "likelihoods", likelihoods),
+}
+
+
+@pytest.mark.parametrize("computation", COMPUTATIONS)
+def test_what_is_computed_is_computed_again(open_run, computation, monkeypatch):
+    name, method, ask = COMPUTATIONS[computation]
+    run, other = open_run(name)
+    before = ask(run)
+    record = record_of(run, 2)
+    done = once_at_the_end(monkeypatch, method, lambda: other.delete(records=[record]))
+    after = ask(run)
+    assert done
+    assert after == ask(other) != before
+
+
+def test_prototypes_that_answer_alone_are_asked_again(open_run, monkeypatch):
+    """Of several slices: their classifier is no stage of the ledger, and its slices' prototypes are."""
+    run, other = open_run("classifier")
+    other.delete(records=[record_of(run, 0)])
+    before = of_answer(run.predict([PROMPT] * 9))
+    record = record_of(run, 2)
+    once_at_the_end(monkeypatch, "logits", lambda: other.delete(records=[record]))
+    after = run.predict([PROMPT] * 9)
+    assert [member.kind for member in after.members] == ["prototypes"]
+    assert of_answer(after) == of_answer(other.predict([PROMPT] * 9)) != before
+
+
+@pytest.mark.parametrize("stage", [Stage(0, (0, 1, 2)), Stage(0, (2,), "prototypes")], ids=str)
+def test_what_is_trained_is_thrown_away(open_run, stage, monkeypatch):
+    run, other = open_run("classifier")
+    other.delete(records=[record_of(run, 2)])
+    record = record_of(run, 2)
+    once_at_the_end(monkeypatch, "train", lambda: other.delete(records=[record]), of=stage)
+    report = run.train()
+    assert report.discarded == 1
+    assert stage in report.stages  # trained once more
+    assert run.audit(replay=7).mismatches == ()
+
+
+@pytest.mark.parametrize("stage", [Stage(0, (0, 1, 2)), Stage(0, (2,), "prototypes")], ids=str)
+def test_what_an_audit_trains_again_is_not_reported(open_run, stage, monkeypatch):
+    run, other = open_run("classifier")
+    record = record_of(run, 2)
+    once_at_the_end(monkeypatch, "train", lambda: other.delete(records=[record]), of=stage)
+    report = run.audit(replay=100)
+    assert report.mismatches == ()
+    assert stage not in report.replayed
+    assert Stage(0, (0,)) in report.replayed
+
+
+def test_a_part_of_a_text_that_a_slow_reader_has_not_taken_does_not_leave_any_more(open_run, monkeypatch):
+    """Another thread has written all of it; the deletion is effective, for nothing computes with what it took."""
+    run, other = open_run("language")
+    record, written = record_of(run, 2), threading.Event()
+    once_at_the_end(monkeypatch, "write", written.set)
+    parts = run.stream(PROMPT, **HOW)
+    next(parts)
+    assert written.wait(30)
+    until_stopped(run)
+    other.delete(records=[record])
+    assert other.log()[-1].state in ("effective", "erased")
+    with pytest.raises(OvertakenError):
+        next(parts)
+
+
+def until_stopped(run):
+    for thread in threading.enumerate():
+        if thread.name == "s3t-write":
+            thread.join(30)
