@@ -2,12 +2,17 @@
 
 import shutil
 import threading
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import s3t
+from s3t.gateway.adapters import Adapters
 from testing import tiny
+from testing.engine import BASE
+from testing.roles import roles
 from testing.served import serving
 from tests.gateway import PEFT_WARNS, TEXTS, asking, assert_as_run, delete, predicted, ready, state_of, until
 
@@ -70,6 +75,61 @@ def test_the_new_adapter_is_loaded_before_the_old_one_leaves_and_the_old_one_is_
     (old,), (new,) = before - {*engine.adapters}, {*engine.adapters} - before
     first = {step: engine.seen.index(step) for step in {*engine.seen}}
     assert first["load", new] < first["unload", old] < first["classify", old] < first["classify", "base"]
+
+
+@contextmanager
+def states_at(engine, path, *steps):
+    """(Step, adapter, state of the newest deletion) of every such step of the engine, just before it is done."""
+    seen = []
+    with s3t.Run.open(path) as run:
+
+        def looking(step):
+            function = getattr(engine, step)
+
+            def look(adapter, *rest):
+                seen.append((step, adapter, run.log()[-1].state))
+                return function(adapter, *rest)
+
+            setattr(engine, step, look)
+
+        for step in steps:
+            looking(step)
+        yield seen
+
+
+def test_a_deletion_is_effective_after_the_engine_has_let_go_and_an_export_is_withdrawn_last(client, path, engine):
+    before = {*engine.adapters}
+    withdraw, withdrawn = Adapters.withdraw, []
+    with states_at(engine, path, "unload", "classify") as seen, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Adapters, "withdraw", lambda self, each: withdrawn.append(len(seen)) or withdraw(self, each))
+        delete(client, "r0")
+        until(lambda: state_of(client) == "erased")
+    (old,) = before - {*engine.adapters}
+    assert [(step, name) for step, name, _ in seen if name in (old, BASE)] == [
+        ("unload", old),
+        ("classify", old),
+        ("classify", BASE),
+    ]
+    assert {state for _, name, state in seen if name in (old, BASE)} == {"accepted"}
+    assert min(withdrawn) > [(step, name) for step, name, _ in seen].index(("classify", BASE))
+
+
+def test_a_deletion_that_comes_while_the_gateway_ends_waits_for_every_adapter(path, beside, engine):
+    with s3t.Run.open(path) as other, beside() as client:
+        roles(other).deleter.patience = 0.0
+        until(lambda: ready(client))
+        unload, states = engine.unload, {}
+
+        def look(name):
+            if not states:
+                other.delete(records=["r0", "r1", "r2", "r3"])
+                time.sleep(0.3)  # the gateway's session tells the ledger of what it does not use any more
+            states[name] = other.log()[-1].state
+            return unload(name)
+
+        engine.unload = look
+    assert {*states.values()} == {"accepted"}
+    assert len(states) == 2
 
 
 def test_nothing_of_an_old_adapter_answers_after_the_deletion_is_effective(client, engine):

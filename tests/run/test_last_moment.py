@@ -146,7 +146,7 @@ COMPUTATIONS = {
         lambda run: (run.status().generation, run._writer.continued([[5, 6]], Sampling(**HOW))),
     ),
     "a comparison": ("language", "write", lambda run: of_evaluation(run.evaluate(prompt_table(), write=2))),
-    "scores of texts": ("language", "logits", lambda run: of_answer(run.score(prompt_table(4))._predictions)),
+    "scores of texts": ("language", "logits", lambda run: of_answer(run.score(prompt_table(4)))),
     "likelihoods": ("language", "likelihoods", likelihoods),
 }
 

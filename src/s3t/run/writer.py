@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from s3t.errors import InputError, OvertakenError, S3TError
-from s3t.ledger.work import Overtaken
+from s3t.ledger.work import Overtaken, Work
 from s3t.prediction.members import Member, Prefixes
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
@@ -178,10 +178,10 @@ class Writer:
         """Yields the parts of one text. Errors as `Run.stream`.
 
         Another thread computes, and waits for no reader: a deletion is effective when it has stopped. Each part leaves
-        only if the ledger, read again, still has all that it was made with.
+        only if the ledger, read again when the reader takes it, still has all that it was made with.
         """
         prompts = self.encoder.prompts(self.checked([prompt]).features)
-        parts: queue.SimpleQueue[str | BaseException | None] = queue.SimpleQueue()
+        parts: queue.SimpleQueue[tuple[Work, str] | BaseException | None] = queue.SimpleQueue()
         left = threading.Event()
 
         def compute() -> None:
@@ -190,12 +190,10 @@ class Writer:
                 with self.answerer.parts.presence.working(now, uses_of(now, members)) as work:
                     for pieces in self._steps(now, members, prompts, sampling):
                         work.confirm()
-                        parts.put("".join(piece.added for piece in pieces))
+                        parts.put((work, "".join(piece.added for piece in pieces)))
                         if left.is_set():
                             break
                 parts.put(None)
-            except Overtaken:
-                parts.put(self._why_overtaken(prefixes))
             except BaseException as error:  # raised again where the text is read
                 parts.put(error)
 
@@ -205,8 +203,12 @@ class Writer:
             while (part := parts.get()) is not None:
                 if isinstance(part, BaseException):
                     raise part
-                if part:
-                    yield part
+                work, text = part
+                if text:
+                    work.confirm()
+                    yield text
+        except Overtaken:
+            raise self._why_overtaken(prefixes) from None
         finally:
             left.set()
             thread.join()

@@ -1,0 +1,194 @@
+"""Answers that a server is sending: however a client or a lease ends, nothing more leaves, and no deletion waits on.
+
+Runs and batches are real; the connection is a function, so that each moment can be chosen.
+"""
+
+import asyncio
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+import s3t
+from s3t.ledger.sessions import LEASE_SECONDS
+from s3t.serve import answering, batching
+from s3t.serve.answering import ABORT, PendingResponse
+from s3t.serve.batching import Batcher
+from s3t.serve.guard import NotTaken
+from s3t.serve.writing import Order
+from testing import tiny
+from testing.roles import roles
+
+PARTS = 3
+
+
+@pytest.fixture(scope="module")
+def run(trained_once, tmp_path_factory):
+    """Its threads look at the ledger an hour later."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
+        patch.setenv("S3T_STATE", str(tmp_path_factory.mktemp("state")))
+        with s3t.Run.open(tiny.copy_run(trained_once, tmp_path_factory.mktemp("runs") / "run")) as run:
+            run.predict(["w1"])
+            yield run
+
+
+@pytest.fixture
+def hours(monkeypatch):
+    """Hours that the machine has slept, to be set."""
+    clock, slept = s3t.ledger.presence.boot_clock, {"seconds": 0.0}
+    monkeypatch.setattr("s3t.ledger.presence.boot_clock", lambda: clock() + slept["seconds"])
+    return slept
+
+
+class Holder:
+    """Holds answers of a run, and lets something happen before one is computed and after."""
+
+    def __init__(self, run, before=lambda: None):
+        self.run, self.before = run, before
+
+    def hold(self, *inputs):
+        self.before()
+        return self.run.hold(*inputs)
+
+
+def batcher(run, **about):
+    return Batcher(Holder(run, **about), most=4, wait=0.0, max_queued=100, max_queued_bytes=1 << 20)
+
+
+def waited_for(run):
+    """Computations and answers that deletions wait for."""
+    return len(roles(run).presence._running)
+
+
+def closed_by(name, hours, task):
+    """What a connection does with a message."""
+
+    async def reset():
+        raise ConnectionResetError
+
+    async def cancelled():
+        task().cancel()
+        await asyncio.sleep(0)
+
+    async def never_takes():
+        await asyncio.sleep(3600)
+
+    async def sleeps():
+        hours["seconds"] = LEASE_SECONDS
+
+    return {"reset": reset, "cancelled": cancelled, "never takes": never_takes, "sleeps": sleeps}[name]
+
+
+@pytest.mark.parametrize("at", range(PARTS))
+@pytest.mark.parametrize("how", ["reset", "cancelled", "never takes", "sleeps"])
+def test_an_answer_whose_client_or_lease_ends_is_let_go_of_and_no_part_after_it_leaves(
+    run, hours, monkeypatch, how, at
+):
+    monkeypatch.setattr(answering, "_PART_SECONDS", 0.2)
+    answers, left, aborted, tasks = batcher(run), [], [], []
+    close = closed_by(how, hours, lambda: tasks[0])
+
+    async def send(message):
+        assert waited_for(run) == 1
+        left.append(message)
+        if len(left) == at + 1:
+            await close()
+
+    async def ask():
+        served = SimpleNamespace(
+            name="run",
+            batcher=answers,
+            settings=SimpleNamespace(send_seconds=10.0),
+            metrics=SimpleNamespace(answered=lambda *_about: None),
+        )
+        body = "x" * (PARTS - 1) * answering._PART_BYTES  # and the quotation marks: a part more
+        response = PendingResponse(served, run.checked(["w1"]), lambda _predictions: body)
+        tasks.append(asyncio.current_task())
+        await response({"state": {}, ABORT: lambda: aborted.append(True)}, None, send)
+
+    error = {"reset": ConnectionResetError, "cancelled": asyncio.CancelledError}.get(how, NotTaken)
+    try:
+        with pytest.raises(error):
+            asyncio.run(ask())
+    finally:
+        answers.close()
+    assert len(left) == at + 1
+    assert bool(aborted) is (error is NotTaken)
+    assert waited_for(run) == 0
+
+
+def test_an_answer_that_cannot_be_rendered_is_let_go_of(run):
+    answers = batcher(run)
+
+    def fail(_predictions):
+        raise MemoryError
+
+    served = SimpleNamespace(name="run", batcher=answers)
+    with pytest.raises(MemoryError):
+        asyncio.run(PendingResponse(served, run.checked(["w1"]), fail)({"state": {}}, None, None))
+    answers.close()
+    assert waited_for(run) == 0
+
+
+@pytest.mark.parametrize("when", ["before it is computed", "while it is computed", "when it is given", "for good"])
+def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
+    """The client is gone; or, for good, the whole loop of the server."""
+    computing, go_on, tell = threading.Event(), threading.Event(), batching._tell
+    answers = batcher(run, before=lambda: (computing.set(), go_on.wait(10)))
+
+    async def ask():
+        inputs, tasks = run.checked(["w1"]), []
+        if when == "before it is computed":
+            tasks.append(asyncio.create_task(answers.answer(inputs)))
+            await asyncio.to_thread(computing.wait)  # the first keeps the thread
+        if when == "when it is given":
+
+            def give_and_cancel(asked, **given):
+                tell(asked, **given)
+                asked.loop.call_soon_threadsafe(tasks[-1].cancel)  # before the task goes on
+
+            monkeypatch.setattr(batching, "_tell", give_and_cancel)
+        tasks.append(asyncio.create_task(answers.answer(inputs)))
+        await asyncio.sleep(0)
+        if when == "before it is computed":
+            tasks[1].cancel()
+            go_on.set()
+            (await tasks[0]).release()
+        elif when == "while it is computed":
+            await asyncio.to_thread(computing.wait)
+            tasks[0].cancel()
+            go_on.set()
+        elif when == "when it is given":
+            go_on.set()
+        else:
+            return
+        with pytest.raises(asyncio.CancelledError):
+            await tasks[-1]
+
+    asyncio.run(ask())  # ends what is left of it
+    go_on.set()
+    answers.close()
+    assert waited_for(run) == 0
+
+
+@pytest.mark.parametrize("when", ["before they are begun", "after", "for good"])
+def test_texts_whose_client_is_gone_are_let_go_of(when):
+    released = []
+    texts = SimpleNamespace(release=lambda: released.append(True), overtaken=False)
+
+    async def ask():
+        order = Order(None, None)
+        if when == "before they are begun":
+            order.leave()
+        order.begun(texts)
+        if when == "after":
+            order.leave()
+        return order
+
+    order = asyncio.run(ask())
+    if when == "for good":  # the loop is closed, and the thread that writes goes on
+        assert not released
+        order.put(())
+    assert released
+    assert order.left
