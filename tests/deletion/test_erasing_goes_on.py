@@ -4,8 +4,10 @@ A run that is opened again lists its store, and removes what the ledger does not
 """
 
 import json
+import os
 import platform
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 
@@ -23,6 +25,7 @@ from s3t.store import Artifacts, blobs_of
 from testing import tiny
 from testing.roles import roles
 from testing.trained import commit
+from tests.deletion.scanner import found_in, spellings
 from tests.slice_files import read_slice
 
 STAGES = {Stage(0, (0,)): "e" * 64, Stage(0, (1,)): "f" * 64}
@@ -37,9 +40,16 @@ class Killed(BaseException):
 def made(text_model, tmp_path_factory):
     """A run of one shard and two slices, without stages."""
     recipe = tiny.recipe(text_model, partition={"shards": 1, "slices": 2}, sequences={"budget": 2})
-    folder = tmp_path_factory.mktemp("made") / "run"
-    s3t.Run.create(folder, recipe=recipe, data=tiny.text_table()).close()
+    folder, table = tmp_path_factory.mktemp("made") / "run", tiny.text_table()
+    table["id"] = [f"id{row:02d}w" for row in range(len(table))]
+    table["text"] = [f"{text} {word_of(name)}" for text, name in zip(table.text, table.id, strict=True)]
+    s3t.Run.create(folder, recipe=recipe, data=table).close()
     return folder
+
+
+def word_of(record):
+    """A word that is in this record's text alone."""
+    return f"qz{record}zq"
 
 
 @pytest.fixture
@@ -151,9 +161,13 @@ def truthful(run, monkeypatch):
     noting(Exports, "withdraw", withdrawn)
 
 
-def assert_nothing_is_left(run, *records):
+def assert_nothing_is_left(run, record):
+    """Of the record's words, in any file and spelling, nor of what was trained on its slice."""
+    words = {word: spellings(word) for word in (record, word_of(record))}
+    folders = run.path, Path(os.environ["S3T_STATE"])
+    files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
+    assert {path: found for path in files if (found := found_in(path, words))} == {}
     assert [path for path in run.path.glob("artifacts/*/*") if STAGES[Stage(0, (0,))] in path.name] == []
-    assert not {*records} & {*read_slice(run.path / "slices", HIT, roles(run).secret).rows["record"].to_pylist()}
     assert gone([run.path.parent / "cache" / "rows" / name for name in ("copy-0.arrow", "copy-1.arrow", INFO)])
     assert [*(run.path / "tmp").iterdir()] == []
     assert {entry.state for entry in run.log()[1:]} == {"erased"}
@@ -199,22 +213,24 @@ def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, step, when, 
 
 def test_an_export_is_withdrawn_when_its_files_are_gone_and_not_before(run, tmp_path):
     export, spared = (exported(run, tmp_path / "out", stage) for stage in STAGES)
-    run.delete(records=[record_of(run)])
+    record = record_of(run)
+    run.delete(records=[record])
     assert (export.path.exists(), spared.path.exists()) == (False, True)
     run.withdraw(export.label)
-    assert_nothing_is_left(run)
+    assert_nothing_is_left(run, record)
     with pytest.raises(s3t.InputError, match="is still there"):
         run.withdraw(spared.label)
     assert [each.name for each in run.status().exports] == [spared.name]
 
 
 def test_an_operator_that_says_that_copies_are_gone_is_not_believed_of_those_on_this_host(run):
+    record = record_of(run)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(erasure, "remove_copies", lambda _copies: (_ for _ in ()).throw(OSError(5, "no such device")))
         with pytest.raises(s3t.StorageError, match="no such device"):
-            run.delete(records=[record_of(run)])
+            run.delete(records=[record])
     roles(run).eraser.forget_copies()
     with closing(roles(run).ledger.again()) as ledger, ledger.reading() as transaction:
         assert {copy.path.name for copy in transaction.history.copies()} == {"copy-0.arrow", "copy-1.arrow"}
     run.erase(copies_are_gone=True)
-    assert_nothing_is_left(run)
+    assert_nothing_is_left(run, record)

@@ -19,8 +19,6 @@ from testing.roles import roles
 from tests.run.worlds import records_by_slice
 from tests.slice_files import read_slice
 
-pytestmark = pytest.mark.integration
-
 
 def fails(*_args, **_kwargs):
     raise OSError(28, "No space left on device")
@@ -112,6 +110,7 @@ def test_whatever_lies_in_the_folder_of_temporary_files_goes_with_a_deletion(tra
     assert not left.exists()
 
 
+@pytest.mark.integration
 def test_reconciling_that_was_cut_short_goes_on(trained, tmp_path, monkeypatch):
     trained.close()
     shutil.copytree(trained.path, tmp_path / "backup")
@@ -134,6 +133,7 @@ def test_reconciling_that_was_cut_short_goes_on(trained, tmp_path, monkeypatch):
             assert run.audit().ok
 
 
+@pytest.mark.integration
 def test_another_deletion_of_the_same_number_is_no_proof_that_nothing_is_missing(trained, tmp_path, monkeypatch):
     """Who put the backup back, and deleted something else, had another memory."""
     trained.close()

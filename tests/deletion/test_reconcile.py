@@ -13,8 +13,6 @@ from testing import tiny
 from tests.run.worlds import records_by_slice
 from tests.slice_files import slice_path, versions_of
 
-pytestmark = pytest.mark.integration
-
 LEDGER = ("ledger.sqlite", "ledger.sqlite-wal", "ledger.sqlite-shm")
 ONE, OTHER, THIRD = Place(0, 0), Place(0, 1), Place(1, 2)
 
@@ -94,6 +92,7 @@ def as_version_of(path, place):
     return path.parent.parent / f"shard-{place.shard:03d}" / f"slice-{place.slice:03d}-{digest}.parquet"
 
 
+@pytest.mark.integration
 def test_another_slices_file_is_no_memory_of_deletions(run, records):
     """Every record of the slice is missing from it: none of them was deleted."""
     path, backup = file_of(run, ONE), file_of(run, ONE).read_bytes()
@@ -118,6 +117,7 @@ def test_a_file_that_is_not_whole_is_no_memory_of_deletions(run, left):
     assert f"{file_of(run, ONE)}: the file of slice 0 of shard 0 is not the one that the ledger knows" in problem
 
 
+@pytest.mark.integration
 def test_a_damaged_file_is_mended_from_an_older_version(run, records, tmp_path):
     """An older one beside it has the same digest once it has lost what was deleted; no stage goes."""
     backup = back_up(run, tmp_path / "backup")
@@ -134,6 +134,7 @@ def test_a_damaged_file_is_mended_from_an_older_version(run, records, tmp_path):
         assert opened.status().missing == 0
 
 
+@pytest.mark.integration
 def test_all_files_that_are_wrong_are_told_at_once_and_before_a_deletion_is_made_again(run, records, tmp_path):
     """A backup was put back, and then wrong files."""
     backup = back_up(run, tmp_path / "backup")
@@ -183,6 +184,7 @@ def test_what_a_file_lacks_was_deleted_if_the_folder_is_newer_than_the_ledger(ru
         assert opened.audit().ok
 
 
+@pytest.mark.integration
 def test_another_slices_file_is_none_even_where_the_ledger_is_the_older_one(run, older_ledger):
     path = file_of(run, ONE)
     shutil.copy2(file_of(run, OTHER), as_version_of(file_of(run, OTHER), ONE))
@@ -191,6 +193,7 @@ def test_another_slices_file_is_none_even_where_the_ledger_is_the_older_one(run,
     assert "holds records that were never in this slice" in problem
 
 
+@pytest.mark.integration
 def test_another_slices_file_is_none_although_all_of_it_was_deleted_later(run, records, tmp_path):
     """The witness names every record of the file; but they were in the other slice."""
     backup = back_up(run, tmp_path / "backup")
@@ -219,6 +222,7 @@ def test_an_erasure_that_is_under_way_is_no_older_ledger(run, records, monkeypat
         assert opened.audit().ok
 
 
+@pytest.mark.integration
 def test_a_slices_file_of_monday_a_ledger_of_tuesday_and_a_memory_of_wednesday(run, records, tmp_path):
     """The file has no digest that the ledger knows, nor has what shall become of it."""
     first, second, *_ = max(records.values(), key=len)
@@ -273,6 +277,7 @@ def destroyed(run, records, tmp_path):
 FOLDER = ("slices", "artifacts", "secret")
 
 
+@pytest.mark.integration
 def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed(run, records, destroyed, text_model):
     """Nothing says which of its records were deleted. So the whole file goes; training alone would read it."""
     later = back_up(run, run.parent / "later")
@@ -303,6 +308,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
         assert opened.status().inventory.alive == status.inventory.alive
 
 
+@pytest.mark.integration
 def test_after_the_secret_was_destroyed_a_file_that_cannot_be_read_goes_too(run, destroyed):
     put_back(run, destroyed, *FOLDER)
     file_of(run, OTHER).write_bytes(b"no Parquet")
@@ -313,6 +319,7 @@ def test_after_the_secret_was_destroyed_a_file_that_cannot_be_read_goes_too(run,
         assert opened.predict(["w1 w2"]).members
 
 
+@pytest.mark.integration
 def test_without_the_secret_nothing_is_lost_where_nothing_is_wrong(run, destroyed):
     before = tiny.artifacts(run), tiny.all_files(run / "slices")
     done = s3t.Run.reconcile(run)
@@ -320,6 +327,7 @@ def test_without_the_secret_nothing_is_lost_where_nothing_is_wrong(run, destroye
     assert (tiny.artifacts(run), tiny.all_files(run / "slices")) == before
 
 
+@pytest.mark.integration
 def test_without_the_secret_what_the_witness_names_goes_all_the_same(run, records, tmp_path, monkeypatch):
     """A ledger of another history, whose secret was destroyed: the witness has seen another deletion."""
     backup = back_up(run, tmp_path / "backup")

@@ -146,9 +146,12 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
 
             def give_and_cancel(asked, **given):
                 tell(asked, **given)
-                asked.loop.call_soon_threadsafe(tasks[-1].cancel)  # before the task goes on
+                asked.loop.call_soon(tasks[-1].cancel)  # before the task goes on
 
-            monkeypatch.setattr(batching, "_tell", give_and_cancel)
+            def within_the_loop(asked, **given):
+                asked.loop.call_soon_threadsafe(lambda: give_and_cancel(asked, **given))
+
+            monkeypatch.setattr(batching, "_tell", within_the_loop)
         tasks.append(asyncio.create_task(answers.answer(inputs)))
         await asyncio.sleep(0)
         if when == "before it is computed":
