@@ -16,7 +16,7 @@ IMAGE = [[(row * column) % 251 for column in range(32)] for row in range(32)]
 
 
 def problems_of(cell, folder):
-    problems = Problems(Positions.in_table())
+    problems = Problems(Positions("row"))
     image_bytes([cell], "image", folder, problems)
     return problems.sentences()
 

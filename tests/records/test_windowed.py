@@ -7,16 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 import pyarrow as pa
-import pyarrow.csv
 import pytest
 
 from s3t.errors import DataError
 from s3t.partition import Secret
 from s3t.recipe import recipe_from
-from s3t.records import windowed
 from s3t.records.ingest import ingest, ingest_into
+from s3t.records.reading import read_windows
 from s3t.records.splitting import Split
-from s3t.records.windowed import read_windows
 from s3t.spill import Spill
 from s3t.tasks import TASKS
 from tests.records.splits import split_into_slices
@@ -25,18 +23,6 @@ SECRET = Secret(salt="salt")
 SIZES = {"shards": 2, "slices": 4}
 GROUP = {"column": "age", "slices": {"1": [1, 0], "02": [3, 2]}, "deletion": {"1": 1, "02": 2}}
 ROWS = 40
-
-
-@pytest.fixture(autouse=True)
-def narrow(monkeypatch):
-    """Windows of few bytes of a CSV file; and of few rows, see `recipe`."""
-    opened = pa.csv.open_csv
-
-    def in_small_blocks(file, *, read_options, **options):
-        read_options.block_size = 200
-        return opened(file, read_options=read_options, **options)
-
-    monkeypatch.setattr(pa.csv, "open_csv", in_small_blocks)
 
 
 def recipe(group=None, *, task="text-classification", labels=("a", "b"), **columns):
@@ -199,6 +185,5 @@ def test_no_more_than_a_window_is_read_ahead(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"id": 1}\n' * 10_000)
     with path.open("rb") as file:
-        tables = windowed._json_tables(file, {}, None, 10)
-        next(tables)
+        next(read_windows(file, columns={}, size=10, form="jsonl"))
         assert file.tell() < 10_000

@@ -203,12 +203,9 @@ def _windows(given: Given, *, whole: bool) -> Iterator[tuple[Sequence[Any], Sequ
     if source is None:
         yield given.typed, range(len(given.typed))
         return
-    from s3t.records.streaming import format_of, windows
+    from s3t.records.reading import WHOLE, format_of, read_rows
 
-    size = sys.maxsize if whole else _AT_ONCE
-    for rows, positions in windows(source, format_of(source, given.format), size=size):
-        listed = rows if isinstance(rows, list) else rows.to_pylist()
-        yield listed, positions.numbers
+    yield from read_rows(source, format_of(source, given.format), size=WHOLE if whole else _AT_ONCE)
 
 
 def _print_lines(rows: list[dict[str, Any]]) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from s3t.json_text import JsonError, read_json
+
 ASSISTANT = "assistant"
 """The role whose turns a language model learns to write."""
 
@@ -42,9 +44,10 @@ def messages_of(cell: Any) -> tuple[list[dict[str, str]], str]:
     """The messages of a cell, and ""; or none, and what is wrong with it, without a word of it."""
     if isinstance(cell, str):
         try:
-            cell = json.loads(cell)
-        except (ValueError, RecursionError):
-            return [], "is no JSON; write a list of messages"
+            cell = read_json(cell)
+        except JsonError as error:
+            problem = str(error)
+            return [], problem if ";" in problem else "is no JSON; write a list of messages"
     if not isinstance(cell, list) or not cell:
         return [], "is no list of messages; fill or drop the row"
     messages: list[dict[str, str]] = []

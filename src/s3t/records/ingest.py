@@ -22,11 +22,10 @@ from s3t.records.columns import column_values
 from s3t.records.features import read_features, read_prompts
 from s3t.records.inputs import Inputs, inputs_as_data
 from s3t.records.names import text_of
+from s3t.records.positions import Positions
 from s3t.records.problems import Problems
-from s3t.records.reading import Data, Table, read_data, rows_as_table
+from s3t.records.reading import Data, Table, format_of, read_data, read_windows
 from s3t.records.splitting import Split
-from s3t.records.streaming import format_of, named, windows
-from s3t.records.windowed import read_windows
 from s3t.tasks import Kind
 
 
@@ -39,11 +38,13 @@ class Records:
         labels: the label set, declared or inferred; empty for regression.
         among: for each row, the slices of its shard that its group is spread over; None without groups. The group
             itself is not kept: the slice implies it.
+        positions: position of each row in the data, for messages.
     """
 
     rows: pa.Table
     labels: tuple[str, ...]
     among: Sequence[tuple[int, ...]] | None
+    positions: Positions
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
@@ -102,7 +103,7 @@ def _checked(table: Table, recipe: Recipe, *, with_owners: bool, fixed: tuple[st
     labels = checks.finish()
     if records is None:
         raise AssertionError("a window without problems was refused")
-    return Records(rows=records.rows, labels=labels, among=records.among)
+    return Records(rows=records.rows, labels=labels, among=records.among, positions=table.positions)
 
 
 class IngestedInputs(NamedTuple):
@@ -145,23 +146,15 @@ def ingest_windows(
         DataError: as `ingest_inputs`, after the windows before the fault.
     """
     source = Path(source) if isinstance(source, str) else source
-    where, folder = named(source), source.parent if isinstance(source, Path) else Path()
-    for rows, positions in windows(source, format_of(source, form), size=size):
-        if isinstance(rows, pa.Table):
-            table = _read(rows, recipe).rows
-        else:
-            problems = Problems(positions)
-            found = rows_as_table(rows, _kinds(recipe), problems)
-            if found is None:
-                raise DataError(where, problems.sentences())
-            table = found
-        yield _checked_inputs(Table(rows=table, where=where, folder=folder, positions=positions), recipe)
+    for table in read_windows(source, columns=_kinds(recipe), size=size, form=format_of(source, form)):
+        yield _checked_inputs(table, recipe)
 
 
 def _checked_inputs(table: Table, recipe: Recipe, *, roles: Collection[str] | None = None) -> IngestedInputs:
     """Inputs of all roles that the task has; or prompts, of one."""
     columns = recipe.columns
     problems = Problems(table.positions)
+    problems.begin(table.first)
     needed = {
         name: f"columns.{role}"
         for role, names in columns.named().items()
@@ -176,7 +169,7 @@ def _checked_inputs(table: Table, recipe: Recipe, *, roles: Collection[str] | No
     if problems.sentences():
         raise DataError(table.where, problems.sentences())
     told_back = None if ids is None else [text_of(value) or "" for value in ids]
-    return IngestedInputs(pa.table(features), told_back, table.positions.numbers[: table.rows.num_rows])
+    return IngestedInputs(pa.table(features), told_back, table.positions.numbers(table.first, table.rows.num_rows))
 
 
 def record_ids(data: Data, recipe: Recipe) -> list[str]:

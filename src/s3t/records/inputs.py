@@ -17,7 +17,7 @@ from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import is_template
 from s3t.records.imported import is_of
-from s3t.records.reading import PARQUET_SUFFIXES, SUFFIXES, Data
+from s3t.records.reading import FORMATS, Data
 from s3t.tasks import Kind
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | N
         DataError: the inputs make no table that fits the recipe's task.
     """
     if isinstance(inputs, str):
-        if Path(inputs).suffix.lower() not in (*SUFFIXES, *PARQUET_SUFFIXES):
+        if Path(inputs).suffix.lower() not in FORMATS:
             problem = "are one string, which names no data file; pass a file, or the text in a list"
             raise DataError(_WHERE, problem)
         return inputs

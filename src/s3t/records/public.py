@@ -19,7 +19,6 @@ from s3t.errors import DataError, IntegrityError
 from s3t.recipe import Recipe
 from s3t.records.canonical import canonical_bytes, contents
 from s3t.records.ingest import ingest_labelled
-from s3t.records.positions import Positions
 from s3t.records.tables import UNREADABLE, table_in
 
 _OWNERS = {"record", "subject"}
@@ -63,15 +62,15 @@ def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> p
     Raises:
         DataError: the file does not fit the recipe, or holds a record of the run.
     """
-    rows = ingest_labelled(path, recipe).rows
-    rows = rows.select(features_of(rows))
+    records = ingest_labelled(path, recipe)
+    rows = records.rows.select(features_of(records.rows))
     own = list(contents(rows, rows.column_names))
     every, known = set(own), set[bytes]()
     for part in private:
         known |= every.intersection(contents(part, rows.column_names))
     shared = [row for row, content in enumerate(own) if content in known]
     if shared:
-        where = Positions.in_file(path).named(shared)
+        where = records.positions.named(shared)
         raise DataError(
             str(path),
             f"{where}: {len(shared)} records are in the run's data, too; take them out here: a choice by records "

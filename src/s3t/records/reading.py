@@ -1,6 +1,7 @@
-"""Reader of the user's data into an Arrow table: CSV, JSON lines, Parquet, `datasets.Dataset`, a pandas frame.
+"""Reader of the user's data: CSV, JSON lines, Parquet, a pipe, `datasets.Dataset`, a pandas frame, an arrow table.
 
-Nothing is cached: reading goes straight to arrow, so no copy of a record is left under the user's home.
+It reads a window of rows at a time, in one pass; data that is read whole is one window. Nothing is cached, so no copy
+of a record is left under the user's home.
 
 No message, and no exception behind one, holds more of a record than its row and column. Libraries quote a row that they
 cannot read, so errors are raised where no other one is being handled.
@@ -8,24 +9,28 @@ cannot read, so errors are raised where no other one is being handled.
 
 from __future__ import annotations
 
-import codecs
+import csv
+import io
 import json
+import os
+import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias, cast, get_args
 
 import pyarrow as pa
-import pyarrow.csv
 import pyarrow.parquet
 
 from s3t.disk import open_regular, reading_problem
-from s3t.errors import DataError
-from s3t.records.csv_blocks import CsvBlocks
+from s3t.errors import DataError, InputError
+from s3t.json_text import JsonError, read_json
 from s3t.records.imported import is_of
 from s3t.records.names import is_unicode
 from s3t.records.positions import Positions
-from s3t.records.problems import Problems
+from s3t.records.problems import Problems, UnreadableError
 from s3t.records.values import name_of
 from s3t.tasks import Kind
 
@@ -35,12 +40,28 @@ if TYPE_CHECKING:
 
 Data: TypeAlias = "str | Path | pa.Table | datasets.Dataset | pd.DataFrame"
 """Types that users may pass as data."""
+Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+"""File format."""
+Rows: TypeAlias = "list[dict[str, Any]] | pa.Table"
 
-SUFFIXES = {".csv": "CSV", ".jsonl": "JSON lines", ".ndjson": "JSON lines", ".json": "JSON lines"}
-PARQUET_SUFFIXES = (".parquet", ".pq")
-_DECODED_BYTES = 2**20
+FORMATS: Mapping[str, Format] = {
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+}
+"""Format of a file, by its suffix."""
+WHOLE = sys.maxsize
+"""Rows of a window that holds all."""
+_MOST_CHARACTERS = 2**24
+"""Of a window of text: so a window of long texts has fewer rows."""
+_CSV_ROWS = 2**14
+"""Rows of a CSV file that are Python's objects at a time."""
+_BUFFER_BYTES = 2**20
 _SHOWN = 20
-"""Lines and rows that are named one by one."""
+"""Lines that are named one by one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,32 +79,102 @@ class Table:
     """Number of the first row among all of the data, where this is a window of it."""
 
 
-def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
-    """Read a file, or take over an object in memory.
-
-    Args:
-        data: path of a CSV, JSON lines or Parquet file; or a Dataset, a data frame, an arrow table.
-        columns: kind of each used column. In a CSV file they stay text (an id of 007 is not the
-            number 7), but for numbers. Of others, nothing but the name is of interest.
+def format_of(source: Path | BinaryIO, given: str | None) -> Format:
+    """The format of a file or a pipe: the one that is given, else that of the file's suffix.
 
     Raises:
-        DataError: the file is missing, no regular file, of an unknown format, truncated, or malformed.
+        InputError: neither is one that s3t reads.
+
+    >>> format_of(Path("new.csv"), None), format_of(Path("new.txt"), "jsonl")
+    ('csv', 'jsonl')
     """
-    if isinstance(data, str | Path):
-        path = Path(data)
-        where, folder = str(data), path.parent
-        positions = Positions.in_file(path)
-        rows, problems = _read_file(path, columns, positions)
+    known: dict[str, Format] = {name: name for name in get_args(Format)}
+    if given is not None:
+        if given not in known:
+            raise InputError("the format", f"{given!r} is none; use {', '.join(known)}")
+        return known[given]
+    if not isinstance(source, Path):
+        raise InputError("the format", f"of a pipe has to be given; use {', '.join(known)}")
+    suffix = source.suffix.lower()
+    if suffix not in FORMATS:
+        raise InputError(str(source), f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet, or name its format")
+    return FORMATS[suffix]
+
+
+def read_data(data: Data, *, columns: Mapping[str, Kind]) -> Table:
+    """All rows of a file or an object in memory. Arguments and errors as `read_windows`."""
+    (table,) = read_windows(data, columns=columns, size=WHOLE)
+    return table
+
+
+def read_windows(
+    data: Data | BinaryIO, *, columns: Mapping[str, Kind], size: int, form: Format | None = None
+) -> Iterator[Table]:
+    """Yields tables of at most `size` rows, at least one; of a file or a pipe, each is read when it is asked for.
+
+    Args:
+        data: path of a CSV, JSON lines or Parquet file; an open pipe of CSV or JSON lines; a Dataset, a data frame, an
+            arrow table.
+        columns: kind of each used column. In a CSV file all columns stay text: an id of 007 is not the number 7. Of
+            others, nothing but the name is of interest.
+        size: rows.
+        form: format of a file or a pipe; None: as the file's suffix says.
+
+    Raises:
+        DataError: the file is missing, no regular file, of an unknown format, truncated, or malformed. Raised after
+            the windows before the fault or later; those of a file are then of no use.
+    """
+    if isinstance(data, str | Path) or hasattr(data, "read"):
+        source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
+        where, folder = named(source), source.parent if isinstance(source, Path) else Path()
+        given = form if form is not None or not isinstance(source, Path) else FORMATS.get(source.suffix.lower())
+        positions = Positions("row") if given == "parquet" else Positions("line")
+        tables = _tables(source, given, positions, columns, size)
     else:
-        where, folder, positions = f"the {type(data).__name__}", Path(), Positions.in_table()
-        rows, problems = from_memory(data, columns), []
-    if rows is not None:
-        damaged = Problems(positions)
-        check_decodable(rows, columns, damaged)
-        problems = problems + damaged.sentences()
-    if rows is None or problems:
-        raise DataError(where, problems)
-    return Table(rows=rows, where=where, folder=folder, positions=positions)
+        where, folder, positions = f"the {type(data).__name__}", Path(), Positions("row")
+        rows = from_memory(data, columns)
+        starts = range(0, max(rows.num_rows, 1), size)
+        # No more than there are: without columns a slice would grow.
+        tables = (rows.slice(start, min(size, rows.num_rows - start)) for start in starts)
+    first, problems = 0, Problems(positions)
+    try:
+        for table in tables:
+            problems.begin(first)
+            check_decodable(table, columns, problems)
+            if not problems:
+                yield Table(rows=table, where=where, folder=folder, positions=positions, first=first)
+            first += table.num_rows
+        found = problems.sentences()
+    except UnreadableError as fault:
+        found = list(fault.args)
+    if found:
+        raise DataError(where, found)  # here, where no library's error is handled: it quotes what it could not read
+
+
+def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
+    """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe.
+
+    Raises:
+        DataError: as `read_windows`, or two columns have one name.
+    """
+    positions, first = Positions("row" if form == "parquet" else "line"), 0
+    try:
+        for rows in _windows(source, form, positions, size):
+            if isinstance(rows, pa.Table) and len(set(rows.column_names)) < rows.num_columns:
+                raise UnreadableError("two columns have one name; name each column once")
+            listed = rows if isinstance(rows, list) else rows.to_pylist()
+            yield listed, positions.numbers(first, len(listed))
+            first += len(listed)
+    except UnreadableError as fault:
+        found = list(fault.args)
+    else:
+        return
+    raise DataError(named(source), found)
+
+
+def named(source: Path | BinaryIO) -> str:
+    """Name of a source, for messages."""
+    return str(source) if isinstance(source, Path) else "standard input"
 
 
 def from_memory(data: Any, columns: Mapping[str, Kind]) -> pa.Table:
@@ -175,136 +266,224 @@ def _readable(value: Any) -> bool:
     return True
 
 
-def _read_file(path: Path, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
-    """(Table, problems) of a file: one of both."""
-    suffix = path.suffix.lower()
-    problem = file_problem(path)
-    if problem is not None:
-        return None, [problem]
+def _tables(
+    source: Path | BinaryIO, form: Format | None, positions: Positions, columns: Mapping[str, Kind], size: int
+) -> Iterator[pa.Table]:
+    """Windows of a file or a pipe as tables."""
+    if form is None:
+        raise UnreadableError(f"has the suffix {Path(named(source)).suffix.lower()!r}; use .csv, .jsonl or .parquet")
+    first, problems = 0, Problems(positions)
+    for rows in _windows(source, form, positions, size):
+        problems.begin(first)
+        first += len(rows)
+        table = rows if isinstance(rows, pa.Table) else rows_as_table(rows, columns, problems)
+        if table is not None:
+            yield table
+        elif not isinstance(source, Path):  # a pipe may never come to an end
+            break
+    if problems:
+        raise UnreadableError(*problems.sentences())
+
+
+def _windows(source: Path | BinaryIO, form: Format, positions: Positions, size: int) -> Iterator[Rows]:
+    """Windows of a file or a pipe: of JSON lines the rows as they are, else tables. At least one, if all is well."""
+    path = source if isinstance(source, Path) else None
+    if path is None and form == "parquet":
+        raise UnreadableError("cannot be Parquet, whose end is read first; write it to a file, or send JSON lines")
+    if path is not None and (problem := reading_problem(path)) is not None:
+        raise UnreadableError(problem)
     try:
-        with open_regular(path) as file:
-            if suffix in PARQUET_SUFFIXES:
-                return _read_parquet(file)
-            reader = _read_csv if suffix == ".csv" else _read_json_lines
-            return reader(file, columns, positions)
+        with open_regular(path) if path is not None else nullcontext(cast("BinaryIO", source)) as file:
+            before = None if path is None else _state(file)
+            if form == "jsonl":
+                yield from _json_windows(file, positions, size, patient=path is not None)
+            else:
+                tables = (
+                    _parquet_windows(file, size)
+                    if form == "parquet"
+                    else _csv_windows(file, positions, size, patient=path is not None)
+                )
+                yield from tables if size < WHOLE else [pa.concat_tables(tables)]
+            if before is not None and _state(file) != before:
+                raise UnreadableError("changed while it was read; run the command again when it is complete")
     except OSError as error:
-        return None, [f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"]
+        problem = f"cannot be read, perhaps truncated: {error.strerror or 'its bytes are damaged'}"
+    else:
+        return
+    raise UnreadableError(problem)
 
 
-def file_problem(path: Path) -> str | None:
-    """Why a path names no data file that can be read; None if it does."""
-    suffix = path.suffix.lower()
-    if suffix not in SUFFIXES and suffix not in PARQUET_SUFFIXES:
-        return f"has the suffix {suffix!r}; use .csv, .jsonl or .parquet"
-    return reading_problem(path)
+def _state(file: BinaryIO) -> tuple[int, int]:
+    """Length of a file, and time of its last change."""
+    state = os.fstat(file.fileno())
+    return state.st_size, state.st_mtime_ns
 
 
-def _read_parquet(file: BinaryIO) -> tuple[pa.Table | None, list[str]]:
+def _parquet_windows(file: BinaryIO, size: int) -> Iterator[pa.Table]:
     try:
-        # Read whole through a buffer: a memory map would keep the file's bytes alive behind our back.
-        return pa.parquet.ParquetFile(file).read(), []
+        # A thread of arrow's that lets go of a Python file while Python ends aborts the process; so none is started.
+        source = pa.parquet.ParquetFile(file, pre_buffer=False, buffer_size=_BUFFER_BYTES)
+        count = 0
+        for batch in source.iter_batches(batch_size=min(size, 2**20), use_threads=False):  # across groups of rows
+            count += batch.num_rows
+            yield pa.Table.from_batches([batch])
+        if count == 0:
+            yield source.schema_arrow.empty_table()
     except (pa.ArrowException, OSError, ValueError):
-        return None, ["is not a readable Parquet file, perhaps truncated; export it again"]
+        problem = "is not a readable Parquet file, perhaps truncated; export it again"
+    else:
+        return
+    raise UnreadableError(problem)
 
 
-def _read_csv(file: BinaryIO, columns: Mapping[str, Kind], positions: Positions) -> tuple[pa.Table | None, list[str]]:
-    content = pa.py_buffer(file.read())
-    if not _is_utf8(content):  # looked at first: arrow decodes a ragged row where no error of it can be caught
-        line = _first_line_that_is_not_utf8(content)
-        return None, [not_utf8_problem(line)]
+def _csv_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bool) -> Iterator[pa.Table]:
+    """Windows of a CSV file, every cell as text; all problems are told if the file is read to its end.
+
+    Python's reader is strict, and takes cells as they are. Arrow's reads on from an open quote to the end of the file,
+    and drops a line feed at the end of a block (apache/arrow#51368).
+    """
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than the module's limit of 131,072 characters
+    # Bytes that are not UTF-8 become halves of surrogate pairs, which no UTF-8 text holds.
+    lines = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
+    of_row: list[str] = []
+    reader, problems = csv.reader(_noted(lines, of_row), strict=True), Problems(positions)
+    found: tuple[str, ...] = ()
+    end = 0
     try:
-        blocks, view = CsvBlocks(), memoryview(content)
-        for start in range(0, len(view), _DECODED_BYTES):
-            blocks.add(view[start : start + _DECODED_BYTES])
-        table, ragged = _parsed_csv(content, columns, blocks, threads=True)
-        if ragged:  # by several threads, rows have no numbers
-            _, ragged = _parsed_csv(content, columns, blocks, threads=False)
-    except pa.ArrowException:
-        if not content.to_pybytes().strip():
-            return None, ["is an empty CSV file; begin it with a row of column names"]
-        return None, ["is not a readable CSV file, perhaps truncated; export it again"]
-    return table, ragged_problems(ragged, positions)
+        header = next(filter(None, reader), None)  # a row without cells is a blank line
+        if header is None:
+            raise UnreadableError("is an empty CSV file; begin it with a row of column names")
+        if not all(map(is_unicode, header)):
+            raise UnreadableError(_not_utf8(reader.line_num))
+        of_row.clear()
+        end, expected, width, count = reader.line_num, 0, len(header), 0
+        while True:
+            cells: list[str] = []
+            first, characters = count, 0
+            for row in reader:
+                line, end = end + 1, reader.line_num
+                of_row.clear()
+                if not row:
+                    continue
+                if line != expected:
+                    positions.add(count, line)
+                expected = line + 1
+                if len(row) != width:
+                    row = _checked_ragged(row, line, width, count, problems)
+                cells += row
+                count += 1
+                if count % 16 == 0:
+                    characters += sum(map(len, cells[-16 * width :]))
+                if count - first >= size or count - first >= _CSV_ROWS or characters > _MOST_CHARACTERS:
+                    break
+            table = _text_table(cells, header, first, positions)
+            if problems and not patient:
+                break
+            if not problems and (cells or count == 0):
+                yield table
+            if not cells:
+                break
+    except UnreadableError as fault:
+        found = fault.args
+    except csv.Error:
+        found = (_open_quote(end + 1, "".join(of_row)),)
+    finally:
+        lines.detach()  # who opened the file or the pipe closes it
+    if problems or found:
+        raise UnreadableError(*problems.sentences(), *found)
 
 
-def not_utf8_problem(line: int) -> str:
-    """The problem of a CSV file with a line that is not UTF-8."""
+def _noted(lines: Iterable[str], noted: list[str]) -> Iterator[str]:
+    """Yields lines, and appends each to a list."""
+    for line in lines:
+        noted.append(line)
+        yield line
+
+
+def _checked_ragged(row: Sequence[str], line: int, width: int, number: int, problems: Problems) -> list[str]:
+    """Add the problem of a row with too few or too many cells; returns a row in its place."""
+    if not all(map(is_unicode, row)):
+        raise UnreadableError(_not_utf8(line))
+    problems.add_row(
+        number, f"the row has {len(row)} cells and the header {width}; put cells that hold commas into quotes"
+    )
+    return [""] * width
+
+
+def _text_table(cells: list[str], header: list[str], first: int, positions: Positions) -> pa.Table:
+    """The table of a window's cells, which come row by row."""
+    width = len(header)
+    try:
+        return pa.Table.from_arrays([pa.array(cells[at::width], pa.string()) for at in range(width)], names=header)
+    except UnicodeEncodeError:
+        bad = next(number for number, cell in enumerate(cells) if not is_unicode(cell))
+    raise UnreadableError(_not_utf8(positions.number(first + bad // width)))
+
+
+def _not_utf8(line: int) -> str:
     return f"is not UTF-8 text in line {line}; save it as UTF-8"
 
 
-def ragged_problems(ragged: Iterable[tuple[int, int, int]], positions: Positions) -> list[str]:
-    """Problems of the rows that have not as many cells as the header: of each, its number, its cells, the header's."""
-    problems = Problems(positions)
-    for row, cells, wanted in ragged:
-        problems.add_row(
-            row, f"the row has {cells} cells and the header {wanted}; put cells that hold commas into quotes"
-        )
-    return problems.sentences()
+_WHOLE_CELLS = re.compile(r"""(?:(?:"(?:[^"]|"")*+"|[^",\r\n][^,\r\n]*+|),)*+""")
+"""Cells at the beginning of a row, each with its comma."""
 
 
-def _parsed_csv(
-    content: pa.Buffer, columns: Mapping[str, Kind], blocks: CsvBlocks, *, threads: bool
-) -> tuple[pa.Table, list[tuple[int, int, int]]]:
-    """The rows that have as many cells as the header; and of each other one: its number, its cells, the header's."""
-    ragged: list[tuple[int, int, int]] = []
+def _open_quote(line: int, text: str) -> str:
+    """The problem of a row that Python's reader refuses, from the line that it begins in, and its text so far.
 
-    def skip(row: Any) -> str:
-        ragged.append(((row.number or 2) - 2, row.actual_columns, row.expected_columns))
-        return "skip"
-
-    table = pa.csv.read_csv(
-        pa.BufferReader(content),
-        read_options=pa.csv.ReadOptions(use_threads=threads, block_size=blocks.nbytes),
-        parse_options=pa.csv.ParseOptions(newlines_in_values=True, invalid_row_handler=skip),
-        convert_options=pa.csv.ConvertOptions(
-            column_types={name: pa.string() for name, kind in columns.items() if kind != "number"}
-        ),
+    >>> _open_quote(7, 'ann,"two\\nlines","where\\nbob,').partition(" begins")[0]
+    'line 8: a cell'
+    """
+    before = _WHOLE_CELLS.match(text)
+    line += len(re.findall(r"\r\n?|\n", before[0])) if before else 0
+    return (
+        f"line {line}: a cell begins there with a quote that no quote before a comma or a line's end closes; take the "
+        'quote away, or put the cell into quotes and double those within it ("")'
     )
-    return table, ragged
 
 
-def _is_utf8(content: pa.Buffer) -> bool:
-    decoder, view = codecs.getincrementaldecoder("utf-8")(), memoryview(content)
-    try:
-        for start in range(0, len(view), _DECODED_BYTES):
-            decoder.decode(view[start : start + _DECODED_BYTES])
-        decoder.decode(b"", final=True)
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def _first_line_that_is_not_utf8(content: pa.Buffer) -> int:
-    lines = content.to_pybytes().splitlines()
-    return next(number for number, line in enumerate(lines, start=1) if not _is_utf8(pa.py_buffer(line)))
-
-
-def _read_json_lines(
-    file: BinaryIO, columns: Mapping[str, Kind], positions: Positions
-) -> tuple[pa.Table | None, list[str]]:
-    lines: list[str] = []
-    rows, problems = list(json_rows(file, lines)), Problems(positions)
-    if lines:
-        return None, shown_lines(lines)
-    return rows_as_table(rows, columns, problems), problems.sentences()
-
-
-def json_rows(file: Iterable[bytes], problems: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a file of JSON lines; what is wrong with a line is added to the problems."""
+def _json_windows(file: BinaryIO, positions: Positions, size: int, *, patient: bool) -> Iterator[list[dict[str, Any]]]:
+    """Windows of JSON lines; problems of all lines are told if the file is read to its end."""
+    problems: list[str] = []
+    rows: list[dict[str, Any]] = []
+    count, characters = 0, 0
     for number, line in enumerate(file, start=1):
-        content = line.removeprefix(codecs.BOM_UTF8) if number == 1 else line
-        if not content.strip():
+        if not line.strip():
             continue
-        row, problem = json_object(content)
+        row, problem = json_object(line)
         if row is None:
             problems.append(f"line {number} {problem}")
-        else:
-            yield row
+            if not patient:
+                break
+            continue
+        positions.add(count, number)
+        count += 1
+        if problems:
+            continue
+        rows.append(row)
+        characters += len(line)
+        if len(rows) >= size or (size < WHOLE and characters > _MOST_CHARACTERS):
+            yield rows
+            rows, characters = [], 0
+    if problems:
+        more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
+        raise UnreadableError(*problems[:_SHOWN], *more)
+    if rows or count == 0:
+        yield rows
 
 
-def shown_lines(problems: Sequence[str]) -> list[str]:
-    """Problems of lines, the first few of many."""
-    more = [f"and {len(problems) - _SHOWN} more lines"] if len(problems) > _SHOWN else []
-    return [*problems[:_SHOWN], *more]
+def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
+    """The row that a line holds, or what is wrong with the line: of it, nothing is quoted."""
+    try:
+        row = read_json(line)
+    except JsonError as error:
+        problem = str(error)
+        return None, problem if ";" in problem else f"{problem}; write one object a line"
+    if not isinstance(row, dict):
+        return None, f"holds a {type(row).__name__}; write one object a line"
+    if not all(map(is_unicode, row)):
+        return None, "has a key that holds half a surrogate pair, which is no text; correct it"
+    return row, ""
 
 
 def rows_as_table(
@@ -318,25 +497,6 @@ def rows_as_table(
             pa.nulls(len(rows)) if kind is None else _json_column([row.get(name) for row in rows], name, kind, problems)
         )
     return None if problems else pa.table(arrays)
-
-
-def json_object(line: bytes) -> tuple[dict[str, Any] | None, str]:
-    """The row that a line holds, or what is wrong with the line: of it, nothing is quoted."""
-    try:
-        row = json.loads(line.decode())
-    except UnicodeDecodeError:
-        return None, "is not UTF-8 text; save the file as UTF-8"
-    except json.JSONDecodeError as error:
-        return None, f"is not JSON, from character {error.pos + 1} on; write one object a line"
-    except RecursionError:
-        return None, "is not JSON: it is nested too deeply; write one object a line"
-    except ValueError:
-        return None, "holds a number of too many digits; write it as text"
-    if not isinstance(row, dict):
-        return None, f"holds a {type(row).__name__}; write one object a line"
-    if not all(map(is_unicode, row)):
-        return None, "has a key that holds half a surrogate pair, which is no text; correct it"
-    return row, ""
 
 
 def _json_column(values: list[Any], name: str, kind: Kind, problems: Problems) -> pa.Array:

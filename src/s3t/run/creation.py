@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import secrets
 import shutil
@@ -35,7 +36,6 @@ from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
 from s3t.records.slices import copies_in_order
 from s3t.records.splitting import Split
-from s3t.records.streaming import batched
 from s3t.run.notices import Notices
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
@@ -224,8 +224,9 @@ def _write(
     states: dict[Place, SliceState] = {}
     for place, rows in checked.records.items():
         states[place] = SliceState(records=rows.num_rows, digest=slices.put(place, rows), pending=False)
-        for copies in batched(copies_in_order(rows), WINDOW_ROWS):
-            records.add(place, record_rows(place, dict(copies), secret))
+        copies = iter(copies_in_order(rows))
+        while window := dict(itertools.islice(copies, WINDOW_ROWS)):
+            records.add(place, record_rows(place, window, secret))
         notices.add(rows)
     notices.check()
     return states

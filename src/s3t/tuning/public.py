@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import pyarrow as pa
-
 from s3t.errors import DataError, InputError
 from s3t.recipe import Recipe
 from s3t.records.canonical import contents
-from s3t.records.ingest import ingest
+from s3t.records.ingest import Records, ingest
 from s3t.records.names import normal_form
-from s3t.records.positions import Positions
 from s3t.records.public import features_of
 from s3t.run import Run
 
 
-def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str | Path], recipe: Recipe) -> None:
+def refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
     """Compare records that are said to be public with private ones.
 
     Args:
@@ -33,31 +30,30 @@ def refuse_private(public: Sequence[tuple[str, pa.Table]], private: Sequence[str
         if where.is_dir():
             problems += _known_to(where, public)
         else:
-            private_rows = set(contents(ingest(where, recipe).rows, features_of(public[0][1])))
-            for name, rows in public:
-                shared = [
-                    row for row, content in enumerate(contents(rows, features_of(rows))) if content in private_rows
-                ]
-                problems += _problem(name, shared, f"are in {where}")
+            private_rows = set(contents(ingest(where, recipe).rows, features_of(public[0][1].rows)))
+            for name, records in public:
+                own = contents(records.rows, features_of(records.rows))
+                shared = [row for row, content in enumerate(own) if content in private_rows]
+                problems += _problem(name, records, shared, f"are in {where}")
     if problems:
         raise DataError("the public data", problems)
 
 
-def _known_to(run: Path, public: Sequence[tuple[str, pa.Table]]) -> list[str]:
+def _known_to(run: Path, public: Sequence[tuple[str, Records]]) -> list[str]:
     problems: list[str] = []
     with Run.open(run) as opened:
-        for name, rows in public:
-            ids = rows["record"].to_pylist()
+        for name, records in public:
+            ids = records.rows["record"].to_pylist()
             private_ids = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
             shared = [row for row, record in enumerate(ids) if record in private_ids]
-            problems += _problem(name, shared, f"are or were in the run {run}")
+            problems += _problem(name, records, shared, f"are or were in the run {run}")
     return problems
 
 
-def _problem(name: str, rows: list[int], where: str) -> list[str]:
+def _problem(name: str, records: Records, rows: list[int], where: str) -> list[str]:
     if not rows:
         return []
-    lines = Positions.in_file(Path(name)).named(rows)
+    lines = records.positions.named(rows)
     return [f"{len(rows)} records of {name} {where} ({lines}); a choice by them would reveal them: take them out"]
 
 

@@ -104,11 +104,13 @@ def tune(
     check_declared(private, declared=declared_public)
     base = recipe_from(recipe)
     fields = base.model_dump(mode="json", exclude_unset=True, exclude={"partition": {"salt"}})
-    public = [(str(path), ingest(path, base).rows) for path in (data, validation)]
+    public = [(str(path), ingest(path, base)) for path in (data, validation)]
     refuse_private(public, private, base)
     _check_space(fields, space, sampler)
     about = hashlib.sha256(
-        json.dumps([fields, [repr(choice) for choice in space], [public_digest(rows) for _, rows in public]]).encode()
+        json.dumps(
+            [fields, [repr(choice) for choice in space], [public_digest(records.rows) for _, records in public]]
+        ).encode()
     ).hexdigest()
     study = _study(folder, about, space, sampler=sampler, seed=seed)
     heard = progress or SILENT
