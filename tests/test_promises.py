@@ -28,6 +28,7 @@ ROOMS = [
     "aftermath",
     "extras",
     "wording",
+    "json_text",
     "version",
     "bugs",
     "progress",
