@@ -57,8 +57,15 @@ def test_every_setting_is_the_one_that_was_typed(option, folder, run):
     prompts = [f"w{number}" for number in range(8)]
     asked = [part for prompt in prompts for part in ("--prompt", prompt)]
     found = document("generate", folder / "run", *asked, *typed)
-    assert found == run.generate(prompts, **left_out).to_json()
+    if option != "seed":  # without one there is another each time
+        assert found == run.generate(prompts, **left_out).to_json()
     assert found != run.generate(prompts, **DRAWN).to_json()
+
+
+def test_several_texts_after_a_prompt(folder, run):
+    found = document("generate", folder / "run", "--prompt", "w1 w2", *TYPED, "--n", 3)
+    assert found == run.generate(["w1 w2"], **DRAWN, n=3).to_json()
+    assert [text["choice"] for text in found["texts"]] == [0, 1, 2]
 
 
 def test_prompts_of_a_file_keep_their_ids_and_need_no_completion(folder, run, tmp_path):
@@ -89,7 +96,9 @@ def test_a_prompt_of_a_chat_is_the_users_question(folder):
     [
         ((), "give the prompts as --input FILE or as --prompt TEXT, one of them"),
         (("--prompt", "w1", "--input", "new.csv"), "give the prompts as --input FILE or as --prompt TEXT"),
-        (("--prompt", "w1", "--prompt", "w2", "--stream"), "--stream is of one --prompt"),
+        (("--prompt", "w1", "--prompt", "w2", "--stream"), "--stream is of one text after one --prompt"),
+        (("--prompt", "w1", "--n", 2, "--stream"), "--stream is of one text after one --prompt"),
+        (("--prompt", "w1", "--n", 0), "n: 0; give at least 1"),
         (("--prompt", "w1", "--stream"), "--stream prints text; leave out --json"),
         (("--prompt", ""), "blank"),
         (("--prompt", "w1", "--temperature", -1), "temperature"),

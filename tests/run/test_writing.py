@@ -1,5 +1,6 @@
 """Texts that a run writes: those of the mean of its members' probabilities, and none by a deleted stage."""
 
+import random
 import threading
 import time
 from contextlib import suppress
@@ -8,6 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, pre_tokenizers
+from tokenizers.models import BPE
+from transformers import PreTrainedTokenizerFast
 
 import s3t
 from s3t.models.assembly import assemble
@@ -94,8 +98,21 @@ def test_one_member_writes_with_merged_weights_what_it_writes_beside_others(run)
 def test_a_text_does_not_hang_on_the_prompts_beside_it(run):
     settings = FEW | {"temperature": 1.3, "top_p": 0.9, "seed": 5}
     together = run.generate(PROMPTS, **settings)
-    assert together.texts == tuple(run.generate([prompt], **settings).texts[0] for prompt in PROMPTS)
+    assert together.texts[:2] == run.generate(PROMPTS[:2], **settings).texts
+    assert together.texts[1] == run.generate(["w9", PROMPTS[1]], **settings).texts[1]
     assert together.texts != run.generate(PROMPTS, **(settings | {"seed": 6})).texts
+
+
+def test_each_prompt_and_choice_has_draws_of_its_own_which_a_seed_repeats(small):
+    settings = FEW | {"temperature": 5.0}
+    same = small.generate(["w1 w2"] * 6, seed=3, **settings)
+    assert len(set(same.texts)) == 6
+    several = small.generate(["w1 w2", "w1 w2"], n=3, seed=3, **settings)
+    assert (several.texts[0], several.texts[3]) == same.texts[:2]
+    assert len(set(several.texts)) == 6
+    assert [(row["row"], row["choice"]) for row in several.rows()] == [(p, c) for p in range(2) for c in range(3)]
+    assert several.texts == small.generate(["w1 w2", "w1 w2"], n=3, seed=3, **settings).texts
+    assert len({small.generate(["w1 w2"], **settings).texts for _ in range(4)}) > 1  # a seed of its own each time
 
 
 def test_texts_that_end_earlier_leave_the_others_their_own_keys_and_values(tmp_path):
@@ -109,14 +126,16 @@ def test_texts_that_end_earlier_leave_the_others_their_own_keys_and_values(tmp_p
         asked = [prompts[number] for number in numbers]
         sampling = Sampling(temperature=2.0, seed=1)
         with torch.inference_mode():
-            list(write(model.base.model, asked, texts, weights_M=np.array([0.5, 0.5]), pad=0, sampling=sampling))
+            draws = [sampling.draws(number, 0) for number in numbers]
+            how = {"weights_M": np.array([0.5, 0.5]), "pad": 0, "sampling": sampling, "draws": draws}
+            list(write(model.base.model, asked, texts, **how))
         return [text.tokens for text in texts]
 
     assert written([0, 1, 2]) == [written([number])[0] for number in range(3)]
 
 
 def test_a_stream_is_the_text_in_parts(small):
-    settings = FEW | {"temperature": 1.0}
+    settings = FEW | {"temperature": 1.0, "seed": 0}
     parts = list(small.stream("w1 w2", **settings))
     assert "".join(parts) == small.generate(["w1 w2"], **settings).texts[0]
     assert len(parts) > 1
@@ -194,7 +213,7 @@ def test_of_a_chat_the_last_turn_is_written_and_compared(llama, tmp_path):
         ({"temperature": -1.0, "top_p": 0.0, "max_new_tokens": 0}, 3),
         ({"stop": [""]}, 1),
         ({"temperature": float("nan")}, 1),
-        ({"seed": -1}, 1),
+        ({"seed": -1, "n": 0}, 2),
     ],
 )
 def test_wrong_settings_are_all_told_at_once(settings, problems, small):
@@ -225,22 +244,54 @@ def test_draws_are_among_the_likeliest_tokens():
     assert pick(probabilities, Sampling(temperature=1e-320), draw) == [0]
 
 
-class Letters:
-    """A tokenizer of one byte a token."""
-
-    @staticmethod
-    def decode(tokens, skip_special_tokens):
-        return bytes(tokens).decode(errors="replace")
+def bytewise(*, fallback):
+    """A tokenizer of one byte a token: as GPT-2 spells bytes, or as SentencePiece falls back to them."""
+    if fallback:
+        names = ["</s>", "<unk>", "▁", "▁day", "a", *(f"<0x{number:02X}>" for number in range(256))]
+        tokenizer = Tokenizer(BPE({name: number for number, name in enumerate(names)}, [], byte_fallback=True))
+        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+        tokenizer.decoder = decoders.Sequence(steps)
+    else:
+        names = ["</s>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+        tokenizer = Tokenizer(BPE({name: number for number, name in enumerate(names)}, []))
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>")
 
 
 def test_half_a_character_and_the_beginning_of_a_stop_text_wait():
-    written = Written(tokenizer=Letters, ends=(0,), stop=["stop"], most=99)
-    told = [written.add(token) for token in "é st é".encode()]
+    tokenizer = bytewise(fallback=False)
+    written = Written(tokenizer=tokenizer, ends=(0,), stop=["stop"], most=99)
+    told = [written.add(token) for token in tokenizer("é st é")["input_ids"]]
     assert [added for added, _ in told] == ["", "é", " ", "", "", "st ", "", "é"]
     assert all(finish is None for _, finish in told)
-    rest = [written.add(token) for token in b"a stop b"]
+    rest = [written.add(token) for token in tokenizer("a stop b")["input_ids"]]
     assert "".join(added for added, _ in rest[:6]) == "a "
     assert rest[5][1] == "stop"
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+@pytest.mark.parametrize("cleaned", [False, True])
+def test_parts_of_a_text_are_together_what_all_its_tokens_say(fallback, cleaned):
+    """Also where bytes make no character; a part that has left is not taken back."""
+    tokenizer, rng = bytewise(fallback=fallback), random.Random(0)
+    if cleaned:  # only of other vocabularies than byte pairs are blanks cleaned up
+        tokenizer.clean_up_tokenization_spaces = True
+        tokenizer.clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output = True
+    wholes = ["I am 😀 today , really", "漢字 is kanji", "👩‍👩‍👧 do n't it 's", " a � b"]
+    asked = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in wholes]
+    asked += [[rng.randrange(1, len(tokenizer)) for _ in range(12)] for _ in range(200)]
+    for ids in asked:
+        written = Written(tokenizer=tokenizer, ends=(0,), stop=(), most=99)
+        assert "".join(written.add(token)[0] for token in [*ids, 0]) == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def test_of_a_character_in_bytes_nothing_leaves_before_it_is_whole():
+    tokenizer = bytewise(fallback=True)
+    written = Written(tokenizer=tokenizer, ends=(0,), stop=(), most=99)
+    told = [written.add(token)[0] for token in tokenizer("😀a😀")["input_ids"]]
+    assert told == ["", "", "", "", "😀a", "", "", "", ""]
+    assert written.add(0) == ("😀", "stop")
 
 
 def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):
@@ -283,7 +334,7 @@ def test_no_part_of_a_text_leaves_after_a_deletion_was_accepted(small, deletion_
 
 def test_a_stream_of_a_run_that_is_closed_says_so(llama, tmp_path):
     run = trained_run(tmp_path / "run", language_recipe(llama, **SMALL), prompt_table())
-    how = {"max_new_tokens": 40, "temperature": 5.0}
+    how = {"max_new_tokens": 40, "temperature": 5.0, "seed": 0}
     (whole,) = run.generate(["w1 w2"], **how).texts
     stream = run.stream("w1 w2", **how)
     parts = [next(stream)]

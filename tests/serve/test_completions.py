@@ -168,6 +168,23 @@ def test_openai_s_defaults(client, path):
     assert len(drawn) > 1  # a seed of its own for each
 
 
+def test_several_choices_differ_and_a_seed_repeats_them(client, path):
+    body = HOW | {"prompt": ["w1 w2", "w1 w2"], "n": 2, "seed": 3}
+    with s3t.Run.open(path) as run:
+        wanted = run.generate(body["prompt"], max_new_tokens=40, temperature=5.0, seed=3, n=2)
+    for _ in range(2):
+        found = client.post(COMPLETIONS, json=body).json()
+        assert [choice["text"] for choice in found["choices"]] == list(wanted.texts)
+    assert [choice["index"] for choice in found["choices"]] == [0, 1, 2, 3]
+    assert len({choice["text"] for choice in found["choices"]}) == 4
+    assert found["usage"]["prompt_tokens"] == 4
+    with client.stream("POST", COMPLETIONS, json=body | {"stream": True}) as answer:
+        parts = [json.loads(event)["choices"][0] for event in events(answer)[:-1]]
+    assert ["".join(part["text"] for part in parts if part["index"] == index) for index in range(4)] == list(
+        wanted.texts
+    )
+
+
 def test_a_text_ends_at_a_stop_text_and_at_the_greatest_length(client, seed):
     (whole,) = client.post(COMPLETIONS, json=asked(seed)).json()["choices"]
     stop = f" {whole['text'].split()[3]}"
@@ -229,7 +246,7 @@ def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
 @pytest.mark.parametrize(
     ("body", "named"),
     [
-        ({"n": 2}, "n"),
+        ({"n": 0}, "n"),
         ({"best_of": 2}, "best_of"),
         ({"echo": True}, "echo"),
         ({"suffix": "w1"}, "suffix"),
@@ -268,6 +285,11 @@ def test_what_cannot_be_honoured_is_refused_by_name(client, body, named):
     assert found["error"]["code"] == "422"
     assert "w7" not in refused.text
     assert "sekret" not in refused.text
+
+
+def test_more_choices_than_may_be_written_at_once_are_refused(client):
+    refused = client.post(COMPLETIONS, json={"prompt": ["w1", "w2"], "n": 10**12})
+    assert (refused.status_code, "ask for at most" in refused.json()["detail"]) == (413, True)
 
 
 def test_values_that_change_nothing_are_taken(client):
@@ -354,14 +376,15 @@ def wait_until(true):
         time.sleep(0.005)
 
 
-def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, seed, deletion, monkeypatch):
-    before = client.post(COMPLETIONS, json=asked(seed)).json()
+def test_a_whole_text_that_a_deletion_overtakes_is_written_anew(client, path, deletion, monkeypatch):
+    body = asked(3, temperature=1.0)
+    before = client.post(COMPLETIONS, json=body).json()
     before_turn(monkeypatch, 3, lambda _texts: deletion())
-    answer = client.post(COMPLETIONS, json=asked(seed))
+    answer = client.post(COMPLETIONS, json=body)
     assert answer.headers[GENERATION_HEADER] == "1"
     assert answer.json()["system_fingerprint"] == "s3t-generation-1"
     with s3t.Run.open(path) as run:
-        after = run.generate(["w1 w2"], max_new_tokens=40, temperature=5.0, seed=seed)
+        after = run.generate(["w1 w2"], max_new_tokens=40, temperature=1.0, seed=3)
     assert answer.json()["choices"][0]["text"] == after.texts[0] != before["choices"][0]["text"]
     wait_until(lambda: deletion.state() in ("effective", "erased"))
 

@@ -36,7 +36,10 @@ def command(
     stop: Annotated[
         list[str] | None, typer.Option("--stop", metavar="TEXT", help="End a text where it has this; repeatable.")
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the draws.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Seed of the draws. Without it, another one each time.")
+    ] = None,
+    n: Annotated[int, typer.Option("--n", metavar="N", help="Texts after each prompt.")] = 1,
     stream: Annotated[bool, typer.Option("--stream", help="Print one prompt's text as it is written.")] = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,7 +48,7 @@ def command(
     Prompts are filled into the recipe's template, if it has one, and chats into the base model's.
     """
     with failures_reported(as_json):
-        _check(data, prompt, stream=stream, as_json=as_json)
+        _check(data, prompt, n, stream=stream, as_json=as_json)
         settings: dict[str, Any] = {
             "max_new_tokens": max_new_tokens,
             "temperature": temperature,
@@ -64,7 +67,7 @@ def command(
                     sys.stdout.flush()
                 sys.stdout.write("\n")
                 return
-            result = opened.generate(asked, progress=ProgressBar(), **settings)
+            result = opened.generate(asked, n=n, progress=ProgressBar(), **settings)
 
         def render() -> None:
             print_table("texts", result.rows())
@@ -73,13 +76,13 @@ def command(
         show(result.to_json(), as_json, render)
 
 
-def _check(data: Path | None, prompt: list[str] | None, *, stream: bool, as_json: bool) -> None:
+def _check(data: Path | None, prompt: list[str] | None, n: int, *, stream: bool, as_json: bool) -> None:
     """Check that the options are compatible; all problems at once."""
     problems = []
     if (data is None) == (not prompt):
         problems.append("give the prompts as --input FILE or as --prompt TEXT, one of them")
-    if stream and (data is not None or len(prompt or ()) > 1):
-        problems.append("--stream is of one --prompt; leave it out, or ask for one text")
+    if stream and (data is not None or len(prompt or ()) > 1 or n > 1):
+        problems.append("--stream is of one text after one --prompt; leave it out, or ask for one")
     if stream and as_json:
         problems.append("--stream prints text; leave out --json")
     if problems:

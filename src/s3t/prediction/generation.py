@@ -7,6 +7,7 @@ before. Shapes: M members, N texts, V words of the vocabulary.
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -52,31 +53,60 @@ class Written:
     most: int
     """Tokens at most."""
     tokens: list[int] = field(default_factory=list)
-    told: int = 0
-    """Letters that were given out."""
+    told: str = ""
+    """What was given out."""
+    _bytes: int = 0
+    """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 
     def add(self, token: int) -> tuple[str, Finish | None]:
-        """Take a token in; the letters that are new and certain, and why the text ends here, if it does."""
+        """Take a token in; the letters that are new and certain, and why the text ends here, if it does.
+
+        All tokens are decoded at each step, since a decoder may change what it has made of earlier ones.
+        """
         self.tokens.append(token)
         finish: Finish | None = "stop" if token in self.ends else None
         shown = self.tokens[:-1] if finish else self.tokens
-        text: str = self.tokenizer.decode(shown, skip_special_tokens=True)
+        text = self._decoded(shown)
         places = [place for stop in self.stop if (place := text.find(stop)) >= 0]
         if places:
             text, finish = text[: min(places)], "stop"
         elif finish is None and len(self.tokens) >= self.most:
             finish = "length"
-        certain = text if finish else text[: len(text) - self._uncertain(text)]
-        added = certain[self.told :]
-        self.told = max(self.told, len(certain))
+        certain = text if finish else self._certain(text)
+        added = certain[len(self.told) :]
+        self.told += added
         return added, finish
 
-    def _uncertain(self, text: str) -> int:
-        """Letters at the end that the next token may change: a half character, or the beginning of a stop text."""
-        if text.endswith("\ufffd"):
-            return 1
+    def _decoded(self, tokens: Sequence[int]) -> str:
+        text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+    def _certain(self, text: str) -> str:
+        """The text without what a later token may change: a half character, a run of bytes, blanks that are cleaned up,
+        or the beginning of a stop text.
+        """
+        last = self.tokens[-1]
+        if _BYTE.fullmatch(self.tokenizer.convert_ids_to_tokens(last) or ""):
+            self._bytes += 1
+        elif self._bytes:  # a special token is left out, and so ends no run
+            self._bytes = self._bytes + 1 if last in self.tokenizer.all_special_ids else 0
+        if self._bytes:
+            text = self._decoded(self.tokens[: -self._bytes])
+        text = text.rstrip("\ufffd")
+        if _cleans_up(self.tokenizer):
+            text = text[: max(0, text.rfind(" "))]
         beginnings = (length for stop in self.stop for length in range(1, len(stop)) if text.endswith(stop[:length]))
-        return max(beginnings, default=0)
+        return text[: len(text) - max(beginnings, default=0)]
+
+
+_BYTE = re.compile("<0x[0-9A-F]{2}>")
+"""A token of one byte, in vocabularies with byte fallback."""
+
+
+def _cleans_up(tokenizer: Any) -> bool:
+    """True if decoding takes blanks away, before points for instance."""
+    decoder = type(tokenizer.backend_tokenizer.decoder).__name__ if tokenizer.is_fast else ""
+    return tokenizer.clean_up_tokenization_spaces is True or decoder in ("WordPiece", "CTC")
 
 
 def write_after(
@@ -90,7 +120,8 @@ def write_after(
     batch_size: int,
     sampling: Sampling,
 ) -> WritingSteps:
-    """Yields what each step adds to texts after prompts, some prompts at a time.
+    """Yields what each step adds to texts after prompts, some at a time; of several choices, those of a prompt are
+    numbered one after the other.
 
     Between steps the model is the calling thread's alone, and has the members on it. To lend it, send True: that yields
     an empty list, and until the next step any thread may compute.
@@ -146,9 +177,14 @@ def _by_groups(
     encoder: LanguageEncoder,
     sampling: Sampling,
 ) -> Iterator[list[Piece]]:
-    """Yields what each step adds to texts after prompts, `size` of them side by side."""
-    for first in range(0, len(prompts), size):
-        some = prompts[first : first + size]
+    """Yields what each step adds to the choices after prompts, `size` of them side by side."""
+    asked = [
+        (prompt, sampling.draws(number, choice))
+        for number, prompt in enumerate(prompts)
+        for choice in range(sampling.n)
+    ]
+    for first in range(0, len(asked), size):
+        some, draws = zip(*asked[first : first + size], strict=True)
         texts = [
             Written(
                 tokenizer=encoder.tokenizer,
@@ -158,7 +194,8 @@ def _by_groups(
             )
             for prompt in some
         ]
-        for pieces in write(model, some, texts, weights_M=weights_M, pad=encoder.pad_token_id, sampling=sampling):
+        pad = encoder.pad_token_id
+        for pieces in write(model, some, texts, weights_M=weights_M, pad=pad, sampling=sampling, draws=draws):
             yield [piece._replace(text=piece.text + first) for piece in pieces]
 
 
@@ -182,6 +219,7 @@ def write(
     weights_M: NDArray[Any],
     pad: int,
     sampling: Sampling,
+    draws: Sequence[torch.Generator],
 ) -> Iterator[list[Piece]]:
     """Yields what each step adds to the texts that are not finished, until all are.
 
@@ -192,6 +230,7 @@ def write(
         weights_M: of the members; they add up to 1.
         pad: a token for places before a shorter prompt, which nothing sees.
         sampling: how tokens are chosen.
+        draws: the generator of each text.
     """
     asked = set(inspect.signature(model.forward).parameters)
     device = next(model.parameters()).device
@@ -199,7 +238,6 @@ def write(
     weights = torch.tensor(weights_M, device=device, dtype=torch.float32)
     members, writing = len(weights), list(range(len(prompts)))
     ids, mask = ids.repeat(members, 1), mask.repeat(members, 1)
-    draws = [torch.Generator().manual_seed(sampling.seed) for _ in prompts]
     config: Any = model.config
     cache = DynamicCache(config=config)
     while True:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 
 import torch
 from torch import Tensor
@@ -28,7 +29,9 @@ class Sampling:
     stop: tuple[str, ...] = ()
     """Texts at which a text ends; they are not a part of it."""
     seed: int = 0
-    """Seed of the draws. A prompt gets the same draws, whatever other prompts are beside it."""
+    """Seed of the draws. Each prompt and choice has draws of its own, whatever is written beside it."""
+    n: int = 1
+    """Texts after each prompt."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -42,8 +45,15 @@ class Sampling:
             problems.append("stop: give texts, none of them empty, in a list")
         if not 0 <= self.seed < 2**63:
             problems.append(f"seed: {self.seed}; give 0 to 2^63-1")
+        if self.n < 1:
+            problems.append(f"n: {self.n}; give at least 1")
         if problems:
             raise InputError("generate", problems)
+
+    def draws(self, prompt: int, choice: int) -> torch.Generator:
+        """The generator of one of the texts after a prompt."""
+        digest = sha256(f"{self.seed}/{prompt}/{choice}".encode()).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
 
 
 def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Generator]) -> list[int]:

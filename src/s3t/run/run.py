@@ -6,6 +6,7 @@ what the others import.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -70,11 +71,11 @@ class Run:
         return Writer(self._answerer)
 
     @staticmethod
-    def _sampling(most: int, temperature: float, top_p: float, stop: Sequence[str], seed: int) -> Sampling:
+    def _sampling(stop: Sequence[str], seed: int | None, **others: Any) -> Sampling:
         from s3t.prediction.sampling import Sampling
 
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
-        return Sampling(max_new_tokens=most, temperature=temperature, top_p=top_p, stop=stops, seed=seed)
+        return Sampling(stop=stops, seed=secrets.randbelow(2**63) if seed is None else seed, **others)
 
     @cached_property
     def _trainer(self) -> Trainer:
@@ -388,7 +389,8 @@ class Run:
         temperature: float = 0.0,
         top_p: float = 1.0,
         stop: Sequence[str] = (),
-        seed: int = 0,
+        seed: int | None = None,
+        n: int = 1,
         prefixes: Prefixes | None = None,
         progress: Progress | None = None,
     ) -> Texts:
@@ -400,7 +402,8 @@ class Run:
             temperature: 0: the likeliest token each time; else draws from probabilities to the power 1/temperature.
             top_p: draws only among the likeliest tokens that have this probability together.
             stop: texts at which a text ends; they are no part of it.
-            seed: of the draws.
+            seed: of the draws, which each prompt and choice has for itself; None: another one each time.
+            n: texts after each prompt.
             prefixes: as for `predict`.
             progress: hears of every token.
 
@@ -408,7 +411,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the run is of another task; a prompt is not as the recipe says, or too long for the model.
         """
-        sampling = self._sampling(max_new_tokens, temperature, top_p, stop, seed)
+        sampling = self._sampling(stop, seed, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, n=n)
         return self._writer.generate(prompts, prefixes, sampling, progress or SILENT)
 
     def stream(
@@ -419,7 +422,7 @@ class Run:
         temperature: float = 0.0,
         top_p: float = 1.0,
         stop: Sequence[str] = (),
-        seed: int = 0,
+        seed: int | None = None,
         prefixes: Prefixes | None = None,
     ) -> Iterator[str]:
         """Yields the parts of one text as they are written; together they are that of `generate`.
@@ -432,7 +435,8 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: as `generate`.
         """
-        return self._writer.stream(prompt, prefixes, self._sampling(max_new_tokens, temperature, top_p, stop, seed))
+        sampling = self._sampling(stop, seed, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p)
+        return self._writer.stream(prompt, prefixes, sampling)
 
     def predict_windows(
         self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False

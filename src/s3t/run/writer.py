@@ -40,7 +40,7 @@ class Texts:
     members: tuple[Member, ...]
     """The prefixes that wrote, in the order of the shards; `Run.generate` takes them as `prefixes`."""
     texts: tuple[str, ...]
-    """After every prompt, without it."""
+    """After every prompt, without it; with `n` above 1 so many, one after the other."""
     finish: tuple[Finish, ...]
     """Why each ended: `stop` at its end or at a stop text, `length` at the greatest length."""
     tokens: tuple[int, ...]
@@ -49,6 +49,8 @@ class Texts:
     """The prompts' ids where the data has the id column."""
     places: Sequence[int] = field(repr=False)
     """Position of each prompt in the user's data: line of a CSV or JSON lines file, else row, counted from 0."""
+    n: int
+    """Texts after each prompt."""
 
     def __repr__(self) -> str:
         """Counts in one line, without texts."""
@@ -60,14 +62,15 @@ class Texts:
         return len(self.texts)
 
     def rows(self) -> list[dict[str, Any]]:
-        """A mapping for each prompt: its id, else its row; text, finish, tokens, generation."""
+        """A mapping for each text: its prompt's id, else row; choice, text, finish, tokens, generation."""
         names: list[dict[str, Any]] = (
             [{"row": place} for place in self.places] if self.ids is None else [{"id": one} for one in self.ids]
         )
-        each = zip(names, self.texts, self.finish, self.tokens, strict=True)
+        choices = [{**name, "choice": choice} for name in names for choice in range(self.n)]
+        each = zip(choices, self.texts, self.finish, self.tokens, strict=True)
         return [
-            {**name, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
-            for name, text, finish, tokens in each
+            {**choice, "text": text, "finish": finish, "tokens": tokens, "generation": self.generation}
+            for choice, text, finish, tokens in each
         ]
 
     def to_pandas(self) -> pd.DataFrame:
@@ -105,6 +108,7 @@ class Writer:
             tokens=tuple(collected.tokens),
             ids=None if inputs.ids is None else tuple(inputs.ids),
             places=inputs.places,
+            n=sampling.n,
         )
 
     def continued(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[str]:
@@ -165,9 +169,9 @@ class Writer:
         while True:
             now, members = self.answerer.choose(prefixes)
             with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
-                collected = Collected(len(prompts))
-                total = len(prompts) * sampling.max_new_tokens
-                with telling(progress, f"writing {counted(len(prompts), 'text')}", total):
+                count = len(prompts) * sampling.n
+                collected = Collected(count)
+                with telling(progress, f"writing {counted(count, 'text')}", count * sampling.max_new_tokens):
                     for pieces in self._steps(now, members, prompts, sampling):
                         work.check()
                         collected.add(pieces)

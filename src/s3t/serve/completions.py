@@ -26,7 +26,6 @@ IGNORED = {
 }
 """Fields that change no text here, whatever they say."""
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
-    "n": (1,),
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
@@ -83,6 +82,7 @@ class TextRequest(BaseModel):
     seed: StrictInt | None = Field(
         default=None, description="Seed of the random draws. Without it, another one each time."
     )
+    n: Annotated[StrictInt, Field(ge=1)] | None = Field(default=None, description="Texts after each prompt.")
     stream: StrictBool | None = Field(default=None, description="Send the text in parts, as server-sent events.")
     stream_options: StreamOptions | None = None
 
@@ -173,6 +173,7 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
         top_p=1.0 if asked.top_p is None else asked.top_p,
         stop=tuple(stop),
         seed=secrets.randbelow(2**63) if asked.seed is None else asked.seed % 2**63,
+        n=asked.n or 1,
     )
     options = asked.stream_options
     return TextsResponse(

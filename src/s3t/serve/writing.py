@@ -48,7 +48,7 @@ class Order:
     @property
     def count(self) -> int:
         """Number of texts."""
-        return int(self.prompts.features.num_rows)
+        return int(self.prompts.features.num_rows) * self.sampling.n
 
     @property
     def pending(self) -> PendingTexts:
@@ -142,7 +142,7 @@ class Scribe:
         """
         order = Order(prompts, sampling)
         if order.count > self._most:
-            detail = f"{order.count} prompts; send at most {self._most} at once"
+            detail = f"{order.count} texts; ask for at most {self._most} at once"
             raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
         with self._changed:
             if self._closed:
