@@ -42,7 +42,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         self.run.recipe.task.check_answers("generate", where="harness")
         self._writer = self.run._writer
         encoder = self._writer.encoder
-        self.tokenizer, self._end = encoder.tokenizer, encoder.end
+        self._encoder, self._end = encoder, encoder.end
         self._begin = encoder.tokenizer.bos_token_id
         self.max_length = self._writer.positions
 
@@ -63,20 +63,11 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
-        text: str = self.tokenizer.apply_chat_template(
-            chat_history,
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            continue_final_message=not add_generation_prompt,
-        )
-        return text
+        return self._encoder.rendered(chat_history, ask=add_generation_prompt, goes_on=not add_generation_prompt)
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Token ids; with the beginning of text where the tokenizer adds it and the text does not have it."""
-        begun = self.tokenizer.bos_token is not None and string.startswith(self.tokenizer.bos_token)
-        special = not begun if add_special_tokens is None else add_special_tokens
-        ids: list[int] = self.tokenizer(string, add_special_tokens=special)["input_ids"]
-        return ids
+        return self._encoder.tokens([string])[0] if add_special_tokens is False else self._encoder.begun(string)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
         """Log-probability of each text, in windows of the model's positions where it is longer."""

@@ -9,7 +9,7 @@ import torch
 from transformers import DataCollatorWithPadding
 
 from s3t.models.encode import TextEncoder
-from s3t.recipe import recipe_from
+from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
 
@@ -19,7 +19,7 @@ from testing import tiny
 def test_a_batch_is_what_transformers_makes_of_it(text_model, side, pairs):
     table = tiny.text_table().assign(other=lambda rows: rows.text)
     columns = {"text_pair": "other"} if pairs else {}
-    encoder = TextEncoder(text_model, max_length=20)
+    encoder = TextEncoder(text_model, Text(max_length=20))
     encoder._tokenizer.padding_side = side
     records = encoder.encode(ingest(table, recipe_from(tiny.recipe(text_model, columns=columns))).rows)
     theirs = DataCollatorWithPadding(encoder._tokenizer, return_tensors="pt")(
@@ -35,7 +35,7 @@ def test_a_text_of_which_the_tokenizer_makes_nothing_is_one_token_of_padding(tex
     folder = shutil.copytree(text_model, tmp_path / "model")
     parts = json.loads((folder / "tokenizer.json").read_text()) | {"post_processor": None}
     (folder / "tokenizer.json").write_text(json.dumps(parts))
-    encoder = TextEncoder(folder, max_length=20)
+    encoder = TextEncoder(folder, Text(max_length=20))
     batch = encoder.collate(encoder.encode(pa.table({"text": ["", "w1 w2"]})))
     assert batch["input_ids"].tolist()[0] == [encoder.pad_token_id] * 2
     assert batch["attention_mask"].tolist() == [[1, 0], [1, 1]]

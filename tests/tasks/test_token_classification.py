@@ -13,7 +13,7 @@ from s3t.models.assembly import assemble
 from s3t.models.encode import WordEncoder
 from s3t.models.passes import ANSWERED
 from s3t.prediction.answers import Answers
-from s3t.recipe import recipe_from
+from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
 from s3t.tasks.entities import entities, entity_metrics, entity_report
 from s3t.tasks.token_classification import WORDS, TokenClassification
@@ -73,12 +73,12 @@ def test_recipes_that_cannot_be_meant_are_refused(changes, reason):
 
 def test_a_length_without_room_for_a_word_is_refused(text_model):
     with pytest.raises(RecipeError, match="no room for a word"):
-        WordEncoder(text_model, max_length=2)
+        WordEncoder(text_model, Text(max_length=2))
 
 
 def test_the_first_sub_word_stands_for_its_word(text_model):
     """The tiny tokenizer cuts at points: w1.w2 are three tokens."""
-    encoder = WordEncoder(text_model, max_length=7)
+    encoder = WordEncoder(text_model, Text(max_length=7))
     rows = ingest(
         pd.DataFrame({"id": ["x"], "text": [["w1.w2", "w3", "w4", "w5"]], "label": [["O", "B-a", "I-a", "O"]]}),
         recipe(),

@@ -2,7 +2,7 @@
 
 A tokenizer takes the letters of a control token (`<|im_end|>`, `[SEP]`, `</s>`) for the token wherever they stand, so
 that anybody could end a turn or begin another's. Here it knows control tokens by marks alone, drawn in each process:
-people's letters are plain, also those that a normaliser turns into a token's, and what a chat template writes is marked.
+what people write is letters, also what a normaliser turns into a token, and what a chat template writes is marked.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class ControlTokens:
 
 
 def _renamed(tokenizer: str, names: Mapping[str, str]) -> str:
-    """A tokenizer, as JSON, whose tokens have other names, so that it finds these in texts and makes none of the old."""
+    """A tokenizer, as JSON, whose tokens have other names: it finds these in texts, and makes none of the old."""
     parts = json.loads(tokenizer) | {"truncation": None, "padding": None}
     for token in parts["added_tokens"]:
         if token["content"] in names:

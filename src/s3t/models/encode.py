@@ -15,8 +15,9 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoConfig, AutoImageProcessor, AutoTokenizer, ViTImageProcessorPil
 
 from s3t.errors import RecipeError
+from s3t.models.control import ControlTokens
 from s3t.models.source import LOCAL
-from s3t.recipe import Image
+from s3t.recipe import Image, Text
 from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
 
@@ -96,11 +97,12 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
 class TextEncoder:
     """Tokenises texts or pairs of texts, which are cut to `max_length` tokens; or texts that are given as words."""
 
-    def __init__(self, folder: Path, *, max_length: int, in_words: bool = False) -> None:
+    def __init__(self, folder: Path, settings: Text, *, in_words: bool = False) -> None:
         self._tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if in_words else {}))
+        self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
         if self._tokenizer.pad_token is None:
             raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
-        self._max_length = max_length
+        self._max_length = settings.max_length
         self._in_words = in_words
         # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
@@ -134,7 +136,7 @@ class TextEncoder:
 
     def _tokenized(self, rows: pa.Table | pa.RecordBatch, **options: Any) -> Any:
         texts = [rows[name].to_pylist() for name in ("text", "text_pair") if name in rows.schema.names]
-        return self._tokenizer(*texts, is_split_into_words=self._in_words, **options)
+        return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
 
     def answers(self, rows: pa.Table) -> None:
         """One a text."""
@@ -180,13 +182,15 @@ class WordEncoder:
     Sub-words past the recipe's length are cut, with the words that begin there.
     """
 
-    def __init__(self, folder: Path, *, max_length: int) -> None:
-        self._texts = TextEncoder(folder, max_length=max_length, in_words=True)
+    def __init__(self, folder: Path, settings: Text) -> None:
+        self._texts = TextEncoder(folder, settings, in_words=True)
         problem = None
         if not self._texts.is_fast:
             problem = "base_model: its tokenizer does not say of which word a token is; name a model with a fast one"
         elif not self.encode(pa.table({"text": [["one"]]}))[0][WORDS]:
-            problem = f"text.max_length: {max_length} leaves no room for a word beside the special tokens; raise it"
+            problem = (
+                f"text.max_length: {settings.max_length} leaves no room for a word beside the special tokens; raise it"
+            )
         if problem is not None:
             raise RecipeError("the recipe", problem)
 

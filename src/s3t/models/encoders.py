@@ -11,8 +11,8 @@ from s3t.recipe import Recipe
 from s3t.tasks import Kind
 
 _ENCODERS: Mapping[Kind, Callable[[Path, Recipe], Encoder]] = {
-    "text": lambda folder, recipe: TextEncoder(folder, max_length=recipe.text.max_length),
-    "words": lambda folder, recipe: WordEncoder(folder, max_length=recipe.text.max_length),
+    "text": lambda folder, recipe: TextEncoder(folder, recipe.text),
+    "words": lambda folder, recipe: WordEncoder(folder, recipe.text),
     "language": lambda folder, recipe: LanguageEncoder(folder, recipe.language, roles=recipe.columns.named()),
     "image": lambda folder, recipe: ImageEncoder(folder, recipe.image),
 }

@@ -1,13 +1,14 @@
 """Prompts, completions, chats and texts as tokens of a language model, and which of them are learned.
 
-Each part of a record (prompt, completion, turn of a chat) is tokenised by itself. So a model writes after the very
-tokens that it has learned after.
+A model writes after the very tokens that it has learned after. So prompt and completion are tokenised each by itself,
+and a chat as its template writes it, whole, but where a token would reach from a request into the answer.
 """
 
 from __future__ import annotations
 
+import datetime
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,18 +19,19 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from s3t.errors import DataError, RecipeError
+from s3t.models.control import ControlTokens
 from s3t.models.encode import TRIAL_TEXTS, Cut, Encoded, load_tokenizer
-from s3t.recipe import Language
+from s3t.recipe import Language, Recipe
 from s3t.records.chats import ASSISTANT
 from s3t.tasks.task import ANSWERED
 from s3t.wording import counted
 
 
-class Part(NamedTuple):
-    """A part of a record's text."""
+class Turn(NamedTuple):
+    """Characters of a turn of the assistant in a rendered chat, its end included."""
 
-    text: str
-    learned: bool
+    start: int
+    end: int
 
 
 class LanguageEncoder:
@@ -61,11 +63,26 @@ class LanguageEncoder:
                 "columns.messages: the base model's tokenizer has no chat template; name a model that was tuned for "
                 "chats, or give prompt and completion"
             )
+        self.date = settings.date if "messages" in roles and asks_for_date(self._tokenizer) else None
+        if self.date is not None:
+            self._tokenizer.chat_template = dated(self._tokenizer.chat_template, self.date)
+        elif "messages" in roles and asks_for_date(self._tokenizer):
+            problems.append("language.date: the base model's chat template writes a date; give one")
+        self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
+        if "messages" in roles and not self._control.tells_apart:
+            problems.append(
+                "language.special_tokens: of this slow tokenizer, what people write in chats cannot be told from its "
+                "control tokens; name a model with a fast one, or set control"
+            )
         if problems:
             raise RecipeError("the recipe", problems)
         self.end = int(self._tokenizer.eos_token_id)
-        begun = self._tokenizer("")["input_ids"][:1]
-        self._begin: list[int] = begun if begun == [self._tokenizer.bos_token_id] else []
+        self._begin = self._prefix()
+        self._header = self._after_answer = ""
+        self.turn_end: int | None = None
+        """The token that ends a turn of the assistant in the chat template."""
+        if "messages" in roles:
+            self._read_template()
 
     @property
     def pad_token_id(self) -> int:
@@ -77,6 +94,11 @@ class LanguageEncoder:
     def tokenizer(self) -> Any:
         """The tokenizer."""
         return self._tokenizer
+
+    @property
+    def ends(self) -> set[int]:
+        """Tokens that end a text: the end of text, and that of a turn."""
+        return {self.end} if self.turn_end is None else {self.end, self.turn_end}
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers.
@@ -136,10 +158,14 @@ class LanguageEncoder:
             DataError: the tokenizer's chat template refuses a chat.
         """
         if "messages" in rows.schema.names:
-            chats = [json.loads(chat) for chat in rows["messages"].to_pylist()]
-            return self._ids([self._rendered(chat, ask=True) for chat in chats])
+            return [self._asked(json.loads(chat)) for chat in rows["messages"].to_pylist()]
         (name,) = (name for name in ("prompt", "text") if name in rows.schema.names)
-        return [self._begin + ids for ids in self._ids(rows[name].to_pylist())]
+        return [self._begin + ids for ids in self.tokens(rows[name].to_pylist())]
+
+    def begun(self, text: str) -> list[int]:
+        """Token ids of a text, or of a chat as `rendered` writes it, with the tokenizer's first ones, once."""
+        (ids,) = self.tokens([text])
+        return ids if ids[: len(self._begin)] == self._begin else self._begin + ids
 
     def exchanges(self, rows: pa.Table) -> tuple[list[list[int]], list[str]]:
         """Tokens of each record after which a model writes, and the text that the data has there.
@@ -170,64 +196,129 @@ class LanguageEncoder:
 
     def _tokens(self, rows: pa.Table) -> Iterator[tuple[list[int], list[bool]]]:
         """Yields each record's token ids, and whether each is learned."""
-        parts = [list(self._parts(row)) for row in rows.to_pylist()]
-        ids = iter(self._ids([part.text for record in parts for part in record]))
-        whole = "messages" in rows.schema.names  # a chat template writes beginnings and ends itself
-        for record in parts:
-            tokens = [] if whole else list(self._begin)
-            learned = [False] * len(tokens)
-            for part in record:
-                found = next(ids)
-                tokens += found
-                learned += [part.learned] * len(found)
-            if not whole:
-                tokens.append(self.end)
-                learned.append(True)
-            yield tokens, learned
+        names = rows.schema.names
+        if "messages" in names:
+            yield from self._chats([json.loads(chat) for chat in rows["messages"].to_pylist()])
+            return
+        prompted = "prompt" in names
+        prompts = self.tokens(rows["prompt"].to_pylist()) if prompted else [[]] * rows.num_rows
+        for prompt, ids in zip(
+            prompts, self.tokens(rows["completion" if prompted else "text"].to_pylist()), strict=True
+        ):
+            learned = [False] * len(self._begin) + [self._learns_all] * len(prompt) + [True] * (len(ids) + 1)
+            yield [*self._begin, *prompt, *ids, self.end], learned
 
-    def _ids(self, texts: list[str]) -> list[list[int]]:
-        found: list[list[int]] = (
-            self._tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"] if texts else []
-        )
+    def tokens(self, texts: list[str]) -> list[list[int]]:
+        """Token ids of texts, without any that a tokenizer adds."""
+        if not texts:
+            return []
+        found: list[list[int]] = self._control.tokenize(texts, add_special_tokens=False, verbose=False)["input_ids"]
         return found
 
-    def _parts(self, row: Mapping[str, str]) -> Iterator[Part]:
-        if "messages" in row:
-            yield from self._turns(json.loads(row["messages"]))
-        elif "prompt" in row:
-            yield Part(row["prompt"], self._learns_all)
-            yield Part(row["completion"], True)
-        else:
-            yield Part(row["text"], True)
+    def _prefix(self) -> list[int]:
+        """Tokens that the tokenizer puts before a text."""
+        alone, whole = (self._tokenizer("a", add_special_tokens=added)["input_ids"] for added in (False, True))
+        places = (place for place in range(len(whole)) if whole[place : place + len(alone)] == alone)
+        return list(whole[: next(places, 0)])
 
-    def _turns(self, chat: list[dict[str, str]]) -> Iterator[Part]:
-        """A chat as its template writes it, cut before and after each turn of the assistant."""
-        whole, written = self._rendered(chat), ""
-        for place, message in enumerate(chat):
-            if message["role"] != ASSISTANT:
-                continue
-            before = self._rendered(chat[:place], ask=True) if place else ""
-            through = self._rendered(chat[: place + 1])
-            if not (whole.startswith(through) and through.startswith(before) and before.startswith(written)):
+    def _read_template(self) -> None:
+        """Learn from a public chat how the template begins and ends a turn of the assistant.
+
+        Raises:
+            RecipeError: it begins a turn in another way than it asks for one.
+        """
+        question, answer = {"role": "user", "content": "one"}, {"role": ASSISTANT, "content": "two"}
+        bare, asked = self.rendered([question]), self.rendered([question], ask=True)
+        whole = self.rendered([question, answer])
+        if not whole.startswith(asked) or "two" not in whole[len(asked) :]:
+            raise RecipeError(
+                "the recipe",
+                "columns.messages: the base model's chat template asks for a turn of the assistant in another way than "
+                "it writes one, so a model would write after tokens that it has not learned after; name another model, "
+                "or give prompt and completion",
+            )
+        self._header = asked.removeprefix(bare) if asked.startswith(bare) else ""
+        self._after_answer = whole[whole.rindex("two") + len("two") :]
+        self.turn_end = self._control.first_in(self._after_answer)
+
+    def _asked(self, chat: list[dict[str, str]]) -> list[int]:
+        """Token ids of a chat up to the assistant's turn."""
+        text = self.rendered(chat, ask=True)
+        starts = [start for place in _turns(chat) if (start := self._start(chat, place, text)) is not None]
+        return _Joined(self.tokens).ids(text, starts)
+
+    def _chats(self, chats: list[list[dict[str, str]]]) -> Iterator[tuple[list[int], list[bool]]]:
+        texts = [self.rendered(chat) for chat in chats]
+        turns = [self._spans(chat, text) for chat, text in zip(chats, texts, strict=True)]
+        joined = _Joined(self.tokens)
+        joined.read(
+            text[:place] for text, own in zip(texts, turns, strict=True) for place in {len(text), *sum(own, ())}
+        )
+        for text, own in zip(texts, turns, strict=True):
+            starts = [turn.start for turn in own]
+            ids = joined.ids(text, starts)
+            learned = [self._learns_all] * len(ids)
+            for number, (start, end) in enumerate(own):
+                first = len(joined.ids(text[:start], starts[:number]))
+                through = joined.ids(text[:end], starts[: number + 1])
+                differs = (place for place, both in enumerate(zip(ids, through, strict=False)) if both[0] != both[1])
+                last = next(differs, min(len(ids), len(through)))
+                learned[first:last] = [True] * (last - first)
+            yield ids, learned
+
+    def _spans(self, chat: list[dict[str, str]], text: str) -> list[Turn]:
+        """Turns of the assistant in a rendered chat.
+
+        Raises:
+            DataError: the template does not write them as it has asked for them.
+        """
+        turns: list[Turn] = []
+        for place in _turns(chat):
+            start = self._start(chat, place, text)
+            end = None if start is None else self._end(chat, place, text, start)
+            if start is None or end is None or (turns and start < turns[-1].end):
                 raise DataError(
                     "the data",
                     "the base model's chat template writes a turn in another way once another follows, so it cannot be "
                     "told which tokens are the assistant's; keep one turn of the assistant a chat, its last",
                 )
-            yield Part(before[len(written) :], self._learns_all)
-            yield Part(through[len(before) :], True)
-            written = through
-        if len(whole) > len(written):
-            yield Part(whole[len(written) :], self._learns_all)
+            turns.append(Turn(start, end))
+        return turns
 
-    def _rendered(self, chat: list[dict[str, str]], *, ask: bool = False) -> str:
-        """A chat as text; to ask for the assistant's turn, with its beginning."""
+    def _start(self, chat: list[dict[str, str]], place: int, text: str) -> int | None:
+        """Where a turn's content begins; None if the text does not begin as the template asks for the turn."""
+        if place:
+            before = self.rendered(chat[:place], ask=True)
+            return len(before) if text.startswith(before) else None
+        return max(0, text.find(self._header)) + len(self._header)
+
+    def _end(self, chat: list[dict[str, str]], place: int, text: str, start: int) -> int | None:
+        """Where a turn ends. A template may leave something out of a turn once another follows, such as reasoning."""
+        through = self.rendered(chat[: place + 1])
+        if text.startswith(through):
+            return len(through)
+        (message,) = self._control.wrapped([chat[place]])
+        turn = self._control.read(message["content"]).strip() + self._after_answer
+        return start + len(turn) if text.startswith(turn, start) else None
+
+    def rendered(self, chat: list[dict[str, str]], *, ask: bool = False, goes_on: bool = False) -> str:
+        """A chat as text, for `tokens` and `begun` alone: what is no person's is marked.
+
+        Args:
+            ask: with the beginning of the assistant's turn.
+            goes_on: the last turn has no end.
+
+        Raises:
+            DataError: the template refuses the chat.
+        """
         try:
-            text: str = self._tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=ask)
+            text: str = self._tokenizer.apply_chat_template(
+                self._control.wrapped(chat), tokenize=False, add_generation_prompt=ask, continue_final_message=goes_on
+            )
         except (TemplateError, TypeError, ValueError):
             pass  # its message may quote the chat
         else:
-            return text
+            return self._control.read(text)
         roles = ", ".join(dict.fromkeys(message["role"] for message in chat if message["role"] in _ROLES))
         raise DataError(
             "the data",
@@ -236,5 +327,84 @@ class LanguageEncoder:
         )
 
 
+class _Joined:
+    """Texts as tokens of which none reaches over a given place; each text is tokenised once."""
+
+    def __init__(self, tokens: Callable[[list[str]], list[list[int]]]) -> None:
+        self._tokens = tokens
+        self._read: dict[str, list[int]] = {}
+        self._found: dict[str, list[int]] = {}
+
+    def read(self, texts: Iterator[str]) -> None:
+        """Tokenise many at once."""
+        new = list(dict.fromkeys(texts))
+        self._read |= zip(new, self._tokens(new), strict=True)
+
+    def ids(self, text: str, places: Sequence[int]) -> list[int]:
+        """Tokens of the whole text, if they begin with those of the text before each place; else they are cut there."""
+        if text not in self._found:
+            if text not in self._read:
+                self.read(iter([text]))
+            ids = self._read[text]
+            if places:
+                before = self.ids(text[: places[-1]], places[:-1])
+                if ids[: len(before)] != before:
+                    ids = before + self._within(text[places[-1] :])
+            self._found[text] = ids
+        return self._found[text]
+
+    def _within(self, text: str) -> list[int]:
+        """Tokens of a text that others come before: SentencePiece puts a blank before the first."""
+        line, after = self._tokens(["\n", f"\n{text}"])
+        return after[len(line) :] if after[: len(line)] == line else self._tokens([text])[0]
+
+
+def _turns(chat: Sequence[dict[str, str]]) -> list[int]:
+    """Places of the assistant's messages."""
+    return [place for place, message in enumerate(chat) if message["role"] == ASSISTANT]
+
+
+def asks_for_date(tokenizer: Any) -> bool:
+    """True if a chat template writes the date of the day."""
+    return "strftime_now" in json.dumps(tokenizer.chat_template)
+
+
+def with_date(recipe: Recipe, folder: Path) -> Recipe:
+    """A recipe whose chat template has a date, if it asks for one: this day's, unless one is given."""
+    if recipe.columns.messages is None or recipe.language.date is not None or not asks_for_date(load_tokenizer(folder)):
+        return recipe
+    return recipe.model_copy(update={"language": recipe.language.model_copy(update={"date": datetime.date.today()})})
+
+
+def dated(templates: Any, date: datetime.date) -> Any:
+    """Chat templates, one or several, for which it is always one day, at midnight; names are English."""
+    if isinstance(templates, dict):
+        return {name: dated(template, date) for name, template in templates.items()}
+    if isinstance(templates, list):  # as tokenizer_config.json has several
+        return [template | {"template": dated(template["template"], date)} for template in templates]
+    if "strftime_now" not in templates:
+        return templates
+    replaced = "".join(f" | replace('%{name}', '{text}')" for name, text in _strftime(date).items())
+    percent = "\ue000"
+    macro = f"format | replace('%%', '{percent}'){replaced} | replace('{percent}', '%')"
+    # The line's end is left out by transformers' settings of Jinja; the template's first line stays one.
+    return f"{{% macro strftime_now(format) %}}{{{{ {macro} }}}}{{% endmacro %}}\n{templates}"
+
+
+def _strftime(date: datetime.date) -> dict[str, str]:
+    """Texts of the directives of `strftime`, whatever the locale."""
+    month, day = _MONTHS[date.month - 1], _DAYS[date.weekday()]
+    found = {name: date.strftime(f"%{name}") for name in "YmdyjUWuwGVHIMSf"}
+    found |= {"B": month, "b": month[:3], "h": month[:3], "A": day, "a": day[:3], "p": "AM", "z": "", "Z": ""}
+    found |= {f"-{name}": found[name].lstrip("0") or "0" for name in "dmyjHIMS"} | {"e": f"{date.day:2}"}
+    found |= {"F": date.isoformat(), "D": date.strftime("%m/%d/%y"), "T": "00:00:00", "R": "00:00", "X": "00:00:00"}
+    return found | {"x": found["D"], "c": f"{day[:3]} {month[:3]} {date.day:2} 00:00:00 {date.year}"}
+
+
+_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
 _ROLES = ("system", "user", ASSISTANT, "tool")
 """Roles that a message may name; others could be anything."""

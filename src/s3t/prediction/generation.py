@@ -208,7 +208,7 @@ def _ends(model: Any, encoder: LanguageEncoder) -> set[int]:
     """Tokens that end a text: the tokenizer's, and those of the model's own settings for writing (end of turn)."""
     settings = getattr(model, "generation_config", None)
     more = getattr(settings, "eos_token_id", None)
-    return {encoder.end, *(more if isinstance(more, list) else [] if more is None else [more])}
+    return encoder.ends | {*(more if isinstance(more, list) else [] if more is None else [more])}
 
 
 def write(

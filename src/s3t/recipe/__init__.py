@@ -7,6 +7,7 @@ from s3t.recipe.parts import (
     Image,
     Language,
     Prediction,
+    Text,
     Training,
 )
 from s3t.recipe.repair import AsNeeded, BelowDepth, RepairPolicy
@@ -22,6 +23,7 @@ __all__ = [
     "Prediction",
     "Recipe",
     "RepairPolicy",
+    "Text",
     "Training",
     "load_recipe",
     "recipe_from",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
@@ -169,6 +170,8 @@ class Text(Part):
 
     max_length: int = Field(default=128, ge=1, le=1_000_000)
     """Tokens a record, special ones included; longer texts are cut."""
+    special_tokens: Literal["plain", "control"] = "plain"
+    """Letters of a control token in a text, such as [SEP]: plain, they are letters; control, they are the token."""
 
 
 class Language(Part):
@@ -176,6 +179,11 @@ class Language(Part):
 
     max_length: int = Field(default=512, ge=2, le=1_000_000)
     """Tokens a record, special ones included; longer ones are cut at their end."""
+    special_tokens: Literal["plain", "control"] = "plain"
+    """Letters of a control token in a prompt, a completion, a text or a message, such as <|im_end|>: plain, they are
+    letters; control, they are the token."""
+    date: datetime.date | None = None
+    """The day that a chat template writes, if it asks for one. null: that of init; resolved there and kept."""
     longer: Literal["cut", "refuse"] = "cut"
     """cut: cut longer records, and count them at init. refuse: init takes no data with longer records."""
     loss: Literal["completion", "all"] = "completion"

@@ -187,11 +187,12 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     """The base model's digest, and the recipe with every `auto` resolved that decides bits."""
     # Here: they import torch and transformers, which opening a run does not need.
     from s3t.models.assembly import check_assembly
+    from s3t.models.language import with_date
     from s3t.models.source import model_digest
     from s3t.training.numerics import resolved
 
     folder = _folder(recipe)
-    abilities = check_assembly(folder, recipe)
+    abilities = check_assembly(folder, recipe := with_date(recipe, folder))
     training = resolved(recipe.training, abilities, cores=cores_worth())
     return model_digest(folder), recipe.model_copy(update={"training": training})
 

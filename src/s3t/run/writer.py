@@ -137,7 +137,7 @@ class Writer:
 
         rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
         prompts, expected = self.encoder.exchanges(rows)
-        most = max(1, max(len(self.encoder.tokenizer(text)["input_ids"]) for text in expected) + 1)
+        most = max(1, max(len(ids) for ids in self.encoder.tokens(expected)) + 1)
         now, _, written = self._written(prompts, None, Sampling(max_new_tokens=most), progress)
         return now.generation, text_metrics(["".join(parts) for parts in written.texts], expected)
 
