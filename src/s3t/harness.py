@@ -45,6 +45,8 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         self._encoder, self._end = encoder, encoder.end
         self._begin = encoder.tokenizer.bos_token_id
         self.max_length = self._writer.positions
+        self._chats: dict[str, str] = {}
+        """Chats by what they look like, as the encoder takes them: it tells control tokens from what people write."""
 
     @property
     def eot_token_id(self) -> int:
@@ -63,10 +65,17 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
         """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
-        return self._encoder.rendered(chat_history, ask=add_generation_prompt, goes_on=not add_generation_prompt)
+        marked = self._encoder.rendered(chat_history, ask=add_generation_prompt, goes_on=not add_generation_prompt)
+        text = self._encoder.shown(marked)
+        self._chats[text] = marked
+        return text
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Token ids; with the beginning of text where the tokenizer adds it and the text does not have it."""
+        for length in sorted({*map(len, self._chats)}, reverse=True):  # a chat, perhaps with an answer after it
+            if marked := self._chats.get(string[:length]):
+                string = marked + string[length:]
+                break
         return self._encoder.tokens([string])[0] if add_special_tokens is False else self._encoder.begun(string)
 
     def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:

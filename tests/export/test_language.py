@@ -1,5 +1,7 @@
 """Exports of language models: equal logits with PEFT and merged, before a deletion and after it."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -92,15 +94,30 @@ def test_the_harness_scores_an_adapter_as_it_scores_the_run(kind, tmp_path):
 
 def test_the_tokenizer_of_a_merged_export_writes_a_chat_as_the_run_does(tmp_path):
     model = make_language_model(tmp_path / "model")
-    with trained_run(tmp_path / "run", language_recipe(model, **CHATS, **SMALL), chat_table()) as run:
+    template = (model / "chat_template.jinja").read_text()
+    template = "{{ strftime_now('%Y') }} " + template.replace("</s>", "w39")
+    (model / "chat_template.jinja").write_text(template)
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    (model / "tokenizer_config.json").write_text(json.dumps(config | {"extra_special_tokens": ["w39"]}))
+    recipe = language_recipe(model, **CHATS, **SMALL)
+    recipe["language"]["date"] = "2001-02-03"
+    with trained_run(tmp_path / "run", recipe, chat_table()) as run:
         (export,) = run.export(tmp_path / "out", merge=True).exports
+        notices = " ".join((adapter := run.export(tmp_path / "adapters")).notices)
+        beside = (adapter.exports[0].path / "chat_template.jinja").read_text()
         encoder = encoder_for(model, run.recipe)
         chat = [{"role": "user", "content": "w1 w2"}]
         (prompt,) = encoder.prompts(ingest_prompts([chat], run.recipe).features)
     tokenizer = transformers.AutoTokenizer.from_pretrained(export.path)
     text = tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
     assert text == encoder.tokenizer.apply_chat_template(chat, tokenize=False, add_generation_prompt=True)
+    assert text.startswith("2001 ")
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == prompt
+    settings = transformers.GenerationConfig.from_pretrained(export.path)
+    assert settings.eos_token_id == sorted(tokenizer.convert_tokens_to_ids(["</s>", "w39"]))
+    assert tokenizer.apply_chat_template(chat, chat_template=beside, tokenize=False, add_generation_prompt=True) == text
+    assert "ends with token" in notices
+    assert "2001-02-03" in notices
 
 
 def test_all_chat_templates_of_the_base_are_in_a_merged_export_and_leave_with_it(tmp_path):

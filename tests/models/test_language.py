@@ -1,21 +1,25 @@
 """Language models: what is learned of a record, and every decoder against transformers and PEFT."""
 
+import datetime
 import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
 import torch
-from transformers import AutoConfig, Gemma3Config
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
+from transformers import AutoConfig, AutoTokenizer, Gemma3Config, PreTrainedTokenizerFast
 
 from s3t.errors import DataError, RecipeError
 from s3t.models.assembly import assemble, check_assembly
-from s3t.models.language import LanguageEncoder
+from s3t.models.language import LanguageEncoder, dated
 from s3t.models.layers import block_modules
 from s3t.models.packing import pack
 from s3t.models.passes import HEAD_TOKENS
 from s3t.recipe import Language, recipe_from
 from s3t.tasks.task import ANSWERED
+from testing import tokens
 from testing.language import DECODERS, VOCABULARY, language_recipe, make_language_model, prompt_table
 from testing.plain import copy_with, random_chain
 
@@ -205,3 +209,129 @@ def test_logits_are_made_a_part_at_a_time(llama, monkeypatch):
     assert sizes[0] == len(whole) < HEAD_TOKENS
     assert max(sizes[1:]) == 7
     assert np.allclose(whole, parts, atol=1e-6)
+
+
+def table_of(*chats):
+    return pa.table({"messages": [json.dumps(chat) for chat in chats]})
+
+
+def turns(*contents):
+    return [{"role": ("user", "assistant")[place % 2], "content": text} for place, text in enumerate(contents)]
+
+
+@pytest.mark.parametrize("kind", ["byte-level", "byte-fallback"])
+def test_a_chat_has_the_tokens_of_transformers_and_every_prompt_is_its_beginning(kind, tmp_path):
+    if kind == "byte-level":
+        folder = tokens.byte_level(tmp_path, tokens.CHATML)
+    else:
+        folder = tokens.byte_fallback(tmp_path, tokens.LLAMA2)
+    own = AutoTokenizer.from_pretrained(folder)
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    for chat in (
+        turns("the x", "the y"),
+        turns("a", "b c", "漢 😀", " the z "),
+        turns("th", "t", "h", "</s", "x", "y"),
+    ):
+        (record,) = encoder.encode(table_of(chat))
+        ids = record["input_ids"].tolist()
+        assert ids == own.apply_chat_template(chat)["input_ids"]
+        for place in range(1, len(chat), 2):
+            (prompt,) = encoder.prompts(table_of(chat[:place]))
+            assert prompt == own.apply_chat_template(chat[:place], add_generation_prompt=True)["input_ids"]
+            assert ids[: len(prompt)] == prompt
+            assert record[ANSWERED][len(prompt) - 1]
+
+
+def test_where_a_token_would_reach_from_the_request_into_the_answer_the_chat_is_cut(tmp_path):
+    folder = tokens.byte_level(tmp_path, tokens.CHATML)
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    chat = turns("a", "\nthe", "b", "c")
+    (record,), (prompt,) = encoder.encode(table_of(chat)), encoder.prompts(table_of(chat[:1]))
+    ids = record["input_ids"].tolist()
+    assert ids[: len(prompt)] == prompt
+    assert encoder.tokenizer.decode(ids) == encoder.tokenizer.apply_chat_template(chat, tokenize=False)
+    (later,) = encoder.prompts(table_of(chat[:3]))
+    assert ids[: len(later)] == later
+
+
+def test_the_first_turn_of_an_assistant_is_learned_without_its_header(tmp_path):
+    encoder = LanguageEncoder(tokens.byte_level(tmp_path, tokens.CHATML), Language(), roles=["messages"])
+    chat = [{"role": "assistant", "content": "hello"}, {"role": "user", "content": "a"}]
+    (record,) = encoder.encode(table_of(chat))
+    assert encoder.tokenizer.decode(record["input_ids"][1:][record[ANSWERED][:-1]]) == "hello<|im_end|>\n"
+
+
+@pytest.mark.parametrize(
+    ("eos", "template", "end", "endless"),
+    [
+        ("</s>", tokens.CHATML, "<|im_end|>", False),
+        ("<|im_end|>", tokens.CHATML, "<|im_end|>", False),
+        ("</s>", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}", None, True),
+    ],
+)
+def test_the_token_that_ends_a_turn_ends_a_text(eos, template, end, endless, tmp_path):
+    template += "{% if add_generation_prompt %}{{ '' }}{% endif %}"
+    folder = tokens.byte_level(tmp_path, template, eos=eos)
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    names = {eos} if end is None else {eos, end}
+    assert encoder.ends == set(encoder.tokenizer.convert_tokens_to_ids(sorted(names)))
+    assert encoder.endless == endless
+    assert LanguageEncoder(folder, Language()).ends == {encoder.end}
+
+
+def test_earlier_reasoning_that_a_template_leaves_out_is_neither_learned_nor_an_error(tmp_path):
+    """As Qwen3 does: the last turn alone has a place for it."""
+    template = (
+        "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' }}{% if loop.last and m['role'] == 'assistant' %}"
+        "{{ '<think></think>' }}{% endif %}{{ m['content'] + '<|im_end|>' + '\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+    )
+    encoder = LanguageEncoder(tokens.byte_level(tmp_path, template), Language(), roles=["messages"])
+    (record,) = encoder.encode(table_of(turns("a", "b", "c", "d")))
+    told = encoder.tokenizer.decode(record["input_ids"][1:][record[ANSWERED][:-1]])
+    assert told == "b<|im_end|>\n<think></think>d<|im_end|>\n"
+
+
+def test_a_template_that_asks_in_another_way_than_it_writes_is_refused(tmp_path):
+    template = tokens.CHATML.replace("'<|im_start|>assistant\n'", "'<|im_start|>assistant\n<think>'")
+    folder = tokens.byte_level(tmp_path, template)
+    with pytest.raises(RecipeError, match="asks for a turn of the assistant in another way"):
+        LanguageEncoder(folder, Language(), roles=["messages"])
+
+
+def test_a_text_begins_with_all_that_the_tokenizer_puts_before_it_and_once(tmp_path):
+    """As GLM's two tokens, which its chat template writes, too."""
+    prefix = ("[gMASK]", "<s>")
+    folder = tokens.byte_level(tmp_path, "{{ '[gMASK]<s>' }}" + tokens.CHATML, prefix=prefix)
+    encoder = LanguageEncoder(folder, Language(), roles=["messages"])
+    begin = encoder.tokenizer.convert_tokens_to_ids(list(prefix))
+    (prompt,), (record,) = (
+        encoder.prompts(pa.table({"prompt": ["a"]})),
+        encoder.encode(pa.table({"prompt": ["a"], "completion": ["b"]})),
+    )
+    assert prompt[:2] == record["input_ids"].tolist()[:2] == begin == encoder.begun("a")[:2]
+    chat = encoder.rendered(turns("a"), ask=True)
+    assert encoder.begun(chat) == encoder.prompts(table_of(turns("a")))[0]
+    assert encoder.begun(chat).count(begin[0]) == 1
+
+
+def test_a_template_writes_the_recipe_s_date_whatever_the_day(tmp_path):
+    folder = tokens.byte_level(tmp_path, tokens.DATED + tokens.CHATML)
+    with pytest.raises(RecipeError, match=r"language\.date"):
+        LanguageEncoder(folder, Language(), roles=["messages"])
+    encoder = LanguageEncoder(folder, Language(date="2026-01-05"), roles=["messages"])
+    (record,) = encoder.encode(table_of(turns("a", "b")))
+    written = encoder.tokenizer.decode(record["input_ids"])
+    assert written.startswith("Today is Monday, 05 Jan 2026\n<|im_start|>user\na")
+
+
+def test_a_fixed_date_writes_what_the_day_wrote():
+    day, moment = datetime.date.today(), datetime.datetime.now()
+    directives = "%a %A %b %B %d %-d %e %m %y %Y %j %U %W %u %w %G %V %F %D %% %%Y"
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(BPE()))
+    template = "\n  {% if strftime_now is defined %}{{ strftime_now('" + directives + "') }}{% endif %}\n x"
+    tokenizer.chat_template = template
+    own = tokenizer.apply_chat_template(turns("a"), tokenize=False)
+    tokenizer.chat_template = dated(template, day)
+    assert tokenizer.apply_chat_template(turns("a"), tokenize=False) == own
+    assert own.strip().startswith(moment.strftime("%a"))

@@ -91,6 +91,7 @@ OTHER = [
     {"training": {"weight_decay": 0.1}},
     {"training": {"max_grad_norm": None}},
     {"text": {"max_length": 5}},
+    {"text": {"special_tokens": "control"}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
     {"training": {"merged_parents": False}},
@@ -244,6 +245,12 @@ METHODS = [
 def test_what_a_method_trains_is_in_the_key():
     """The share of earlier records, the layers that a stage trains, and, from the bottom, of how many stages."""
     assert len({key(**PLAIN, **change) for change in METHODS}) == len(METHODS)
+
+
+def test_how_texts_become_tokens_is_in_the_key():
+    fields = PLAIN | {"task": "causal-lm", "columns": {"text": "t"}, "labels": ...}
+    ways = [{}, {"date": "2026-01-05"}, {"date": "2026-01-06"}, {"special_tokens": "control"}, {"loss": "all"}]
+    assert len({key(**fields, language=way) for way in ways}) == len(ways)
 
 
 def test_how_images_vary_is_in_the_key():

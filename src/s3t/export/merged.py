@@ -16,6 +16,7 @@ from transformers.pytorch_utils import Conv1D
 from s3t.errors import StorageError
 from s3t.models.base import quiet
 from s3t.models.encode import Encoder
+from s3t.models.language import LanguageEncoder, dated
 from s3t.models.model import BlockTensors, Model
 from s3t.models.source import files_that_matter
 
@@ -58,9 +59,32 @@ def write_merged(
         if not path.name.endswith(_NOT_COPIED) and not place.exists():
             place.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, place)
+    if isinstance(encoder, LanguageEncoder):
+        _write_as_the_run(to, encoder)
     processor = getattr(encoder, "processor", None)
     if processor is not None and not (to / "preprocessor_config.json").exists():
         processor.save_pretrained(to)  # of the recipe's mean and std: the base has none
+
+
+def _write_as_the_run(to: Path, encoder: LanguageEncoder) -> None:
+    """Let a text end where the run's ends, and chat templates write its date."""
+    settings = to / "generation_config.json"
+    content = json.loads(settings.read_text()) if settings.is_file() else {}
+    own = content.get("eos_token_id")
+    ends = sorted({*(own if isinstance(own, list) else [] if own is None else [own]), *encoder.ends})
+    _write_json(settings, content | {"eos_token_id": ends if len(ends) > 1 else ends[0]})
+    if encoder.date is None:
+        return
+    for path in (*to.glob("*.jinja"), *to.glob("additional_chat_templates/*.jinja")):
+        path.write_text(dated(path.read_text(encoding="utf-8"), encoder.date), encoding="utf-8")
+    config = to / "tokenizer_config.json"
+    content = json.loads(config.read_text(encoding="utf-8"))
+    if content.get("chat_template"):
+        _write_json(config, content | {"chat_template": dated(content["chat_template"], encoder.date)})
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def _as_transformers_has_them(model: nn.Module, bare: nn.Module) -> dict[str, Tensor]:
@@ -76,7 +100,7 @@ def _name_outputs(path: Path, labels: Sequence[str]) -> None:
     config = json.loads(path.read_text())
     config["id2label"] = {str(number): label for number, label in enumerate(labels)}
     config["label2id"] = {label: number for number, label in enumerate(labels)}
-    path.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
+    _write_json(path, config)
 
 
 @contextmanager

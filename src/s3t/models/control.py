@@ -90,6 +90,12 @@ class ControlTokens:
         )
         return between.sub(lambda found: self._marks[found[2]] if found[2] else found[1] or "", rendered)
 
+    def shown(self, marked: str) -> str:
+        """The same with the letters of control tokens for their marks."""
+        for text, mark in self._marks.items():
+            marked = marked.replace(mark, text)
+        return marked
+
     def first_in(self, text: str) -> int | None:
         """The id of the first control token of a template's text."""
         known = {self._marks[name] if self.plain else name: number for name, number in self._ids.items()}

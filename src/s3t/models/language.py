@@ -100,6 +100,11 @@ class LanguageEncoder:
         """Tokens that end a text: the end of text, and that of a turn."""
         return {self.end} if self.turn_end is None else {self.end, self.turn_end}
 
+    @property
+    def endless(self) -> bool:
+        """True if the chat template ends a turn of the assistant with no control token."""
+        return bool(self._header or self._after_answer) and self.turn_end is None
+
     def encode(self, rows: pa.Table) -> list[Encoded]:
         """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers.
 
@@ -301,6 +306,10 @@ class LanguageEncoder:
         turn = self._control.read(message["content"]).strip() + self._after_answer
         return start + len(turn) if text.startswith(turn, start) else None
 
+    def shown(self, rendered: str) -> str:
+        """A rendered chat as people see it."""
+        return self._control.shown(rendered)
+
     def rendered(self, chat: list[dict[str, str]], *, ask: bool = False, goes_on: bool = False) -> str:
         """A chat as text, for `tokens` and `begun` alone: what is no person's is marked.
 
@@ -371,7 +380,12 @@ def asks_for_date(tokenizer: Any) -> bool:
 
 def with_date(recipe: Recipe, folder: Path) -> Recipe:
     """A recipe whose chat template has a date, if it asks for one: this day's, unless one is given."""
-    if recipe.columns.messages is None or recipe.language.date is not None or not asks_for_date(load_tokenizer(folder)):
+    if recipe.columns.messages is None or recipe.language.date is not None:
+        return recipe
+    try:
+        if not asks_for_date(load_tokenizer(folder)):
+            return recipe
+    except RecipeError:  # told with all other problems
         return recipe
     return recipe.model_copy(update={"language": recipe.language.model_copy(update={"date": datetime.date.today()})})
 

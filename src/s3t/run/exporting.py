@@ -37,6 +37,7 @@ from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_sc
 from s3t.ledger import Export, Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
 from s3t.models.encoders import encoder_for
+from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.models.tensors import StageTensors, deserialize
 from s3t.progress import Progress, telling
@@ -272,6 +273,10 @@ class _Exporter:
         else:
             for name, content in adapter.files().items():
                 (part / name).write_bytes(content)
+            encoder = encoder_for(self.folder, self.parts.recipe)
+            if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
+                template = encoder.tokenizer.get_chat_template()
+                (part / "chat_template.jinja").write_text(template, encoding="utf-8")
         for name, content in self._description(stage, now).files().items():
             (part / name).write_bytes(content)
 
@@ -294,6 +299,17 @@ class _Exporter:
             quantization=recipe.training.quantization,
         )
 
+    def _of_language(self) -> list[str]:
+        """What an engine that loads the base model's tokenizer does in another way than the run."""
+        encoder, found = encoder_for(self.folder, self.parts.recipe), []
+        if isinstance(encoder, LanguageEncoder) and encoder.turn_end not in (None, encoder.end):
+            found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")
+        if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
+            found.append(
+                f"chats were learned with the date {encoder.date}; give engines the chat_template.jinja beside it"
+            )
+        return found
+
     def notices(self, made: Sequence[Exported]) -> list[str]:
         """Parts of the run that the exports lack, and options with which the engine must be started."""
         recipe, found = self.parts.recipe, []
@@ -309,6 +325,8 @@ class _Exporter:
         if recipe.training.quantization != "none":
             kind = recipe.training.quantization.removesuffix("bit")
             found.append(f"the run's base has weights of {kind} bits; load it so, or logits differ (docs/export.md)")
+        if not self.asked.merge:
+            found += self._of_language()
         if options := made[0].options:
             found.append(f"start {self.asked.engine} with {' '.join(options)}")
         return found
