@@ -19,7 +19,7 @@ from transformers import DynamicCache
 import s3t
 from s3t.ledger.work import Work
 from s3t.models.assembly import assemble
-from s3t.models.language import LanguageEncoder, Part
+from s3t.models.language import LanguageEncoder
 from s3t.models.packing import Packing, pack
 from s3t.models.tensors import StageTensors, deserialize, serialize
 from s3t.prediction import generation
@@ -206,7 +206,7 @@ def test_texts_that_begin_with_the_end_of_the_one_before_are_caught(llama, tmp_p
 
 def words_by_frequency(monkeypatch):
     """A vocabulary that begins with the words that most records have."""
-    numbers, own = {}, LanguageEncoder._ids
+    numbers, own = {}, LanguageEncoder.tokens
 
     def fit(rows):
         counts = Counter(word for text in rows["completion"].to_pylist() for word in text.split())
@@ -216,23 +216,25 @@ def words_by_frequency(monkeypatch):
     fit_on_all_records(monkeypatch, fit)
     monkeypatch.setattr(
         LanguageEncoder,
-        "_ids",
+        "tokens",
         lambda self, texts: [[numbers.get(one, one) for one in ids] for ids in own(self, texts)],
     )
 
 
 def template_with_an_example(monkeypatch):
     """A template whose example is the longest completion of all."""
-    example, own = [""], LanguageEncoder._parts
+    example, own = [""], LanguageEncoder._tokens
 
     def fit(rows):
         example[0] = max(rows["completion"].to_pylist(), key=len)
 
-    def parts(self, row):
-        return [Part(f"{example[0]} </s>", False), *own(self, row)]
+    def tokens(self, rows):
+        (before,) = self.tokens([f"{example[0]} </s>"])
+        for ids, learned in own(self, rows):
+            yield before + ids, [False] * len(before) + learned
 
     fit_on_all_records(monkeypatch, fit)
-    monkeypatch.setattr(LanguageEncoder, "_parts", parts)
+    monkeypatch.setattr(LanguageEncoder, "_tokens", tokens)
 
 
 def length_of_most(monkeypatch):
