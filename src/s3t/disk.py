@@ -13,11 +13,12 @@ import secrets
 import shutil
 import stat
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from s3t.errors import FsyncError, StorageError
+from s3t.errors import FsyncError, MovedError, StorageError
 from s3t.processes import this_machine
 
 MOST_NAME_BYTES = 255
@@ -59,6 +60,72 @@ def storage_errors(doing: str) -> Iterator[None]:
         what = error.strerror or str(error)
         path = f" ({error.filename})" if error.filename else ""
         raise StorageError(f"{doing} failed: {what}{path}", remedy=_REMEDIES.get(error.errno, _REMEDY)) from error
+
+
+@dataclass(frozen=True)
+class OpenedFolder:
+    """A folder, known again by device and inode: later its path may be gone, or name another folder."""
+
+    path: Path
+    identity: tuple[int, int]
+    """Device and inode."""
+
+    @classmethod
+    def of(cls, path: Path) -> OpenedFolder:
+        """The folder at a path now.
+
+        Raises:
+            OSError: there is none.
+        """
+        return cls(path, identity_of(path.stat()))
+
+    def check(self) -> None:
+        """Check that the path still names the folder.
+
+        Raises:
+            MovedError: it does not.
+            StorageError: the disk refused.
+        """
+        with self._moves(), storage_errors("looking at the run's folder"):
+            self._compare(os.stat(self.path))  # noqa: PTH116 - twice as fast as Path.stat, and asked for every answer
+
+    @contextmanager
+    def descriptor(self) -> Iterator[int]:
+        """A descriptor of the folder: what is named relative to it is in that folder, even if it is renamed meanwhile.
+
+        Raises:
+            MovedError: the path does not name the folder any more.
+            OSError: the disk refused.
+        """
+        with self._moves():
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._compare(os.fstat(descriptor))
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _moves(self) -> Iterator[None]:
+        try:
+            yield
+        except (FileNotFoundError, NotADirectoryError):
+            raise MovedError(
+                f"{self.path} was moved or removed while this process had the run open: open the run again, where it "
+                "is now"
+            ) from None
+
+    def _compare(self, found: os.stat_result) -> None:
+        if identity_of(found) != self.identity:
+            raise MovedError(
+                f"another folder is in the place of {self.path}, which this process had open: open the run again, "
+                "which compares it with the memory of deletions"
+            )
+
+
+def identity_of(found: os.stat_result) -> tuple[int, int]:
+    """Device and inode of a file or folder."""
+    return found.st_dev, found.st_ino
 
 
 _READ_ONLY = "make it writable: its file system is mounted read-only"
@@ -115,8 +182,8 @@ def write_durably(
     Raises:
         OSError: the disk refused; `path` is as it was and the temporary file is gone.
     """
-    make_folder(tmp)
-    make_folder(path.parent)
+    make_folder(tmp, within=tmp.parent)
+    make_folder(path.parent, within=tmp.parent)
     part_path = tmp / (part or temporary_name(os.getpid()))
     try:
         write(part_path)
@@ -134,13 +201,16 @@ def temporary_name(process: int) -> str:
     return f"{this_machine()}-{process}-{secrets.token_hex(8)}"
 
 
-def make_folder(folder: Path, *, mode: int = 0o700) -> None:
+def make_folder(folder: Path, *, mode: int = 0o700, within: Path | None = None) -> None:
     """Make a folder and its parents, each name durable; one that is there is left alone.
 
     By default they are their owner's alone, whatever the mask: some hold records, others names.
+
+    Raises:
+        OSError: the disk refused, or `within`, above which nothing is made, is not there.
     """
-    if not folder.is_dir():
-        make_folder(folder.parent, mode=mode)
+    if folder != within and not folder.is_dir():
+        make_folder(folder.parent, mode=mode, within=within)
         folder.mkdir(mode=mode, exist_ok=True)
         sync_folder(folder.parent)
 
@@ -170,13 +240,21 @@ def append_durably(path: Path, content: bytes) -> None:
         sync_folder(path.parent)
 
 
-def remove_durably(paths: list[Path]) -> None:
-    """Remove files that may be gone already, then synchronise each folder once."""
-    for path in paths:
-        path.unlink(missing_ok=True)
-    for folder in sorted({path.parent for path in paths}):
-        if folder.is_dir():
-            sync_folder(folder)
+def remove_durably(paths: list[Path], *, within: OpenedFolder | None = None) -> None:
+    """Remove files that may be gone already, then synchronise each folder once.
+
+    Args:
+        paths: the files.
+        within: a folder above all of them. Of this one they are removed, or MovedError is raised: a file that is
+            missing because the folder was renamed does not count as gone.
+    """
+    with nullcontext() if within is None else within.descriptor() as top:
+        for path in paths:
+            with suppress(FileNotFoundError):
+                os.unlink(path if within is None else path.relative_to(within.path), dir_fd=top)
+        for folder in sorted({path.parent for path in paths}):
+            with suppress(FileNotFoundError):
+                _sync(folder if within is None else folder.relative_to(within.path), top=top)
 
 
 def overwrite_durably(path: Path) -> None:
@@ -195,8 +273,8 @@ def sync_folder(folder: Path) -> None:
     _sync(folder)
 
 
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+def _sync(path: Path, *, top: int | None = None) -> None:
+    descriptor = os.open(path, os.O_RDONLY, dir_fd=top)
     try:
         _confirm(descriptor, path)
     finally:

@@ -252,7 +252,7 @@ class KeyDestroyedError(IntegrityError):
 
 
 class MovedError(IntegrityError):
-    """The folder is not where the run was: a copy of the run, or the run, moved. Nothing is changed in it."""
+    """The folder is not where the run was: a copy of the run, or the run, moved, perhaps while it was open here."""
 
     certainly_a_copy = False
     """True if the run is still where it was, so that this folder cannot be it."""

@@ -34,6 +34,8 @@ def disk_calls() -> Iterator[list[Call]]:
 
         def note(target: Any, *others: Any, **options: Any) -> Any:
             path = Path(f"/proc/self/fd/{target}").readlink() if isinstance(target, int) else Path(target)
+            if (folder := options.get("dir_fd")) is not None:
+                path = Path(f"/proc/self/fd/{folder}").readlink() / path
             if what == "open" and (path.exists() or not others or not others[0] & os.O_CREAT):
                 return call(target, *others, **options)
             found = call(target, *others, **options)

@@ -1,5 +1,6 @@
 """Copies in the cache of `datasets`: found by the dataset, removed with what lies beside them, and nothing else is."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -123,7 +124,7 @@ def test_after_a_crash_half_way_the_rest_still_goes(tmp_path, cache, monkeypatch
     data.map(lambda row: {"text": row["text"] + "!"})
     copies = cached_copies(data)
     with monkeypatch.context() as crash:
-        crash.setattr(Path, "unlink", refuse_after(1))
+        crash.setattr(os, "unlink", refuse_after(1))
         with pytest.raises(OSError, match="no more"):
             remove_copies(copies)
     assert len(holding(cache)) == 1
@@ -132,13 +133,13 @@ def test_after_a_crash_half_way_the_rest_still_goes(tmp_path, cache, monkeypatch
 
 
 def refuse_after(count):
-    real, seen = Path.unlink, []
+    real, seen = os.unlink, []
 
-    def unlink(path, missing_ok=False):
+    def unlink(path, *, dir_fd=None):
         seen.append(path)
         if len(seen) > count:
             raise OSError("no more")
-        real(path, missing_ok=missing_ok)
+        real(path, dir_fd=dir_fd)
 
     return unlink
 

@@ -53,14 +53,17 @@ def test_a_deletion_right_after_the_ledger_was_read_is_seen_the_next_time(traine
     assert ledger.snapshot().generation == first.generation + 1
 
 
-def test_another_file_in_its_place_has_another_version(trained):
+def test_another_file_in_its_place_is_refused(trained):
+    """Open connections would go on answering from the old one."""
     ledger = roles(trained).ledger
     database = trained.path / "ledger.sqlite"
-    before = ledger.version()
+    assert ledger.version() is not None
     copied = database.with_name("copied")
     copied.write_bytes(database.read_bytes())
     copied.replace(database)
-    assert ledger.version() not in (None, before)
+    for ask in (ledger.version, ledger.snapshot, ledger.wipe, ledger.confirm):
+        with pytest.raises(s3t.MovedError, match="another file was put in the place of"):
+            ask()
 
 
 def test_a_closed_ledger_tells_none(trained):

@@ -102,6 +102,8 @@ def test_a_newer_ledger_is_refused_and_left_alone(ledger, address):
 
 
 def test_a_database_of_something_else_is_refused_and_left_alone(address):
+    if not isinstance(address, PostgresAddress):
+        address.touch()
     engine = engine_at(address)
     with engine.connect().execution_options(s3t_writing=True, s3t_alone=True) as connection, connection.begin():
         if isinstance(address, PostgresAddress):

@@ -7,6 +7,7 @@ condemns the version before it. So a crash leaves nothing that the ledger does n
 from __future__ import annotations
 
 import math
+import platform
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -21,8 +22,10 @@ from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import BlockedError, FsyncError, IntegrityError, StorageError, itemised
-from s3t.folder.unfinished import Unfinished
-from s3t.ledger import Ledger, SliceState, Snapshot, ToErase
+from s3t.folder.home import read_home
+from s3t.folder.layout import Layout
+from s3t.folder.unfinished import Unfinished, is_unfinished, remove_left
+from s3t.ledger import Copy, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, slice_digest, without_records
@@ -201,8 +204,7 @@ class Eraser:
 
     def _sweep_parts(self) -> None:
         """Remove unfinished files, except those of living trainers. All other writers hold the run's lock."""
-        with storage_errors("removing what a killed init left"):
-            Unfinished(self.run).remove()
+        self._remove_unfinished()
         with storage_errors("removing temporary files"):
             parts = self.blobs.parts()  # first, as in `sweep`
             if parts:
@@ -210,6 +212,29 @@ class Eraser:
                     transaction.sessions.end_dead()
                     announced = transaction.sessions.announced()
                 self.blobs.erase_parts(parts, sparing={name for each in announced for name in blobs_of(*each)})
+
+    def _remove_unfinished(self) -> None:
+        """Remove what killed processes left of this run's init, and of its clones wherever they were to be."""
+        places = {self.run}
+        with suppress(IntegrityError):
+            if (home := read_home(Layout(self.run))) is not None:
+                places.add(Path(home.path))  # where init made the run, if it was renamed since
+        with storage_errors("removing what a killed init left"):
+            for place in places:
+                Unfinished(place).remove()
+        with self.ledger.reading() as transaction:
+            clones = [copy for copy in transaction.history.copies() if is_unfinished(copy.path)]
+        here = [copy for copy in clones if not _is_away(copy)]
+        with storage_errors("removing what a killed clone left"):
+            gone = [copy for copy in here if remove_left(copy.path)]
+        if gone:
+            with self.ledger.writing() as transaction:
+                transaction.history.forget_copies(gone)
+        if at_work := [copy for copy in here if copy not in gone]:
+            raise BlockedError(
+                f"a clone of the run with the record is being made in {at_work[0].path}",
+                remedy="wait for it, or end it",
+            )
 
     def _remove_artifacts(self, work: ToErase) -> None:
         if not work.artifacts:
@@ -286,7 +311,7 @@ class Eraser:
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
-            copies = transaction.history.copies()
+            copies = [copy for copy in transaction.history.copies() if not is_unfinished(copy.path) or _is_away(copy)]
         if not copies:
             return
         with storage_errors("removing copies of the data set"):
@@ -295,8 +320,8 @@ class Eraser:
             transaction.history.forget_copies(set(copies) - set(left))
         if left:
             raise StorageError(
-                f"{left[0].host}, where the run was made, has copies of the records in {left[0].cache}, which is not "
-                f"on this host",
+                f"{left[0].host}, where the run was made or cloned, has copies of the records in {left[0].cache}, "
+                "which is not on this host",
                 remedy=f"run `s3t erase {self.run}` there, or, if they are gone with that host, here with "
                 "--copies-are-gone",
             )
@@ -313,6 +338,11 @@ class Eraser:
                 "the ledger keeps rows that were removed, because a reader still uses them",
                 remedy="wait for the reader",
             )
+
+
+def _is_away(copy: Copy) -> bool:
+    """True if a copy is on another host."""
+    return copy.host != platform.node() and not copy.cache.is_dir()
 
 
 def _lost_lock(place: Place) -> StorageError:

@@ -81,8 +81,8 @@ PLACES = (
     ),
     _elsewhere(
         "unfinished runs",
-        "beside the run, as .RUN.init-MACHINE-PROCESS-NUMBER",
-        holds="all records, if init was killed",
+        "beside the run, or where a clone was to be, as .RUN.init-MACHINE-PROCESS-NUMBER",
+        holds="all records, if init or clone was killed",
         erased="removed by the next init, opening or deletion (another machine's, after a day)",
     ),
     _elsewhere(

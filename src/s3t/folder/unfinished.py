@@ -1,36 +1,36 @@
-"""Folders that a killed init left beside the run, with all its records in them."""
+"""Folders that a killed init or clone left beside the new run's place, with all records in them."""
 
 from __future__ import annotations
 
 import glob
 import os
-import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from s3t.disk import temporary_name
+from s3t.disk import remove_folder_durably, temporary_name
 from s3t.errors import S3TError
 from s3t.folder.layout import Layout, read_description
 from s3t.folder.ledger_address import ledger_address
 from s3t.ledger import Ledger
 from s3t.processes import is_running, this_machine, was_before
 
+_INIT = ".init-"
 _FORGOTTEN_SECONDS = 86_400.0
 """Time without a write after which another machine's folder counts as abandoned, in seconds."""
 
 
 @dataclass(frozen=True)
 class Unfinished:
-    """Folders beside a run in which `init` makes it."""
+    """Folders beside a run's place in which `init` or `clone` makes it."""
 
     run: Path
     """The run's folder."""
 
     @property
     def _prefix(self) -> str:
-        return f".{self.run.name}.init-"
+        return f".{self.run.name}{_INIT}"
 
     def new_folder(self) -> Path:
         """Path of a folder to make the run in, before it gets its name."""
@@ -43,13 +43,30 @@ class Unfinished:
             OSError: the disk refused.
         """
         for left in self.run.parent.glob(f"{glob.escape(self._prefix)}*"):
-            if not _is_at_work(left.name.removeprefix(self._prefix), left):
-                _remove(left)
+            remove_left(left)
 
 
-def _is_at_work(name: str, left: Path) -> bool:
+def is_unfinished(path: Path) -> bool:
+    """True if a path is one of `Unfinished.new_folder`."""
+    return path.name.startswith(".") and _INIT in path.name
+
+
+def remove_left(folder: Path) -> bool:
+    """Remove an unfinished folder, and perhaps its ledger; False if its maker may still be running.
+
+    Raises:
+        OSError: the disk refused.
+    """
+    if folder.exists():
+        if _is_at_work(folder):
+            return False
+        _remove(folder)
+    return True
+
+
+def _is_at_work(left: Path) -> bool:
     """True if the process that made an unfinished folder may still be running."""
-    machine, _, rest = name.partition("-")
+    machine, _, rest = left.name.rpartition(_INIT)[2].partition("-")
     process = rest.partition("-")[0]
     try:
         changed = left.stat().st_mtime
@@ -68,5 +85,4 @@ def _remove(left: Path) -> None:
     with suppress(S3TError):  # there is no ledger before there is a description
         description = read_description(Layout(left))
         Ledger.drop_at(ledger_address(Layout(left), url=description.ledger, run=description.run))
-    with suppress(FileNotFoundError):  # another process may remove it, too
-        shutil.rmtree(left)
+    remove_folder_durably(left)  # another process may remove it, too

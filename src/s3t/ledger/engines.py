@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sqlite3
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
 from sqlalchemy import Connection, Engine, create_engine, event
-from sqlalchemy.engine import URL
 from sqlalchemy.exc import OperationalError
 from sqlalchemy.pool import ConnectionPoolEntry, NullPool, QueuePool
 
@@ -86,11 +86,11 @@ class _Connection(sqlite3.Connection):
             cursor.close()
 
 
-def engine_at(address: Address) -> Engine:
-    """The engine of a ledger."""
+def engine_at(address: Address, *, check: Callable[[], object] = lambda: None) -> Engine:
+    """The engine of a ledger; each new connection to SQLite's file calls `check`, which raises if that was moved."""
     if isinstance(address, PostgresAddress):
         return postgres_engine(address)
-    return read_only_engine(address) if is_read_only(address.parent) else sqlite_engine(address)
+    return read_only_engine(address) if is_read_only(address.parent) else sqlite_engine(address, check=check)
 
 
 def read_only_engine(path: Path) -> Engine:
@@ -109,34 +109,35 @@ def read_only_engine(path: Path) -> Engine:
     return engine
 
 
-def sqlite_engine(path: Path) -> Engine:
+def sqlite_engine(path: Path, *, check: Callable[[], object]) -> Engine:
     """An engine on a SQLite file: WAL, synchronous=FULL, secure_delete; write transactions lock at their start."""
+    address = f"{path.absolute().as_uri()}?mode=rw"  # SQLite would make a file that is missing
+
+    def connected() -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            address,
+            uri=True,
+            timeout=BUSY_TIMEOUT_SECONDS,
+            isolation_level=None,  # `_begin` below starts transactions
+            check_same_thread=False,
+            factory=_Connection,
+        )
+        try:
+            _set_up(connection)
+            check()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
     engine = create_engine(
-        URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_TIMEOUT_SECONDS, "factory": _Connection},
+        "sqlite://",
+        creator=connected,
         poolclass=_Pool,
         pool_size=8,
         max_overflow=-1,
         hide_parameters=True,
     )
-
-    @event.listens_for(engine, "connect")
-    def _set_up(connection: Any, _record: Any) -> None:
-        connection.isolation_level = None  # `_begin` below starts transactions
-        cursor = connection.cursor()
-        try:
-            for pragma in _SQLITE:
-                cursor.execute(f"PRAGMA {pragma}")
-            mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
-        except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
-            raise sqlite3.DatabaseError(f"its schema cannot be decoded: {error}") from error
-        finally:
-            cursor.close()
-        if mode != "wal":
-            raise sqlite3.OperationalError(
-                f"this file system gives SQLite no write-ahead log, only {mode!r}; put the run on a local disk, or its "
-                "ledger into PostgreSQL"
-            )
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
@@ -146,6 +147,23 @@ def sqlite_engine(path: Path) -> Engine:
             connection.exec_driver_sql("BEGIN")
 
     return engine
+
+
+def _set_up(connection: sqlite3.Connection) -> None:
+    cursor = connection.cursor()
+    try:
+        for pragma in _SQLITE:
+            cursor.execute(f"PRAGMA {pragma}")
+        mode = cursor.execute("PRAGMA journal_mode").fetchone()[0]
+    except UnicodeDecodeError as error:  # SQLite quotes a damaged schema
+        raise sqlite3.DatabaseError(f"its schema cannot be decoded: {error}") from error
+    finally:
+        cursor.close()
+    if mode != "wal":
+        raise sqlite3.OperationalError(
+            f"this file system gives SQLite no write-ahead log, only {mode!r}; put the run on a local disk, or its "
+            "ledger into PostgreSQL"
+        )
 
 
 def _begin_writing(connection: Connection) -> None:

@@ -98,9 +98,13 @@ class History:
         return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
 
     def copies(self) -> list[Copy]:
-        """Files outside the run that hold records, as far as `init` knew."""
+        """Files outside the run that hold records, as far as `init` knew, and folders of clones that are being made."""
         rows = sorted(self._rows.read(schema.copies), key=lambda row: str(row.path))
         return [Copy(path=Path(row.path), cache=Path(row.cache), host=row.host) for row in rows]
+
+    def note_copy(self, copy: Copy) -> None:
+        """Note that there will be records outside the run."""
+        self._rows.insert(schema.copies, [{"path": str(copy.path), "cache": str(copy.cache), "host": copy.host}])
 
     def forget_copies(self, copies: Iterable[Copy]) -> None:
         """Note that copies outside the run are gone."""

@@ -10,13 +10,14 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ClosedError, FsyncError, IntegrityError, StorageError
+from s3t.disk import OpenedFolder, identity_of, refuse_after_failed_fsync, storage_errors, sync_folder
+from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, StorageError
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.data_version import DataVersion
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
@@ -36,17 +37,53 @@ _CHECKPOINT_SECONDS = 2.0
 _TRIES, _AGAIN_SECONDS = 20, 0.05
 
 
-class Ledger:
-    """A run's ledger. Safe to share among threads; several processes may have it open, on PostgreSQL several hosts."""
+@dataclass(frozen=True, kw_only=True)
+class _Place:
+    """Where a ledger is. It refers to no ledger: one that was dropped is closed at once."""
 
-    def __init__(self, address: Address, *, key: bytes | None = None) -> None:
+    folder: OpenedFolder | None
+    file: Path | None
+    identity: tuple[int, int] | None
+    """Device and inode of SQLite's file."""
+
+    @classmethod
+    def of(cls, address: Address, folder: OpenedFolder | None) -> _Place:
+        if not isinstance(address, Path):
+            return cls(folder=folder, file=None, identity=None)
+        folder = OpenedFolder.of(address.parent) if folder is None else folder
+        return cls(folder=folder, file=address, identity=identity_of(address.stat()))
+
+    def check(self) -> None:
+        if self.folder is not None:
+            self.folder.check()
+        if self.file is not None:
+            try:
+                found = os.stat(self.file)  # noqa: PTH116 - as in `OpenedFolder.check`
+            except FileNotFoundError:
+                raise MovedError(f"{self.file}, the ledger of an open run, is gone; put it back") from None
+            if identity_of(found) != self.identity:
+                raise MovedError(
+                    f"another file was put in the place of {self.file} while this process had the run open: open the "
+                    "run again"
+                )
+
+
+class Ledger:
+    """A run's ledger. Safe to share among threads; several processes may have it open, on PostgreSQL several hosts.
+
+    Every transaction raises MovedError if the run's folder was moved or replaced since the ledger was opened, or the
+    ledger's file was: a process that has the old one open must neither answer by it nor note what is erased.
+    """
+
+    def __init__(self, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> None:
         self._address = address
-        self.engine = engine_at(address)
+        self._place = _Place.of(address, folder)
+        self.engine = engine_at(address, check=self._place.check)
         self._key = key  # key of the rows' checks
         self._process = os.getpid()
         self._turn = threading.Lock()  # writing threads queue here; in the database they would poll
         self._latest: Snapshot | None = None
-        self._seen: tuple[tuple[int, int], Snapshot] | None = None  # a version, and a snapshot read right after it
+        self._seen: tuple[int, Snapshot] | None = None  # a version, and a snapshot read right after it
         self._live: LiveStages | None = None
         self._long_log = _LONG_LOG_BYTES
         self._closed = False
@@ -114,15 +151,19 @@ class Ledger:
         return ledger
 
     @classmethod
-    def open(cls, address: Address) -> Ledger:
+    def open(cls, address: Address, *, folder: OpenedFolder | None = None) -> Ledger:
         """The ledger at an address; one of an older version gets the tables of this one.
+
+        Args:
+            address: the ledger's address.
+            folder: the run's folder; None: that of SQLite's file.
 
         Raises:
             IntegrityError: the ledger's file is missing.
             RunFolderError: a newer version wrote it.
             StorageError: the disk or the database refused, or an older ledger is on a read-only mount.
         """
-        ledger = cls._at(address)
+        ledger = cls._at(address, folder=folder)
         try:
             with ledger._transaction(writing=False) as connection:
                 current = is_current(connection, address)
@@ -145,13 +186,13 @@ class Ledger:
         return kind_of(self._address)
 
     @classmethod
-    def _at(cls, address: Address, *, key: bytes | None = None) -> Ledger:
+    def _at(cls, address: Address, *, folder: OpenedFolder | None = None, key: bytes | None = None) -> Ledger:
         if isinstance(address, Path) and not address.is_file():
             raise IntegrityError(
                 f"{address}: the run's ledger is missing; put it back from a backup, and what opens the run "
                 "next says what was deleted since"
             )
-        return cls(address, key=key)
+        return cls(address, folder=folder, key=key)
 
     def close(self) -> None:
         """Write SQLite's log back and release connections. May be called twice; later uses raise ClosedError.
@@ -161,12 +202,13 @@ class Ledger:
         if os.getpid() != self._process:
             return
         self._closed = True
-        if isinstance(self._address, Path) and self._address.is_file() and not self.read_only:
+        if isinstance(self._address, Path) and not self.read_only:
             try:
+                self.check_place()
                 self._checkpoint("PASSIVE")  # SQLite does it, too, but hides a failure
             except FsyncError:
                 return  # SQLite would try it again when the last connection closes
-            except StorageError:  # nothing is lost: the log stays beside the database
+            except (MovedError, StorageError):  # nothing is lost: the log stays beside the database
                 logging.getLogger("s3t").debug("the ledger's log could not be written back", exc_info=True)
         if self._version is not None:
             self._version.close()
@@ -180,7 +222,7 @@ class Ledger:
         Raises:
             IntegrityError: the ledger's file is missing.
         """
-        return self._at(self._address, key=self._key)
+        return self._at(self._address, folder=self._place.folder, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
         """Check every row that is read from here on, with the key that the rows were written with."""
@@ -208,17 +250,27 @@ class Ledger:
         Raises:
             StorageError: the database refused.
         """
-        ledger = cls(address)
-        try:
-            ledger.drop()
-        finally:
-            ledger.close()
+        if isinstance(address, PostgresAddress):
+            ledger = cls(address)
+            try:
+                ledger.drop()
+            finally:
+                ledger.close()
 
     def lock(self, path: Path) -> RunLock:
         """The run's lock: the file at `path`, or an advisory lock of PostgreSQL."""
         if isinstance(self._address, Path):
-            return RunLock(FileProcessLock(path))
-        return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema))
+            return RunLock(FileProcessLock(path), check=self.check_place)
+        return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema), check=self.check_place)
+
+    def check_place(self) -> None:
+        """Check that the run's folder, and SQLite's file in it, are still those that were opened.
+
+        Raises:
+            MovedError: they are not.
+            StorageError: the disk refused.
+        """
+        self._place.check()
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
@@ -232,6 +284,7 @@ class Ledger:
         with self._transaction(writing=True) as connection:
             transaction = Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
             yield transaction
+            self.check_place()  # what the transaction notes was done in the folder's old place otherwise
         self._latest, self._live = transaction.latest, transaction.live
         if isinstance(self._address, Path) and size_of_log(self._address) > self._long_log:
             try:
@@ -243,12 +296,21 @@ class Ledger:
             self._long_log = size_of_log(self._address) + _LONG_LOG_BYTES  # SQLite overwrites it, and keeps its length
 
     @contextmanager
+    def leaving(self) -> Iterator[Transaction]:
+        """As `writing`, wherever the run's folder is now: to end a session, which must not hold deletions up.
+
+        SQLite's connections follow their file; new ones are refused once it was moved.
+        """
+        with self._transaction(writing=True, anywhere=True) as connection:
+            yield Transaction(Rows(connection, self._key), latest=None, live=None)
+
+    @contextmanager
     def reading(self) -> Iterator[Transaction]:
         """A transaction that sees one state and changes nothing."""
         with self._transaction(writing=False) as connection:
             yield Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
 
-    def version(self) -> tuple[int, int] | None:
+    def version(self) -> int | None:
         """A value that differs from an earlier one if anything was committed in between; None where that would cost as
         much as reading: in PostgreSQL, and on a read-only mount.
 
@@ -259,6 +321,7 @@ class Ledger:
             return None
         refuse_after_fork(self._process)
         self._refuse_if_closed()
+        self.check_place()
         with self._refusals():
             return self._version.now()
 
@@ -324,6 +387,7 @@ class Ledger:
             StorageError: the disk or the database refused.
         """
         self._refuse_if_closed()
+        self.check_place()
         if isinstance(self._address, Path):
             return self._checkpoint("TRUNCATE")
         from s3t.ledger.vacuum import vacuum
@@ -355,12 +419,13 @@ class Ledger:
                 raw.close()
 
     @contextmanager
-    def _transaction(self, *, writing: bool, alone: bool = False) -> Iterator[Connection]:
+    def _transaction(self, *, writing: bool, alone: bool = False, anywhere: bool = False) -> Iterator[Connection]:
         """A transaction.
 
         Args:
             writing: let no other writer in.
             alone: no other process uses this ledger, whose tables, which writers lock, are made or dropped here.
+            anywhere: also if the run's folder was moved.
         """
         refuse_after_fork(self._process)
         if writing and self.read_only:
@@ -369,6 +434,8 @@ class Ledger:
         with self._steady(), self._turn if writing else nullcontext():
             self._refuse_if_closed()
             refuse_after_failed_fsync()
+            if not anywhere:
+                self.check_place()
             try:
                 with self.engine.connect().execution_options(s3t_writing=writing, s3t_alone=alone) as connection:
                     begun = connection.begin()

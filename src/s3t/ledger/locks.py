@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from filelock import FileLock, Timeout
 from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import storage_errors
+from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import StorageError
 
 _LOCK = 0x533355  # first number of PostgreSQL's advisory lock; the second is the schema's
@@ -39,10 +40,15 @@ class RunLock:
     """The run's lock. The thread that holds it may take it again.
 
     Threads of this process first agree among themselves, so that only processes have to poll.
+
+    Args:
+        processes: the lock between processes.
+        check: raises MovedError if the run was moved since it was opened; asked once the lock is taken.
     """
 
-    def __init__(self, processes: ProcessLock) -> None:
+    def __init__(self, processes: ProcessLock, *, check: Callable[[], object] = lambda: None) -> None:
         self._processes = processes
+        self._check = check
         self._threads = threading.RLock()
         self._depth = 0
 
@@ -54,6 +60,13 @@ class RunLock:
         taken = False
         try:
             taken = self._depth > 0 or self._processes.take(wait=max(0.0, until - time.monotonic()))
+            if taken and self._depth == 0:
+                try:
+                    self._check()
+                except BaseException:
+                    taken = False
+                    self._processes.give()
+                    raise
             self._depth += taken
         finally:
             if not taken:
@@ -99,23 +112,49 @@ def hold(lock: RunLock) -> Iterator[bool]:
 
 
 class FileProcessLock:
-    """A locked file in the run folder, for processes of one host."""
+    """A locked file (`flock`) in the run folder, for processes of one host. It makes the file, and no folder.
+
+    Args:
+        path: the file; its folder is known again if it was moved.
+    """
 
     def __init__(self, path: Path) -> None:
-        self._file = FileLock(path, mode=0o600, thread_local=False)
+        self._folder, self._name = OpenedFolder.of(path.parent), path.name
+        self._file: int | None = None
 
     def take(self, *, wait: float) -> bool:
         """Take the lock; False if another process still has it after `wait` seconds."""
+        until = time.monotonic() + wait
         with storage_errors("locking the run"):
+            with self._folder.descriptor() as folder:
+                file = os.open(self._name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600, dir_fd=folder)
             try:
-                self._file.acquire(timeout=wait, poll_interval=_POLL_SECONDS)
-            except Timeout:
-                return False
+                while not _is_locked_now(file):
+                    if time.monotonic() >= until:
+                        os.close(file)
+                        return False
+                    time.sleep(_POLL_SECONDS)
+            except BaseException:
+                os.close(file)
+                raise
+        self._file = file
         return True
 
     def give(self) -> None:
         """Give the lock back."""
-        self._file.release()
+        file, self._file = self._file, None
+        if file is not None:
+            fcntl.flock(file, fcntl.LOCK_UN)  # a forked child may have the descriptor, too
+            os.close(file)
+
+
+def _is_locked_now(file: int) -> bool:
+    """Try to lock an open file; False if another process has locked it."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 class DatabaseProcessLock:

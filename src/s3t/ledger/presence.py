@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
-from s3t.errors import ClosedError, FsyncError, IntegrityError, S3TError
+from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, S3TError
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, Session, note_ended
 from s3t.ledger.state import Snapshot
@@ -43,6 +43,10 @@ class Watcher(Protocol):
 
     def forget_stale(self, snapshot: Snapshot) -> None:
         """Drop from memory what a newer state of the ledger does not have."""
+        ...
+
+    def forget_all(self) -> None:
+        """Drop from memory all that belongs to the run."""
         ...
 
     def erase_meanwhile(self) -> object:
@@ -74,6 +78,7 @@ class Presence:
         self._generation: int | None = None  # as the ledger knows it; None before the session is entered
         self._answers = NO_ANSWERS  # likewise
         self._beat_at = 0.0
+        self._is_left = False  # True if the folder was moved, and the session is to end in the ledger
         self._told_at = -math.inf  # when the ledger was last told that the session lives, before it was
         self._watched = False
         self.poll_seconds = POLL_SECONDS  # between two looks at the ledger; the second thread keeps to POLL_SECONDS
@@ -159,11 +164,18 @@ class Presence:
 
         Raises:
             StorageError: the ledger cannot be read or written.
+            MovedError: the run's folder was moved: what this session had on its way is stopped, and then it ends.
         """
         with self._looking:
+            if self._is_left:
+                self._end_left()
             if self._generation is None:
                 return
-            snapshot = self._ledger.snapshot()
+            try:
+                snapshot = self._ledger.snapshot()
+            except MovedError:
+                self._leave()
+                raise
             with self._state:
                 self._compare(snapshot)
                 overtaken = [work for work in self._running if work.overtaken]
@@ -179,6 +191,26 @@ class Presence:
                 self._tell(generation, answers, moved=True)
             elif self._claims_in_doubt or time.monotonic() > self._beat_at:
                 self._tell(generation, answers, moved=False)
+
+    def _leave(self) -> None:
+        """End the session in the ledger that was moved, once all its computations have stopped.
+
+        The process may enter it again, if the folder comes back.
+        """
+        with self._state:
+            for work in self._running:
+                work.overtaken = True
+            if self._running:
+                return
+            self._watcher.forget_all()
+            self._generation, self._answers, self._claims_in_doubt = None, NO_ANSWERS, False
+            self._is_left = not self._ledger.read_only
+        if self._is_left:
+            self._end_left()
+
+    def _end_left(self) -> None:
+        _end(self._ledger, self.session)
+        self._is_left = False
 
     def _compare(self, snapshot: Snapshot) -> None:
         """Compare all computations with a newer state of the ledger; within the lock of the state."""
@@ -269,7 +301,7 @@ class Presence:
             with self._state:
                 # A deletion that was accepted before the session was entered did not wait for it.
                 self._compare(newest)
-            self._generation, self._answers = uses, answers
+            self._generation, self._answers, self._is_left = uses, answers, False
             self._beat_at, self._told_at = time.monotonic() + BEAT_SECONDS, began
 
     def _start_threads(self) -> None:
@@ -315,7 +347,7 @@ class Presence:
 
 
 def _end(ledger: Ledger, session: Session) -> None:
-    with ledger.writing() as transaction:
+    with ledger.leaving() as transaction:
         transaction.sessions.end([session.name])
         transaction.settle()
 
@@ -334,8 +366,11 @@ def _watch(
     while not gone.wait(pause):
         pause = BEAT_SECONDS
         try:
-            with closing(ledger.again()) as handle:  # the run's may be closed by now
-                _end(handle, session)
+            try:
+                _end(ledger, session)
+            except ClosedError:
+                with closing(ledger.again()) as handle:
+                    _end(handle, session)
             gone.set()
         except (FsyncError, IntegrityError):  # the second: the ledger is gone, and the session with it
             break

@@ -112,9 +112,23 @@ class Sessions:
 
     def count_behind(self, generation: int, *, answering: bool = False) -> int:
         """Number of living sessions that may still use, or even answer with, something older than a generation."""
-        oldest = _ANSWERS if answering else schema.sessions.c.generation
+        return len(self._behind(generation, _ANSWERS if answering else schema.sessions.c.generation))
+
+    def waited_for(self, generation: int) -> list[str]:
+        """Why a deletion is not effective, or not erased: in words, each living session that is behind it."""
+        answering = {row.session for row in self._behind(generation, _ANSWERS)}
+        time = now(self._rows.connection)
+        return [
+            f"process {row.process} of {row.host}, which "
+            f"{'may have an answer on its way' if row.session in answering else 'has not let go of what it used'} "
+            f"and was heard of {max(0.0, time - row.seen_at):.0f} seconds ago: it ends this when it goes on; if it "
+            "hangs, end it"
+            for row in self._behind(generation, schema.sessions.c.generation)
+        ]
+
+    def _behind(self, generation: int, oldest: Any) -> list[Any]:
         rows = self._run(select(schema.sessions).where(generation > oldest)).all()
-        return sum(not self._is_dead(row) for row in rows)
+        return [row for row in rows if not self._is_dead(row)]
 
     def oldest(self) -> tuple[int, int]:
         """Oldest generations that a session may still answer with, and that one may still use; `NO_ANSWERS` if none."""

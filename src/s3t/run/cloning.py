@@ -7,6 +7,8 @@ copy that was made by other means first applies the deletions in the run's memor
 
 from __future__ import annotations
 
+import os
+import platform
 import secrets
 import shutil
 from collections.abc import Iterable
@@ -15,12 +17,13 @@ from pathlib import Path
 
 from s3t.aftermath import NO_RUN_MADE, NOTHING_CHANGED, after_refusal
 from s3t.deletion.witness import Witness
-from s3t.disk import append_durably, make_folder, storage_errors, sync_folder, write_durably
-from s3t.errors import InputError
+from s3t.disk import append_durably, make_folder, remove_folder_durably, storage_errors, sync_folder, write_durably
+from s3t.errors import InputError, StorageError
 from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Layout, read_description, write_description
 from s3t.folder.ledger_address import ledger_address
 from s3t.folder.unfinished import Unfinished
+from s3t.ledger import Copy
 from s3t.ledger.locks import hold
 from s3t.records.slices import version_name
 from s3t.run.creation import check_free
@@ -44,19 +47,25 @@ def clone(parts: Parts, to: Path) -> None:
     check_free(to)
     parts.check_changeable()
     parts.check_trainable()
-    made = Layout(Unfinished(to.absolute()).new_folder())
+    made = Layout(Unfinished(Path(os.path.realpath(to))).new_folder())
+    note = Copy(path=made.root, cache=made.root.parent, host=platform.node())
     with after_refusal(NO_RUN_MADE), hold(parts.lock):  # no file changes meanwhile, though deletions are accepted
         parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
             Unfinished(to).remove()
-            made.root.mkdir(mode=0o700)
-            sync_folder(to.parent)
+            with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
+                transaction.history.note_copy(note)
             try:
-                _fill(parts, made, to)
+                made.root.mkdir(mode=0o700)
+                sync_folder(to.parent)
+                _fill(parts, made, to, note)
+                sync_folder(to.parent)
             finally:
-                shutil.rmtree(made.root, ignore_errors=True)
-            sync_folder(to.parent)
+                with suppress(StorageError, OSError):  # else the next erasure removes it
+                    remove_folder_durably(made.root)
+                    with parts.ledger.writing() as transaction:
+                        transaction.history.forget_copies([note])
 
 
 def adopt(parts: Parts) -> None:
@@ -98,13 +107,15 @@ def adopt(parts: Parts) -> None:
         write_home(layout, Home.of(layout.root))
 
 
-def _fill(parts: Parts, made: Layout, to: Path) -> None:
+def _fill(parts: Parts, made: Layout, to: Path, note: Copy) -> None:
     """Write a run's folder beside its place, and move it there."""
     description = read_description(parts.layout).model_copy(update={"run": secrets.token_hex(8)})
     write_description(made, description, parts.secret)  # first: what a killed process leaves is taken away by it
     address = ledger_address(made, url=description.ledger, run=description.run)
     ledger = parts.ledger.clone(address)
     try:
+        with ledger.writing() as transaction:
+            transaction.history.forget_copies([note])  # it is this run itself
         snapshot = ledger.snapshot()
         source = parts.layout
         artifacts = [

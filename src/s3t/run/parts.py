@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import weakref
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +16,7 @@ from s3t.deletion.erasure import Eraser
 from s3t.deletion.export_memory import ExportMemory
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
-from s3t.disk import storage_errors
+from s3t.disk import OpenedFolder, storage_errors
 from s3t.errors import FsyncError, IntegrityError, S3TError, StorageError
 from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Description, Layout, check_files, read_layout
@@ -49,7 +51,13 @@ class Parts:
     """The values of a run's folder, and the roles made of them, with which a `Run` works."""
 
     def __init__(
-        self, layout: Layout, recipe: Recipe, description: Description, secret: Secret, ledger: Ledger
+        self,
+        layout: Layout,
+        folder: OpenedFolder,
+        recipe: Recipe,
+        description: Description,
+        secret: Secret,
+        ledger: Ledger,
     ) -> None:
         """Build the roles; nothing is read or written."""
         self.layout, self.recipe, self.description = layout, recipe, description
@@ -57,8 +65,8 @@ class Parts:
         part = training_part(recipe, labels=description.labels, validation=description.validation)
         self.key_inputs = KeyInputs(secret=secret, base_digest=description.base_digest, training_part=part)
         self.orders = Orders(layout, description, secret)
-        blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp)
-        self.store, self.slices = Artifacts(blobs), slices_of(layout, secret)
+        blobs = LocalBlobs(layout.artifacts, tmp=layout.tmp, within=folder)
+        self.store, self.slices = Artifacts(blobs), slices_of(layout, secret, within=folder)
         self.witness = Witness.of_run(description.run)
         self.withdrawer = Withdrawer(
             ledger=ledger,
@@ -168,9 +176,15 @@ class Parts:
             RunFolderError: the folder is no run, or a newer version's.
             IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
         """
-        layout = Layout(path.absolute())  # so that it is found after a change of folder
+        with suppress(ValueError):  # `read_layout` refuses a name that no folder can have
+            # The folder itself: links to it may change, and leftovers are beside it.
+            path = Path(os.path.realpath(path))
+        layout = Layout(path.absolute())
         recipe, fields, description = read_layout(layout)
-        ledger = Ledger.open(ledger_address(layout, url=description.ledger, run=description.run))
+        with storage_errors("opening the run"):
+            folder = OpenedFolder.of(layout.root)
+        address = ledger_address(layout, url=description.ledger, run=description.run)
+        ledger = Ledger.open(address, folder=folder)
         try:
             if ledger.key_destroyed_at() is not None:
                 secret = Secret.destroyed()  # wherever it, or a part of it, may still lie
@@ -182,7 +196,7 @@ class Parts:
                     )
                 check_files(layout, fields, secret)
                 ledger.check_rows(secret.key("row"))
-            return cls(layout, recipe, description, secret, ledger)
+            return cls(layout, folder, recipe, description, secret, ledger)
         except BaseException:
             ledger.close()
             raise
@@ -211,6 +225,7 @@ class Parts:
             MovedError: it is a copy, or was moved; nothing was changed.
         """
         with after_refusal(NOTHING_CHANGED):
+            self.ledger.check_place()
             if is_read_only(self.layout.root):
                 raise read_only_error(str(self.layout.root))
             if (error := moved_error(self.layout, run=self.description.run)) is not None:
@@ -257,6 +272,6 @@ class Parts:
         return Public(path=self.layout.public, digest=digest)
 
 
-def slices_of(layout: Layout, secret: Secret) -> Slices:
-    """The slices in a run's folder."""
-    return Slices(blobs=LocalBlobs(layout.slices, tmp=layout.tmp), secret=secret, run=layout.root)
+def slices_of(layout: Layout, secret: Secret, *, within: OpenedFolder | None = None) -> Slices:
+    """The slices in a run's folder; `within`: as it was opened."""
+    return Slices(blobs=LocalBlobs(layout.slices, tmp=layout.tmp, within=within), secret=secret, run=layout.root)

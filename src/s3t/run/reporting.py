@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 
 from s3t.disk import open_to
 from s3t.errors import S3TError
 from s3t.folder.secret import weak_secret_warning
+from s3t.folder.unfinished import is_unfinished
 from s3t.inventory import Inventory
+from s3t.ledger import LogEntry, Transaction
 from s3t.run.forecasting import hours_of
 from s3t.run.parts import Parts
 from s3t.run.results import Status
 from s3t.wording import counted
 
+MOMENT_SECONDS = 1.0
+"""Time for which every deletion may wait for other processes, without a warning."""
 READ_ONLY = (
     "the run is on a file system that is mounted read-only: it answers, and changes nothing. A deletion elsewhere "
     "does not wait for this process, though no answer leaves it that a deletion has overtaken"
@@ -33,6 +38,15 @@ def _open_folders(parts: Parts) -> Iterator[str]:
             yield f"{readers} may look into {path}, the memory of deletions; run `chmod -R go-rwx {path}`"
 
 
+def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> list[str]:
+    """A warning for each process that the oldest unfinished deletion has been waiting for."""
+    if not unfinished or time.time() < unfinished[0].received_at + MOMENT_SECONDS:
+        return []
+    number = unfinished[0].generation
+    clones = [f"the clone in {copy.path}" for copy in transaction.history.copies() if is_unfinished(copy.path)]
+    return [f"deletion {number} waits for {who}" for who in (*transaction.sessions.waited_for(number), *clones)]
+
+
 def status_now(parts: Parts) -> Status:
     """The status of a run, once what is due is erased."""
     return status_of(parts, parts.latest.inventory(parts.upkeep.erase_due()))
@@ -49,6 +63,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
     )
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
+        waited_for = _waited_for(transaction, unfinished)
         exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
         durations = transaction.history.durations() if missing else {}
         approved = sorted(transaction.held.approved())
@@ -59,6 +74,7 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
         warnings=(
             *description.warnings,
             *(warning for warning in present if warning is not None),
+            *waited_for,
             *parts.withdrawer.warnings(to_withdraw),
             *(_not_carried_out(id, parts.upkeep.not_carried_out.get(id)) for id in approved),
         ),

@@ -119,6 +119,10 @@ class Upkeep:
         """Drop what is in memory of records and stages that a snapshot does not have."""
         self.loaded.forget_stale(snapshot)
 
+    def forget_all(self) -> None:
+        """Drop the model, and all records and stages, from memory."""
+        self.loaded.drop()
+
     def erase_due(self) -> Snapshot:
         """Erase what has waited long enough, and drop from memory what the ledger has no more.
 

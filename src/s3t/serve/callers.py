@@ -44,7 +44,7 @@ class Caller:
 class _Known:
     """Tokens that were found since the ledger had a version."""
 
-    version: tuple[int, int] | None
+    version: int | None
     tokens: dict[bytes, Token] = field(default_factory=dict)
 
 

@@ -1,0 +1,291 @@
+"""A run's folder is renamed, replaced or linked elsewhere while processes have it open."""
+
+import os
+import shutil
+import time
+
+import pyarrow.parquet
+import pytest
+
+import s3t
+from s3t.blobs import LocalBlobs
+from s3t.disk import temporary_name
+from s3t.folder import unfinished
+from s3t.folder.unfinished import Unfinished
+from s3t.ledger.locks import FileProcessLock
+from s3t.records.slices import Slices
+from s3t.run import cloning, reporting
+from s3t.store import Artifacts
+from testing import tiny
+from testing.roles import roles
+
+TEXTS = ["w1 w2", "w30"]
+
+
+@pytest.fixture
+def path(deferring_once, tmp_path):
+    """A trained run whose slices are rewritten when it is asked to erase."""
+    return tiny.copy_run(deferring_once, tmp_path / "run")
+
+
+def is_held(folder, record="r3"):
+    """True if a file of a slice has the record."""
+    files = folder.glob("slices/shard-*/*.parquet")
+    return any(record in pyarrow.parquet.ParquetFile(file).read()["record"].to_pylist() for file in files)
+
+
+def ends(run):
+    """Wait until the session of a run whose folder was moved has noticed."""
+    until = time.monotonic() + 10
+    while roles(run).presence._generation is not None:
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def delete_now(run):
+    run.delete(records=["r3"])
+    run.erase()
+
+
+def erased(folder):
+    """Delete r3 by a path, with everything waited for."""
+    with s3t.Run.open(folder) as other:
+        delete_now(other)
+        assert [entry.state for entry in other.log()] == ["erased", "erased"]
+        assert other.status().warnings == ()
+    assert not is_held(folder)
+
+
+CALLS = {
+    "predict": lambda run: run.predict(TEXTS),
+    "hold": lambda run: run.hold(TEXTS),
+    "train": lambda run: run.train(),
+    "delete": lambda run: run.delete(records=["r3"]),
+    "erase": lambda run: run.erase(),
+    "status": lambda run: run.status(),
+    "audit": lambda run: run.audit(),
+    "extend": lambda run: run.extend(budget=4),
+    "locate": lambda run: run.locate(records=["r3"]),
+    "log": lambda run: run.log(),
+    "destroy-key": lambda run: run.destroy_key(),
+    "export": lambda run: run.export(run.path.with_name("exports")),
+}
+
+
+def test_a_run_that_was_renamed_refuses_everything_and_holds_up_no_deletion(path):
+    """The process that had it open makes nothing at the old place."""
+    with s3t.Run.open(path) as run:
+        run.predict(TEXTS)
+        moved = path.rename(path.with_name("moved"))
+        for call in CALLS.values():
+            with pytest.raises(s3t.MovedError, match="was moved or removed while this process had the run open"):
+                call(run)
+        ends(run)
+        erased(moved)
+        moved.rename(path)  # it comes back
+        assert len(run.predict(TEXTS).predicted) == 2
+        path.rename(moved)
+    assert not path.exists()
+
+
+def test_another_folder_in_the_place_is_refused(path):
+    """`mv run aside; cp -r backup run`: pooled connections are to the old ledger's file."""
+    backup, aside = shutil.copytree(path, path.with_name("backup")), path.with_name("aside")
+    with s3t.Run.open(path) as run:
+        run.predict(TEXTS)
+        path.rename(aside)
+        shutil.copytree(backup, path)
+        for call in CALLS.values():
+            with pytest.raises(s3t.MovedError, match="another folder is in the place of"):
+                call(run)
+        ends(run)
+        erased(path)
+        with pytest.raises(s3t.MovedError):
+            run.predict(TEXTS)
+
+
+def test_a_hard_linked_backup_in_the_place_is_refused(path):
+    """The ledger's file is the same there."""
+    with s3t.Run.open(path) as run:
+        run.predict(TEXTS)
+        aside = path.rename(path.with_name("aside"))
+        shutil.copytree(aside, path, copy_function=os.link)
+        with pytest.raises(s3t.MovedError, match="another folder"):
+            run.predict(TEXTS)
+
+
+def test_a_link_that_is_switched_changes_nothing_for_an_open_run(path, deferring_once):
+    other, link = tiny.copy_run(deferring_once, path.with_name("other")), path.with_name("link")
+    link.symlink_to(path)
+    with s3t.Run.open(link) as run:
+        run.predict(TEXTS)
+        link.unlink()
+        link.symlink_to(other)
+        with s3t.Run.open(path) as same:
+            assert same.delete(records=["r3"]).status.generation == 1
+            assert all(entry.effective_at is not None for entry in same.log())
+        assert run.status().generation == 1
+
+
+@pytest.mark.parametrize("step", [(Artifacts, "erase"), (Slices, "erase")])
+def test_a_deletion_that_was_cut_short_is_not_finished_at_the_old_place(path, step, monkeypatch):
+    """Another process goes on, without a new opening that would sweep."""
+    with s3t.Run.open(path) as first:
+        first.predict(TEXTS)
+        moved = path.rename(path.with_name("moved"))
+        with s3t.Run.open(moved) as second, s3t.Run.open(moved) as third:
+            with monkeypatch.context() as patched:
+                patched.setattr(*step, lambda *_arguments: (_ for _ in ()).throw(s3t.StorageError("killed")))
+                with pytest.raises(s3t.StorageError, match="killed"):
+                    delete_now(second)
+            with pytest.raises(s3t.MovedError):
+                roles(first).eraser.finish(everything=True)
+            assert second.log()[-1].erased_at is None
+            roles(third).eraser.finish(everything=True)
+            roles(third).eraser.settle()
+            ends(first)
+            assert third.erase().unfinished == ()
+        assert not is_held(moved)
+        assert not path.exists()
+
+
+@pytest.mark.parametrize("step", [(Artifacts, "erase"), (Slices, "erase"), (LocalBlobs, "_write")])
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_folder_that_is_away_for_one_step_of_an_erasure_is_not_called_erased(path, step, replaced, monkeypatch):
+    """It is back when the step is noted."""
+    aside, copy, act = path.with_name("aside"), path.with_name("copy"), getattr(*step)
+    if replaced:
+        shutil.copytree(path, copy)
+
+    def meanwhile(*arguments):
+        path.rename(aside)
+        if replaced:
+            copy.rename(path)
+        try:
+            return act(*arguments)
+        finally:
+            if path.exists():
+                path.rename(copy)
+            aside.rename(path)
+
+    with s3t.Run.open(path) as run:
+        with monkeypatch.context() as patched:
+            patched.setattr(*step, meanwhile)
+            with pytest.raises(s3t.S3TError):
+                delete_now(run)
+        assert run.log()[-1].erased_at is None
+        assert run.erase().unfinished == ()
+        assert not is_held(path)
+        assert run.audit().ok
+
+
+def test_a_lock_makes_no_folder_and_is_of_the_folder_that_was_opened(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    lock = FileProcessLock(folder / "lock")
+    assert lock.take(wait=0)
+    assert not FileProcessLock(folder / "lock").take(wait=0)
+    lock.give()
+    folder.rename(tmp_path / "moved")
+    with pytest.raises(s3t.MovedError):
+        lock.take(wait=0)
+    assert not folder.exists()
+    folder.mkdir()
+    with pytest.raises(s3t.MovedError):
+        lock.take(wait=0)
+    assert list(folder.iterdir()) == []
+
+
+def test_the_status_says_for_which_process_a_deletion_waits(path, monkeypatch):
+    monkeypatch.setattr(reporting, "MOMENT_SECONDS", 0.0)
+    with s3t.Run.open(path) as run, s3t.Run.open(path) as other:
+        pending = run.hold(TEXTS)
+        assert pending.may_leave()
+        roles(other).deleter.patience = 0.0
+        report = other.delete(records=["r3"])
+        (warning,) = report.status.warnings
+        assert f"deletion 1 waits for process {os.getpid()} of " in warning
+        assert "may have an answer on its way" in warning
+        pending.release()
+        other.erase()
+        assert other.status().warnings == ()
+
+
+def killed_clone(path, to, monkeypatch):
+    """What a clone leaves that is killed once all records are copied."""
+
+    def killed(*_arguments, **_options):
+        raise OSError(5, "killed")
+
+    with monkeypatch.context() as patched, s3t.Run.open(path) as run:
+        patched.setattr(cloning, "write_home", killed)
+        patched.setattr(cloning, "remove_folder_durably", killed)
+        with pytest.raises(s3t.StorageError, match="killed"):
+            cloning.clone(roles(run), to)
+    (left,) = to.parent.glob(".clone.init-*")
+    assert is_held(left)
+    return left
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path, linked, monkeypatch):
+    """Wherever the clone was to be; while its maker lives, the deletion waits, and says for what."""
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    if linked:
+        (tmp_path / "link").symlink_to(place)
+    left = killed_clone(path, tmp_path / ("link" if linked else "elsewhere") / "clone", monkeypatch)
+    with s3t.Run.open(path) as run:
+        run.delete(records=["r3"])
+        with pytest.raises(s3t.StorageError, match="a clone of the run with the record is being made in"):
+            run.erase()
+        assert left.exists()
+        assert run.log()[-1].erased_at is None
+        monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+        assert run.erase().unfinished == ()
+        with roles(run).ledger.reading() as transaction:
+            assert transaction.history.copies() == []
+    assert list(place.iterdir()) == []
+
+
+def test_what_a_killed_clone_left_goes_with_the_next_opening(path, tmp_path, monkeypatch):
+    left = killed_clone(path, tmp_path / "elsewhere" / "clone", monkeypatch)
+    monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
+    s3t.Run.open(path).close()
+    assert not left.exists()
+
+
+def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(path, monkeypatch):
+    noted, fill = [], cloning._fill
+
+    def watched(parts, made, *others):
+        with parts.ledger.reading() as transaction:
+            noted.extend(copy.path for copy in transaction.history.copies())
+        assert list(made.root.iterdir()) == []
+        fill(parts, made, *others)
+
+    monkeypatch.setattr(cloning, "_fill", watched)
+    with s3t.Run.clone(path, path.with_name("clone")) as clone, s3t.Run.open(path) as run:
+        assert len(noted) == 1
+        for each in (clone, run):
+            with roles(each).ledger.reading() as transaction:
+                assert transaction.history.copies() == []
+
+
+@pytest.mark.parametrize("how", ["renamed", "linked"])
+def test_what_a_killed_init_left_is_found_beside_the_runs_own_place(path, how):
+    left = Unfinished(path).new_folder().with_name(f".run.init-{temporary_name(2**30)}")
+    left.mkdir()
+    (left / "records").write_text("w1 w2")
+    (path.parent / "elsewhere").mkdir()
+    now = path.parent / "elsewhere" / "run"
+    if how == "renamed":
+        path.rename(now)
+    else:
+        now.symlink_to(path)
+    with s3t.Run.open(now) as run:
+        assert not left.exists()
+        left.mkdir()
+        run.delete(records=["r3"])
+        run.erase()
+        assert not left.exists()
