@@ -86,7 +86,7 @@ class OpenedFolder:
             MovedError: it does not.
             StorageError: the disk refused.
         """
-        with self._moves(), storage_errors("looking at the run's folder"):
+        with storage_errors("looking at the run's folder"), self._moves():
             self._compare(os.stat(self.path))  # noqa: PTH116 - twice as fast as Path.stat, and asked for every answer
 
     @contextmanager

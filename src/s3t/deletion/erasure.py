@@ -230,11 +230,6 @@ class Eraser:
         if gone:
             with self.ledger.writing() as transaction:
                 transaction.history.forget_copies(gone)
-        if at_work := [copy for copy in here if copy not in gone]:
-            raise BlockedError(
-                f"a clone of the run with the record is being made in {at_work[0].path}",
-                remedy="wait for it, or end it",
-            )
 
     def _remove_artifacts(self, work: ToErase) -> None:
         if not work.artifacts:
@@ -311,7 +306,12 @@ class Eraser:
 
     def _remove_copies(self) -> None:
         with self.ledger.reading() as transaction:
-            copies = [copy for copy in transaction.history.copies() if not is_unfinished(copy.path) or _is_away(copy)]
+            copies = transaction.history.copies()
+        clones = [copy for copy in copies if is_unfinished(copy.path) and not _is_away(copy)]
+        if clones:  # those of killed processes are gone by now
+            raise BlockedError(
+                f"a clone of the run with the record is being made in {clones[0].path}", remedy="wait for it, or end it"
+            )
         if not copies:
             return
         with storage_errors("removing copies of the data set"):
