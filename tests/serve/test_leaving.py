@@ -42,14 +42,19 @@ def hours(monkeypatch):
 
 
 class Holder:
-    """Holds answers of a run, and lets something happen before one is computed and after."""
+    """Holds answers of a run, and lets something happen before one is computed.
+
+    It keeps them: garbage collection would let go of what nobody has released.
+    """
 
     def __init__(self, run, before=lambda: None):
         self.run, self.before = run, before
+        self.held = []
 
     def hold(self, *inputs):
         self.before()
-        return self.run.hold(*inputs)
+        self.held.append(self.run.hold(*inputs))
+        return self.held[-1]
 
 
 def batcher(run, **about):
