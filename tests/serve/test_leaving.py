@@ -167,6 +167,7 @@ def test_an_answer_that_nobody_takes_is_let_go_of(run, when, monkeypatch):
             await asyncio.to_thread(computing.wait)
             tasks[0].cancel()
             go_on.set()
+            await asyncio.to_thread(answers.close)  # it has told the loop, which goes on
         elif when == "when it is given":
             go_on.set()
         else:
