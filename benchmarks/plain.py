@@ -21,7 +21,8 @@ import transformers
 from peft import LoraConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy, mse_loss
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -34,9 +35,11 @@ from transformers import (
     ViTImageProcessorPil,
     default_data_collator,
 )
+from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.trainer_callback import PrinterCallback, TrainerState
 
 from s3t.models.layers import find_layers
+from s3t.models.pooling import PooledModel, made_for
 
 Told = Callable[[int], None]
 
@@ -97,7 +100,7 @@ def train_orders(
     return models
 
 
-def load(plain: Plain, *, attention: str | None = None) -> tuple[PreTrainedModel, list[str]]:
+def load(plain: Plain, *, attention: str | None = None) -> tuple[Any, list[str]]:
     """The base model with a fresh head, and the names of the head's parameters: all that the checkpoint lacks.
 
     Args:
@@ -123,7 +126,32 @@ def load(plain: Plain, *, attention: str | None = None) -> tuple[PreTrainedModel
         ignore_mismatched_sizes=True,  # the checkpoint may have a head for other labels
         output_loading_info=True,
     )
-    return model, sorted({*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])})
+    lacking = {*info["missing_keys"], *(name for name, *_ in info["mismatched_keys"])}
+    if plain.images:
+        return model, sorted(lacking)
+    pooled = PooledClassifier(model, made_for(plain.folder, config))
+    backbone = f"{pooled.base_model_prefix}."
+    return pooled, sorted(
+        name for name, _ in pooled.named_parameters() if name in lacking or not name.startswith(backbone)
+    )
+
+
+class PooledClassifier(PooledModel):
+    """The pooling that the base model was made for and a linear head, with the loss that Trainer asks for."""
+
+    def forward(  # type: ignore[override]
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor,
+        token_type_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+    ) -> SequenceClassifierOutput:
+        types = {} if token_type_ids is None else {"token_type_ids": token_type_ids}
+        logits = super().forward(input_ids=input_ids, attention_mask=attention_mask, **types).logits
+        if labels is None:
+            return SequenceClassifierOutput(logits=logits)
+        loss = cross_entropy(logits, labels) if labels.dtype == torch.int64 else mse_loss(logits[:, 0], labels)
+        return SequenceClassifierOutput(loss=loss, logits=logits)
 
 
 def add_block(

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from peft import PeftModel
+from sentence_transformers import SentenceTransformer
 
 import s3t
 from s3t.models.encoders import encoder_for
@@ -42,10 +44,14 @@ def quietly() -> Iterator[None]:
         transformers.logging.set_verbosity(verbosity)
 
 
-def load(folder: Path, auto_class: str) -> Any:
-    """A model by PEFT's loading of an adapter, or transformers' of a merged model."""
-    said, auto = described(folder), getattr(transformers, auto_class)
+def load(folder: Path) -> Any:
+    """A model by PEFT's loading of an adapter, transformers' of a merged model, or sentence-transformers' of either."""
+    said = described(folder)
+    auto = getattr(transformers, said["auto_class"])
     with quietly():
+        if said["auto_class"] == "AutoModel":
+            whole = SentenceTransformer(str(folder), device="cpu", local_files_only=True).eval()
+            return lambda **batch: SimpleNamespace(logits=whole(batch)["sentence_embedding"])
         if said["merged"]:
             return auto.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
         options = {"num_labels": said["outputs"], "pad_token_id": said["pad_token_id"], "ignore_mismatched_sizes": True}
@@ -57,7 +63,7 @@ def answers(folder: Path, run: s3t.Run, inputs: Any) -> NDArray[Any]:
     """Logits of an export, N x C; inputs are encoded one by one, as s3t encodes them."""
     recipe = run.recipe
     encoder = encoder_for(Path(recipe.base_model), recipe)
-    model, rows = load(folder, recipe.task.model), []
+    model, rows = load(folder), []
     for record in encoder.encode(ingest_inputs(inputs, recipe).features):
         batch = encoder.collate([record])
         answered = batch.pop("answered", None)

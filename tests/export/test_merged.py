@@ -36,7 +36,7 @@ def test_a_merged_model_has_its_tokenizer_and_the_names_of_its_labels(text_model
     run, folder = merged(tmp_path, text_model, adapter={"use_dora": True})
     with run:
         assert_equal_logits(folder, run, TEXTS)
-        assert load(folder, "AutoModelForSequenceClassification").config.id2label == {0: "a", 1: "b", 2: "c"}
+        assert load(folder).config.id2label == {0: "a", 1: "b", 2: "c"}
         assert (folder / "tokenizer.json").read_bytes() == (text_model / "tokenizer.json").read_bytes()
         assert not list(folder.glob("*.index.json"))
         unchanged = run.predict(TEXTS).logits
@@ -48,7 +48,7 @@ def test_outputs_that_are_no_labels_are_not_named_as_labels(text_model, tmp_path
     monkeypatch.setattr(Classification, "outputs", lambda self, labels: len(labels) + 1)
     run, folder = merged(tmp_path, text_model)
     with run:
-        assert load(folder, "AutoModelForSequenceClassification").config.num_labels == 4
+        assert load(folder).config.num_labels == 4
 
 
 def test_images_have_the_processor_of_the_recipe(image_model, tmp_path):

@@ -53,6 +53,23 @@ def test_architectures(kind, text_model, tmp_path):
         assert_equal_logits(export.path, run, TEXTS)
 
 
+POOLED = {  # base model: poolings that transformers' own classifier has, and those for sentence-transformers
+    "text": ({"first"}, {"mean", "last"}),
+    "llama": ({"last"}, {"first"}),
+}
+
+
+@pytest.mark.parametrize(("kind", "pooling"), [(k, p) for k, (own, others) in POOLED.items() for p in own | others])
+def test_poolings(kind, pooling, text_model, tmp_path):
+    model = text_model if kind == "text" else model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])
+    with a_run(tmp_path, model, text={"pooling": pooling, "max_length": 20}) as run:
+        for merged in (False, True):
+            (export,) = run.export(tmp_path / "out", merge=merged).exports
+            own = described(export.path)["auto_class"] == "AutoModelForSequenceClassification"
+            assert own == (pooling in POOLED[kind][0])
+            assert_equal_logits(export.path, run, TEXTS)
+
+
 ADAPTERS = {
     "rslora": {"use_rslora": True, "alpha": 3},
     "dora": {"use_dora": True},
@@ -108,7 +125,7 @@ def test_a_head_that_begins_below_the_layers_is_saved_with_it(text_model, tmp_pa
     with a_run(tmp_path, without_projection(text_model, tmp_path)) as run:
         (export,) = run.export(tmp_path / "out").exports
         config = json.loads((export.path / "adapter_config.json").read_text())
-        assert "electra.embeddings_project" in config["modules_to_save"]
+        assert "embeddings_project" in config["modules_to_save"]
         assert_equal_logits(export.path, run, TEXTS)
 
 

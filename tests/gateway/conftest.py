@@ -9,12 +9,15 @@ from testing import tiny
 from testing.engine import base_model, running
 from testing.served import serving
 from tests.gateway import ready, until
+from tests.models.kinds import LLAMA, model_of_kind
 
 
 @pytest.fixture(scope="session")
 def engine_model(tmp_path_factory):
-    """A text model with a pooler of its own, so that the trained head is one linear module, as vLLM needs it."""
-    return tiny.make_text_model(tmp_path_factory.mktemp("models") / "pooled", pooler=True)
+    """A tiny Llama: transformers' classifier of it has one linear module as its head, as vLLM needs it."""
+    folder = tmp_path_factory.mktemp("models")
+    text_model = tiny.make_text_model(folder / "text")
+    return model_of_kind("llama", text_model, folder / "llama", **LLAMA, pad_token_id=0)
 
 
 @pytest.fixture(scope="session")

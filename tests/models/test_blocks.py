@@ -105,16 +105,15 @@ def test_only_the_deepest_block_and_the_head_can_be_trained(text_model):
     assert all("lora" in name for name in thawed - set(model.base.head))
 
 
-def test_a_missing_pooler_belongs_to_the_head_and_is_drawn_from_the_seed(text_model):
+def test_the_head_of_texts_is_one_linear_module_and_is_drawn_from_the_seed(text_model):
     model = loaded(text_model)
-    assert "bert.pooler.dense.weight" in model.base.head
-    assert "classifier.weight" in model.base.head
+    assert model.base.head == ("classifier.weight", "classifier.bias")
     reset_head(model.base, seed=1)
-    first = model.base.model.get_parameter("bert.pooler.dense.weight").clone()
+    first = model.base.model.get_parameter("classifier.weight").clone()
     reset_head(model.base, seed=2)
-    assert not torch.equal(first, model.base.model.get_parameter("bert.pooler.dense.weight"))
+    assert not torch.equal(first, model.base.model.get_parameter("classifier.weight"))
     reset_head(model.base, seed=1)
-    assert torch.equal(first, model.base.model.get_parameter("bert.pooler.dense.weight"))
+    assert torch.equal(first, model.base.model.get_parameter("classifier.weight"))
 
 
 def test_a_pretrained_head_of_another_label_set_is_dropped(image_model):

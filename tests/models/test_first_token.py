@@ -5,8 +5,8 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 import torch
-from transformers.models.bert import modeling_bert
 
+from s3t.models import pooling
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.packing import pack
 from s3t.recipe import recipe_from
@@ -58,6 +58,9 @@ def test_models_are_cut_whose_head_reads_the_first_token_and_whose_layers_allow_
     assert (
         resolved(recipe.training.model_copy(update={"last_layer": "whole"}), abilities, cores=1).last_layer == "whole"
     )
+    for other in {"mean", "last"}:
+        read = recipe_from(tiny.recipe(folder, text={"pooling": other, "max_length": 20}))
+        assert not check_assembly(folder, read).first_token
     if kind not in FIRST:
         assert "training.last_layer" in problems_of(folder, training={"last_layer": "first-token"})
 
@@ -70,12 +73,7 @@ def test_images_are_cut_and_words_with_tags_are_not(text_model, image_model):
 @pytest.mark.parametrize("weight", [1.0, 1e-5])
 def test_a_head_that_reads_other_tokens_is_found_out(weight, text_model, monkeypatch):
     """Also one whose logits would differ by less than rounding."""
-    forward = modeling_bert.BertPooler.forward
-    monkeypatch.setattr(
-        modeling_bert.BertPooler,
-        "forward",
-        lambda self, states: forward(self, states + weight * states.mean(dim=1, keepdim=True)),
-    )
+    monkeypatch.setattr(pooling, "pooled", lambda states, _mask, _pooling: states[:, 0] + weight * states.mean(dim=1))
     assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).first_token
 
 

@@ -13,8 +13,6 @@ from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projec
 
 KINDS = TEXT | {"llama": LLAMA, "modernbert": SMALL | {"max_position_embeddings": 24, "pad_token_id": 0}}
 
-OTHER_HEADS = ("modernbert",)  # a norm is part of the head
-
 
 def sharing(folder, *, kind="text"):
     recipe = recipe_from(tiny.recipe(folder, kind=kind))
@@ -26,7 +24,7 @@ def sharing(folder, *, kind="text"):
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_share_passes_trunk_and_head_as_far_as_the_architecture_lets_them(kind, text_model, tmp_path):
     folder = model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])
-    assert sharing(folder) == Sharing(rows=kind != "deberta-v2", trunk=True, head=kind not in OTHER_HEADS)
+    assert sharing(folder) == Sharing(rows=kind != "deberta-v2", trunk=True, head=True)
 
 
 def test_members_of_bert_and_of_a_vision_transformer_share_all(text_model, image_model):

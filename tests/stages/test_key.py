@@ -33,6 +33,8 @@ def recipe_with(**changes):
         "sequences": {"budget": 2},
     }
     given |= changes | {"training": RESOLVED | changes.get("training", {})}
+    if given["task"].startswith("text"):
+        given["text"] = {"pooling": "mean"} | changes.get("text", {})
     return recipe_from({name: value for name, value in given.items() if value is not ...})
 
 
@@ -92,6 +94,8 @@ OTHER = [
     {"training": {"max_grad_norm": None}},
     {"text": {"max_length": 5}},
     {"text": {"special_tokens": "control"}},
+    {"text": {"pooling": "first"}},
+    {"text": {"pooling": "last"}},
     {"training": {"precision": "bfloat16"}},
     {"training": {"threads": 2}},
     {"training": {"merged_parents": False}},
@@ -193,9 +197,9 @@ def test_every_field_of_a_stage_is_in_its_key():
     assert len({key(stage=stage), *(key(stage=stage._replace(**{name: value})) for name, value in others.items())}) == 4
 
 
-def made_with(**training):
+def made_with(*, pooling="mean", **training):
     fields = {"task": "text-classification", "base_model": "m", "columns": {"text": "t"}, "labels": ["a", "b"]}
-    return recipe_from(fields | {"training": training})
+    return recipe_from(fields | {"training": training, "text": {"pooling": pooling}})
 
 
 def test_the_training_part_names_what_decides_tensors_and_nothing_else():
@@ -209,7 +213,7 @@ def test_a_stage_is_shared_by_runs_of_every_selector(selector):
     assert key(sequences={"budget": 2 if selector != "full" else 6, "selector": selector}) == key()
 
 
-@pytest.mark.parametrize("auto", RESOLVED)
+@pytest.mark.parametrize("auto", [*RESOLVED, "pooling"])
 def test_an_auto_that_decides_bits_never_reaches_a_key(auto):
     with pytest.raises(ValueError, match="not resolved"):
         training_part(made_with(**RESOLVED | {auto: "auto"}), labels=("a", "b"))

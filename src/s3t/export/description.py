@@ -56,6 +56,7 @@ class ExportDescription:
             "keys": list(self.keys),
             "merged": self.merged,
             "task": self.task,
+            "auto_class": self.auto_class,
             "base_model": self.base,
             "base_digest": self.base_digest,
             "revision": self.revision,
@@ -91,6 +92,17 @@ class ExportDescription:
         )
 
     def _loading(self) -> Sequence[str]:
+        if self.auto_class == "AutoModel":  # its head is a module of sentence-transformers
+            quantized = _QUANTIZED.get(self.quantization)
+            bits = "" if quantized is None else ', model_kwargs={"quantization_config": bits}'
+            return (
+                "from sentence_transformers import SentenceTransformer",
+                *(() if quantized is None else ("from transformers import BitsAndBytesConfig",)),
+                "",
+                *(() if quantized is None else (f"bits = BitsAndBytesConfig({quantized})",)),
+                f'model = SentenceTransformer("THIS FOLDER"{bits})',
+                'logits = model.encode(["a text"])',
+            )
         if self.merged:
             return (
                 f"from transformers import {self.auto_class}",

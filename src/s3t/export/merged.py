@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from s3t.models.base import quiet
 from s3t.models.encode import Encoder
 from s3t.models.language import LanguageEncoder, dated
 from s3t.models.model import BlockTensors, Model
+from s3t.models.pooling import PooledModel
 from s3t.models.source import files_that_matter
 
 _NOT_COPIED = (".safetensors", ".safetensors.index.json")
@@ -30,9 +31,10 @@ def write_merged(
     to: Path,
     *,
     base: Path,
-    bare: nn.Module,
+    bare: Any,
     encoder: Encoder,
     labels: Sequence[str],
+    head: Mapping[str, Tensor] | None = None,
 ) -> None:
     """Write a model with a chain in its weights.
 
@@ -44,6 +46,7 @@ def write_merged(
         bare: the architecture as transformers makes it: how its modules keep their weights.
         encoder: of the run's inputs.
         labels: the label set. It names the head's outputs, if there is one for each label.
+        head: of a pooled model, the head of transformers' classifier; None: the backbone alone is written.
 
     Raises:
         OSError: the disk refused.
@@ -51,14 +54,18 @@ def write_merged(
     """
     whole: Any = model.base.model
     with model.mounted(blocks), quiet(), _safetensors_errors(to):
-        whole.save_pretrained(to, state_dict=_as_transformers_has_them(whole, bare))
+        tensors, saved = _as_transformers_has_them(whole, bare), whole
+        if isinstance(whole, PooledModel):
+            prefix = f"{whole.base_model_prefix}."
+            tensors = {name: value for name, value in tensors.items() if name.startswith(prefix)}
+            if head is None:
+                tensors, saved = {name.removeprefix(prefix): value for name, value in tensors.items()}, whole.backbone
+            else:
+                bare.config, tensors, saved = whole.config, tensors | dict(head), bare
+        saved.save_pretrained(to, state_dict=tensors)
     if len(labels) == whole.config.num_labels:
         _name_outputs(to / "config.json", labels)
-    for path in files_that_matter(base):
-        place = to / path.relative_to(base)
-        if not path.name.endswith(_NOT_COPIED) and not place.exists():
-            place.parent.mkdir(exist_ok=True)
-            shutil.copyfile(path, place)
+    copy_beside(base, to)
     if isinstance(encoder, LanguageEncoder):
         _write_as_the_run(to, encoder)
     processor = getattr(encoder, "processor", None)
@@ -85,6 +92,15 @@ def _write_as_the_run(to: Path, encoder: LanguageEncoder) -> None:
 
 def _write_json(path: Path, content: Any) -> None:
     path.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def copy_beside(base: Path, to: Path, *, but: Collection[str] = ()) -> None:
+    """Copy the base's files that are no weights, nor there already, nor of some names."""
+    for path in files_that_matter(base):
+        place = to / path.relative_to(base)
+        if not path.name.endswith(_NOT_COPIED) and path.name not in but and not place.exists():
+            place.parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, place)
 
 
 def _as_transformers_has_them(model: nn.Module, bare: nn.Module) -> dict[str, Tensor]:

@@ -36,6 +36,7 @@ _TASK_TYPES: Mapping[str, str] = {
     "AutoModelForSequenceClassification": "SEQ_CLS",
     "AutoModelForTokenClassification": "TOKEN_CLS",
     "AutoModelForCausalLM": "CAUSAL_LM",
+    "AutoModel": "FEATURE_EXTRACTION",
 }
 """PEFT's task types by class of model; it has none for images."""
 
@@ -58,7 +59,7 @@ class PeftAdapter:
         }
 
 
-def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> nn.Module:
+def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> Any:
     """The architecture as transformers makes it, without values.
 
     Args:

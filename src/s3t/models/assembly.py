@@ -21,6 +21,7 @@ from s3t.models.first_token import cut_modules, packable
 from s3t.models.model import Model
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
+from s3t.models.pooling import PooledModel
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
 from s3t.recipe import Adapter, Recipe
@@ -185,9 +186,23 @@ def _can_pack(model: Model, batch: Batch, *, attention: str) -> bool:
     if packing is None:
         return False
     try:
-        return all(_packs(each, batch, packing) for each in _attending(model, attention))
+        with _reading_all(model.base.model):
+            return all(_packs(each, batch, packing) for each in _attending(model, attention))
     except _UNFIT:
         return False
+
+
+@contextmanager
+def _reading_all(whole: Any) -> Iterator[None]:
+    """While within, a pooled model reads every token: what changes others alone shows in one of them too little."""
+    own = whole.pooling if isinstance(whole, PooledModel) else None
+    try:
+        if own is not None:
+            whole.pooling = "mean"
+        yield
+    finally:
+        if own is not None:
+            whole.pooling = own
 
 
 def _attending(model: Model, attention: str) -> Iterator[Model]:
@@ -235,4 +250,4 @@ def _cuts(model: Model, batch: Batch, ways: Sequence[Packing | None]) -> bool:
 
 
 def _has_sdpa(model: Model) -> bool:
-    return bool(getattr(type(model.base.model), "_supports_sdpa", False))
+    return bool(getattr(model.base.model, "_supports_sdpa", False))

@@ -18,6 +18,7 @@ from transformers import AutoConfig
 from s3t.errors import RecipeError
 from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
+from s3t.models.pooling import PooledModel, Pooling, made_for
 from s3t.models.quantized import missing_package, quantize_layers
 from s3t.models.source import LOCAL
 from s3t.recipe import Recipe
@@ -149,6 +150,8 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
             output_loading_info=True,
             **LOCAL,
         )
+        if recipe.task.pools:
+            model = PooledModel(model, pooling_of(folder, recipe))
     replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
     backbone = f"{model.base_model_prefix}."
@@ -189,6 +192,13 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
         quantized=quantized,
         takes_blocks=recipe.training.merged_parents and not quantized,
     )
+
+
+def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
+    """The pooling of the recipe; with `auto`, that for which the base model in the folder was made."""
+    if recipe.text.pooling == "auto":
+        return made_for(folder, _config(folder, labels=2))
+    return recipe.text.pooling
 
 
 def reset_head(base: Base, *, seed: int) -> None:

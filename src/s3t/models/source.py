@@ -18,10 +18,11 @@ from s3t.extras import extra_with, how_to_install
 PACKAGE_PREFIX = "package:"
 
 # Weights (safetensors alone, never pickle), configurations, tokenizer files. Read-me files and other formats of the
-# same weights change nothing and are left out. The folder holds a tokenizer's chat templates besides its default one.
+# same weights change nothing and are left out. The folders hold a tokenizer's chat templates besides its default one,
+# and sentence-transformers' pooling.
 FILE_PATTERNS = (
     *("*.safetensors", "*.json", "*.txt", "*.model", "*.jinja", "additional_chat_templates/*.jinja"),
-    *("*.codes", "*.spm", "*.tokenizer"),
+    *("*.codes", "*.spm", "*.tokenizer", "*_Pooling/config.json"),
 )
 
 LOCAL: Mapping[str, bool] = {"local_files_only": True, "trust_remote_code": False}

@@ -172,6 +172,10 @@ class Text(Part):
     """Tokens a record, special ones included; longer texts are cut."""
     special_tokens: Literal["plain", "control"] = "plain"
     """Letters of a control token in a text, such as [SEP]: plain, they are letters; control, they are the token."""
+    pooling: Literal["auto", "mean", "first", "last"] = "auto"
+    """Token states that the linear head reads: their mean, or the first or last token's. auto: that for which the base
+    model was made, by sentence-transformers' files; else a causal model's last token, and any other's first; resolved
+    at init and kept."""
 
 
 class Language(Part):

@@ -227,6 +227,8 @@ class Recipe(Part):
         problems = self.task.inputs.column_problems(given, inputs, self.task.name)
         if self.task.inputs.in_words and is_template(self.columns.text or ""):
             problems.append(f"columns.text: {self.task} takes no template; name one column")
+        if self.text.pooling != "auto" and not self.task.pools:
+            problems.append(f"text.pooling: {self.task} does not pool; take it out")
         if self.columns.delimiter is not None and self.task.target.column != "categories":
             problems.append(f"columns.delimiter: {self.task} has no column of lists; take it out")
         if self.prediction.threshold != DEFAULT_THRESHOLD and not self.task.target.has_threshold:

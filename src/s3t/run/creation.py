@@ -187,6 +187,7 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     """The base model's digest, and the recipe with every `auto` resolved that decides bits."""
     # Here: they import torch and transformers, which opening a run does not need.
     from s3t.models.assembly import check_assembly
+    from s3t.models.base import pooling_of
     from s3t.models.language import with_date
     from s3t.models.source import model_digest
     from s3t.training.numerics import resolved
@@ -194,7 +195,10 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     folder = _folder(recipe)
     abilities = check_assembly(folder, recipe := with_date(recipe, folder))
     training = resolved(recipe.training, abilities, cores=cores_worth())
-    return model_digest(folder), recipe.model_copy(update={"training": training})
+    update: dict[str, Any] = {"training": training}
+    if recipe.task.pools:
+        update["text"] = recipe.text.model_copy(update={"pooling": pooling_of(folder, recipe)})
+    return model_digest(folder), recipe.model_copy(update=update)
 
 
 def _folder(recipe: Recipe) -> Path:

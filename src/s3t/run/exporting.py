@@ -14,9 +14,11 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from torch import Tensor
 
 from s3t.aftermath import NOTHING_CHANGED, after_refusal
 from s3t.disk import make_folder, remove_folder_durably, storage_errors
@@ -32,10 +34,12 @@ from s3t.export.folders import (
     publish,
     this_host,
 )
-from s3t.export.merged import write_merged
+from s3t.export.merged import copy_beside, write_merged
 from s3t.export.peft import PeftAdapter, bare_model, peft_adapter, with_plain_scale
+from s3t.export.pooled import head_for_transformers, sentence_files, split_head
 from s3t.ledger import Export, Snapshot
 from s3t.ledger.work import Overtaken, Uses, Work
+from s3t.models.base import pooling_of
 from s3t.models.encoders import encoder_for
 from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
@@ -177,6 +181,21 @@ def _serving(parts: Parts, now: Snapshot, shard: int | None) -> list[Stage]:
     return [serving[number] for number in wanted]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Form:
+    """A chain as a class of transformers takes it."""
+
+    auto_class: str
+    bare: Any
+    """The architecture of that class, without values."""
+    blocks: Mapping[int, StageTensors]
+    """By number, in the order of training, under that class's names."""
+    head: Mapping[str, Tensor] | None = None
+    """Of a pooled model, if the class has one that answers like the run's."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+    """Else sentence-transformers' files, by path."""
+
+
 @dataclass(frozen=True)
 class _Exporter:
     """Writes one chain after the other."""
@@ -198,7 +217,8 @@ class _Exporter:
             Overtaken: a deletion took a stage of it; nothing is left of the export.
         """
         blocks = self._blocks(stage, now)
-        adapter = None if self.asked.merge else self._adapter(blocks)
+        form = self._form(blocks)
+        adapter = None if self.asked.merge else self._adapter(form)
         with new_mark() as mark:
             export = Export(
                 mark=mark,
@@ -217,7 +237,7 @@ class _Exporter:
                 if not transaction.exports.announce(export, transaction.snapshot()):
                     raise Overtaken
             announced = _Announced(self.parts, export, work)
-            made, new = announced.make(lambda part: self._write(part, stage, now, blocks, adapter))
+            made, new = announced.make(lambda part: self._write(part, stage, now, blocks, form, adapter))
         options = () if adapter is None else tuple(engine_options(self.asked.engine, adapter.config))
         return Exported(name=made.name, path=made.path, stage=stage, new=new, options=options)
 
@@ -231,13 +251,50 @@ class _Exporter:
             if link in links
         }
 
-    def _adapter(self, blocks: Mapping[int, StageTensors]) -> PeftAdapter:
+    def _form(self, blocks: Mapping[int, StageTensors]) -> _Form:
+        """The chain by the names of the class that loads it.
+
+        Raises:
+            InputError: the engine has no such class.
+        """
+        recipe, bare = self.parts.recipe, self._bare()
+        if not recipe.task.pools:
+            return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks)
+        pooling = pooling_of(self.folder, recipe)
+        *_, (deepest, last) = blocks.items()
+        head = head_for_transformers(bare, last.head, pooling)
+        if head is not None:
+            blocks = {**blocks, deepest: replace(last, head=head)}
+            return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks, head=head)
+        if self.asked.engine != "peft":
+            raise InputError(
+                "the export",
+                f"{self.asked.engine} loads no adapter of {type(bare).__name__} that pools like this run "
+                f"(text.pooling: {pooling}) and has a linear head; export it for PEFT, or merged",
+            )
+        prefix = f"{bare.base_model_prefix}."
+        linear, rest = split_head(last.head, bare.base_model_prefix)
+        heads = {number: {} if number != deepest else rest for number in blocks}
+        return _Form(
+            auto_class="AutoModel",
+            bare=bare.base_model,
+            blocks={
+                number: StageTensors(
+                    block={name.removeprefix(prefix): value for name, value in tensors.block.items()},
+                    head={name.removeprefix(prefix): value for name, value in heads[number].items()},
+                )
+                for number, tensors in blocks.items()
+            },
+            files=sentence_files(linear, pooling, max_length=recipe.text.max_length),
+        )
+
+    def _adapter(self, form: _Form) -> PeftAdapter:
         recipe, engine = self.parts.recipe, self.asked.engine
         adapter = peft_adapter(
-            self._bare(),
+            form.bare,
             recipe.adapter,
-            blocks,
-            auto_class=recipe.task.model,
+            form.blocks,
+            auto_class=form.auto_class,
             base=self._base,
             revision=recipe.revision,
         )
@@ -263,24 +320,32 @@ class _Exporter:
         stage: Stage,
         now: Snapshot,
         blocks: Mapping[int, StageTensors],
+        form: _Form,
         adapter: PeftAdapter | None,
     ) -> None:
         labels = self.parts.description.labels
+        for name, content in form.files.items():
+            (part / name).parent.mkdir(exist_ok=True)
+            (part / name).write_bytes(content)
         if adapter is None:
             with self.parts.loaded.get().alone() as (model, encoder):
                 bare = self._bare()
-                write_merged(model, blocks, part, base=self.folder, bare=bare, encoder=encoder, labels=labels)
+                write_merged(
+                    model, blocks, part, base=self.folder, bare=bare, encoder=encoder, labels=labels, head=form.head
+                )
         else:
+            if form.files:
+                copy_beside(self.folder, part, but=("config.json",))  # its tokenizer
             for name, content in adapter.files().items():
                 (part / name).write_bytes(content)
             encoder = encoder_for(self.folder, self.parts.recipe)
             if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
                 template = encoder.tokenizer.get_chat_template()
                 (part / "chat_template.jinja").write_text(template, encoding="utf-8")
-        for name, content in self._description(stage, now).files().items():
+        for name, content in self._description(stage, now, form).files().items():
             (part / name).write_bytes(content)
 
-    def _description(self, stage: Stage, now: Snapshot) -> ExportDescription:
+    def _description(self, stage: Stage, now: Snapshot, form: _Form) -> ExportDescription:
         recipe = self.parts.recipe
         return ExportDescription(
             run=self.parts.description.run,
@@ -289,7 +354,7 @@ class _Exporter:
             keys=tuple(now.stages[link] for link in stage.chain),
             merged=self.asked.merge,
             task=recipe.task.name,
-            auto_class=recipe.task.model,
+            auto_class=form.auto_class,
             base=self._base,
             base_digest=self.parts.key_inputs.base_digest,
             revision=recipe.revision,

@@ -19,7 +19,7 @@ from s3t.partition import Secret
 from s3t.recipe import Recipe
 from s3t.stages.trie import Stage
 
-KEY_FORMAT = 6
+KEY_FORMAT = 7
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 
@@ -50,7 +50,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
         ValueError: an `auto` is left; the key would not say what was computed.
     """
     training = recipe.training.model_dump(mode="json", exclude=_NO_BITS)
-    if "auto" in training.values():
+    if "auto" in training.values() or (recipe.task.pools and recipe.text.pooling == "auto"):
         raise ValueError("an `auto` of the recipe's training part is not resolved")
     (unused,) = {"layers", "layers_per_slice"} - {recipe.method.blocks.width}
     return {

@@ -192,6 +192,11 @@ class Task:
         """The task's name."""
         return self.name
 
+    @property
+    def pools(self) -> bool:
+        """True if the token states of a text become one vector, which the head reads."""
+        return self.model == "AutoModelForSequenceClassification"
+
     def check_answers(self, verb: str, *, where: str | None = None) -> None:
         """Check that a run of this task is asked what its target answers; `where` is the question's name for messages.
 
