@@ -61,6 +61,25 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "mixtral": ("MixtralConfig", _GROUPED | {"num_local_experts": 2}),
 }
 """Configuration class of each decoder, and what it needs besides the sizes."""
+STATEFUL: dict[str, tuple[str, dict[str, Any]]] = {
+    "qwen3.5": (
+        "Qwen3_5TextConfig",
+        _GROUPED
+        | {
+            "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+            **dict.fromkeys(("linear_num_key_heads", "linear_num_value_heads"), 2),
+            **dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim"), 4),
+        },
+    ),
+    "lfm2": ("Lfm2Config", {"num_key_value_heads": 1, "layer_types": ["conv", "full_attention", "conv"]}),
+    "mamba": ("MambaConfig", {"state_size": 4}),
+    "mamba2": (
+        "Mamba2Config",
+        {"state_size": 4, "num_heads": 4, "head_dim": 4, "expand": 2, "n_groups": 1, "chunk_size": 4},
+    ),
+    "rwkv": ("RwkvConfig", {"attention_hidden_size": 8}),
+}
+"""The same of models with layers that keep states instead of keys and values, or beside them."""
 
 
 def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, chat: bool = True, **sizes: int) -> Path:
@@ -80,7 +99,7 @@ def make_language_model(folder: Path, *, kind: str = "llama", layers: int = 3, c
         wrapped.add_tokens([AddedToken(word, single_word=True) for word in (*WORDS, *_TRIAL)])
     transformers.utils.logging.disable_progress_bar()
     wrapped.save_pretrained(folder)
-    name, more = DECODERS[kind]
+    name, more = (DECODERS | STATEFUL)[kind]
     config = getattr(transformers, name)(**{**_SIZES, "num_hidden_layers": layers, **more, **sizes})
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from torch.nn.functional import pad
 from transformers.models.bert import modeling_bert
 
+from s3t.errors import RecipeError
 from s3t.models.assembly import assemble, check_assembly
 from s3t.models.encode import TextEncoder
 from s3t.models.packing import Packing, fitted, pack, row_width
@@ -127,13 +128,14 @@ def test_a_model_is_tried_under_every_attention_that_may_be_chosen(text_model, m
         assert check_assembly(text_model, recipe).packing is packed
 
 
-def test_a_batch_without_a_mask_is_not_packed(text_model, monkeypatch):
+def test_a_model_that_sees_padding_is_refused(text_model, monkeypatch):
     collate = TextEncoder.collate
     unmasked = lambda self, records: {  # noqa: E731
         name: tensor for name, tensor in collate(self, records).items() if name != "attention_mask"
     }
     monkeypatch.setattr(TextEncoder, "collate", unmasked)
-    assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).packing
+    with pytest.raises(RecipeError, match="other logits beside a longer one"):
+        check_assembly(text_model, recipe_from(tiny.recipe(text_model)))
 
 
 def test_images_are_not_packed(image_model):
@@ -145,7 +147,10 @@ def test_a_model_whose_layers_look_from_token_to_token_otherwise_is_not_packed(t
     forward = modeling_bert.BertSelfOutput.forward
 
     def mixed(self, hidden_states, input_tensor):
-        return forward(self, hidden_states, input_tensor) + 0.1 * input_tensor.roll(1, dims=1)
+        return (
+            forward(self, hidden_states, input_tensor)
+            + 0.1 * torch.nn.functional.pad(input_tensor, (0, 0, 1, 0))[:, :-1]
+        )
 
     monkeypatch.setattr(modeling_bert.BertSelfOutput, "forward", mixed)
     assert not check_assembly(text_model, recipe_from(tiny.recipe(text_model))).packing

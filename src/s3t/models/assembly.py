@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -19,6 +19,7 @@ from s3t.models.encode import Encoded, Encoder
 from s3t.models.encoders import encoder_for
 from s3t.models.first_token import cut_modules, packable
 from s3t.models.model import Model
+from s3t.models.next_tokens import ROUNDING, WAYS, Way, writes_as_whole_passes
 from s3t.models.packing import Packing, pack
 from s3t.models.passes import Batch, Passes, pack_states, padded_states
 from s3t.models.pooling import PooledModel
@@ -34,8 +35,11 @@ MODELS: Mapping[Trainable, Callable[[Base, Adapter], Model]] = {"adapter": Block
 # a missing package.
 _UNFIT = (ValueError, TypeError, KeyError, AttributeError, IndexError, RuntimeError, OSError, ImportError)
 
-_ROUNDING = 1e-2
-"""Largest change by rounding, as a share of the change that a mistake would cause."""
+_LAST_BITS = 1e-5
+"""Largest change of a logit by rounding, as a share of it: texts that a tokenizer does not know may all look alike."""
+
+_TRIED_LENGTH = 4096
+"""Tokens up to which a text of the greatest length is tried: attention takes memory with their square."""
 
 
 def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encoder]:
@@ -68,6 +72,8 @@ class Abilities:
     """The head reads the first token alone, and the last layer can be passed for it alone."""
     width: int
     """Features of a hidden state, which a layer passes to the next."""
+    writing: Literal["auto", Way]
+    """How a language model writes texts; auto: another model, which does not."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
@@ -117,7 +123,7 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
                 mount.add_block(block)
                 model.passes.logits(encoder.collate(records[:1]))
         model.reset_head(seed=0)
-        model.passes.logits(encoder.collate(records))
+        problems = [*_neighbours(model, encoder, records, recipe), *_length(model, encoder, records, recipe)]
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
         varied = recipe.image.varies or not recipe.method.blocks.top_down
         fixed = frozen and not varied and max(borders) > 0
@@ -128,7 +134,16 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
         first_token = recipe.training.last_layer != "whole" and _reads_first(
             model, encoder.collate(records), packed=packing, attention=recipe.training.attention
         )
-    problems = []
+        wanted = recipe.prediction.writing
+        writing: Literal["auto", Way] | None = wanted
+        if model.base.over_vocabulary:
+            ways = WAYS if wanted == "auto" else (wanted,)
+            writing = next((way for way in ways if _writes(model, way)), None)
+    if writing is None:
+        problems.append(
+            f"prediction.writing: {wanted}: this model then writes otherwise than in passes of a whole text; "
+            + ("name another model" if wanted == "auto" else "set it to auto")
+        )
     if recipe.training.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
         problems.append(f"training.trunk_cache: {what}; set it to auto")
@@ -143,12 +158,57 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     if problems:
         raise RecipeError("the recipe", problems)
     abilities = Abilities(
-        sdpa=_has_sdpa(model), trunk=trunk, packing=packing, first_token=first_token, width=model.base.width
+        sdpa=_has_sdpa(model),
+        trunk=trunk,
+        packing=packing,
+        first_token=first_token,
+        width=model.base.width,
+        writing=writing or "auto",
     )
     del model  # two of a large one may not fit into memory
     if recipe.training.quantization != "none":
         _try_quantized(folder, quantized, encoder.collate(records[:1]))
     return abilities
+
+
+def _neighbours(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:
+    """Yields what is wrong with answers to inputs in one batch: that they hang on each other, say by padding."""
+    for each in _attending(model, recipe.training.attention):
+        beside = each.passes.logits(encoder.collate(records))
+        alone = torch.cat([each.passes.logits(encoder.collate([record])) for record in records])
+        moved, spread = (beside - alone).abs().max(), (alone - alone.mean(dim=0)).abs().max()
+        if not moved <= ROUNDING * spread + _LAST_BITS * alone.abs().max():
+            yield (
+                f"base_model: {type(model.base.model).__name__} gives an input other logits beside a longer one in its "
+                f"batch (by {moved:.2g}, where inputs differ by {spread:.2g}), so its answers would hang on their "
+                "neighbours; name a model that leaves padding out"
+            )
+            return
+
+
+def _length(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:
+    """Yields why a text of the greatest length does not pass the first layer."""
+    if recipe.max_length is None:
+        return
+    most, record = min(recipe.max_length, _TRIED_LENGTH), records[-1]
+    long = {name: value.repeat(most)[:most] if torch.is_tensor(value) else value for name, value in record.items()}
+    try:
+        model.passes.states(encoder.collate([long]), [min(1, model.passes.top)])
+    except _UNFIT as error:
+        yield (
+            f"{recipe.task.inputs.section}.max_length: the model fails at a text of {most:,} tokens "
+            f"({type(error).__name__}); lower it to the number of its positions"
+        )
+
+
+def _writes(model: Model, way: Way) -> bool:
+    """True if a language model writes in this way as whole passes do, tried with arbitrary tokens."""
+    whole: Any = model.base.model
+    words = whole.get_input_embeddings().num_embeddings
+    try:
+        return writes_as_whole_passes(whole, [number * words // 11 for number in range(1, 11)], way)
+    except _UNFIT:
+        return False
 
 
 def _try_quantized(folder: Path, recipe: Recipe, batch: Batch) -> None:
@@ -220,7 +280,7 @@ def _packs(model: Model, batch: Batch, packing: Packing) -> bool:
     whole = passes.logits(batch)
     error = (passes.logits(batch, packing=packing) - whole).abs().max()
     leak = (passes.logits(batch, packing=seeing) - whole).abs().max()
-    return bool(error < _ROUNDING * leak)
+    return bool(error < ROUNDING * leak)
 
 
 def _reads_first(model: Model, batch: Batch, *, packed: bool, attention: str) -> bool:
@@ -246,7 +306,7 @@ def _cuts(model: Model, batch: Batch, ways: Sequence[Packing | None]) -> bool:
     if not torch.equal(all_tokens.logits(batch, border=all_tokens.top, states=states), whole):
         return False  # it reads other tokens, or at least computes with them
     spread = (whole - whole.mean(dim=0)).abs().max()  # texts differ by as much, and a mistake would be as large
-    return all(bool((first.logits(batch, packing=way) - whole).abs().max() < _ROUNDING * spread) for way in ways)
+    return all(bool((first.logits(batch, packing=way) - whole).abs().max() < ROUNDING * spread) for way in ways)
 
 
 def _has_sdpa(model: Model) -> bool:

@@ -22,6 +22,7 @@ from s3t.models.pooling import PooledModel, Pooling, made_for
 from s3t.models.quantized import missing_package, quantize_layers
 from s3t.models.source import LOCAL
 from s3t.recipe import Recipe
+from s3t.wording import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,8 +110,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             block_modules(model, layers, adapter, block)
         except RecipeError as error:
             problems += [problem for problem in error.problems if problem not in problems]
-    over_vocabulary = recipe.task.target.over_vocabulary
-    positions = getattr(config, "max_position_embeddings", None) if over_vocabulary else _positions(model)
+    positions = _positions(model)
     if recipe.max_length is not None and positions is not None and recipe.max_length > positions:
         section = recipe.task.inputs.section
         problems.append(f"{section}.max_length: {recipe.max_length} exceeds the model's {positions} positions")
@@ -157,17 +157,28 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     backbone = f"{model.base_model_prefix}."
     unloaded = {str(key) for key in info["missing_keys"]}
     mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
-    # A head of another label set is dropped; anything else of another shape is another model's.
-    lacking = sorted(key for key in unloaded if key.startswith(f"{layers.path}."))
-    lacking += sorted(key for key in mismatched if key.startswith(backbone))
-    if lacking:
-        raise RecipeError(
-            "the recipe",
-            f"base_model: {folder} lacks {len(lacking)} tensors of its backbone, such as {lacking[0]}; "
-            "it is not a checkpoint of this architecture",
-        )
-    head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     over_vocabulary = recipe.task.target.over_vocabulary
+    # A head of another label set is dropped, and a pooler that the checkpoint lacks is drawn; all else is the model's.
+    drawn = {name for name in unloaded if isinstance(model.get_submodule(name.rpartition(".")[0]), nn.Linear)}
+    lacking = sorted(name for name in unloaded if name.startswith(f"{layers.path}."))
+    lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
+    lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)
+    inside = f".{layers.path.removeprefix(backbone)}."
+    stray = sorted(key for key in map(str, info["unexpected_keys"]) if inside in f".{key}" and _is_weight(key))
+    # A sum is finite if all are, and needs no memory.
+    broken = [name for name, tensor in model.named_parameters() if not bool(tensor.detach().sum().isfinite())]
+    problems = [
+        f"base_model: {folder} {fault} {counted(len(names), 'tensor')}{what}, such as {names[0]}; {remedy}"
+        for names, fault, what, remedy in (
+            (lacking, "lacks", " of its backbone", "it is not a checkpoint of this architecture"),
+            (stray, "holds", " that its layers have no place for", "it is not a checkpoint of this architecture"),
+            (broken, "holds", " with numbers that are not finite", "get it again, or name another model"),
+        )
+        if names
+    ]
+    if problems:
+        raise RecipeError("the recipe", problems)
+    head = [name for name, _ in model.named_parameters() if not name.startswith(backbone) or name in unloaded]
     if over_vocabulary:
         if unloaded & set(head):
             raise RecipeError(
@@ -199,6 +210,11 @@ def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
     if recipe.text.pooling == "auto":
         return made_for(folder, _config(folder, labels=2))
     return recipe.text.pooling
+
+
+def _is_weight(key: str) -> bool:
+    """True if a checkpoint's key is a parameter's, not that of a buffer that older versions of transformers saved."""
+    return key.endswith((".weight", ".bias")) and not key.endswith(".masked_bias")
 
 
 def reset_head(base: Base, *, seed: int) -> None:
@@ -288,13 +304,17 @@ def _is_adapters(model: nn.Module, name: str) -> bool:
     return False
 
 
-def _positions(model: nn.Module) -> int | None:
+def _positions(model: Any) -> int | None:
     """The longest text that the model has positions for; None where it does not say."""
+    config = model.config
+    # DeBERTa's relative positions go on beyond it.
+    said = None if getattr(config, "relative_attention", False) else getattr(config, "max_position_embeddings", None)
+    limits = [] if said is None or said < 1 else [int(said)]
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and isinstance(module, nn.Embedding):
             # RoBERTa's positions start after that of padding.
-            return module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1)
-    return None
+            limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
+    return min(limits, default=None)
 
 
 def _attention(recipe: Recipe) -> str | None:

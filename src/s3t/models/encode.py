@@ -20,6 +20,7 @@ from s3t.models.source import LOCAL
 from s3t.recipe import Image, Text
 from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
+from s3t.wording import counted
 
 Encoded = Mapping[str, Any]
 """One record as model input, before padding."""
@@ -91,6 +92,15 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
         problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
         raise RecipeError("the recipe", problem)
+    words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
+    beyond = [] if words is None else [word for word, number in tokenizer.get_vocab().items() if number >= words]
+    if beyond:
+        problem = (
+            f"base_model: {folder}: its tokenizer knows {counted(len(beyond), 'token')} beyond the {words:,} that the "
+            f"model has embeddings for, such as {min(beyond)!r}; enlarge them (resize_token_embeddings), save the "
+            "model, or name another"
+        )
+        raise RecipeError("the recipe", problem)
     return tokenizer
 
 
@@ -104,6 +114,10 @@ class TextEncoder:
             raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
         self._max_length = settings.max_length
         self._in_words = in_words
+        # On the right, whatever the tokenizer says: positions then count from a text's first token, whatever is beside
+        # it. But XLNet's class token, which its head reads, is a text's last.
+        last = self._tokenizer(["one"] if in_words else "one", is_split_into_words=in_words)["input_ids"][-1:]
+        self._side = "left" if last == [self._tokenizer.cls_token_id] else "right"
         # By hand, not by a collator of transformers: that is made of lists, and takes a noticeable part of a step.
         self._padding = {"input_ids": self.pad_token_id, "token_type_ids": int(self._tokenizer.pad_token_type_id)}
 
@@ -166,7 +180,7 @@ class TextEncoder:
                 [record[name] for record in records],
                 batch_first=True,
                 padding_value=self._padding.get(name, 0),
-                padding_side=self._tokenizer.padding_side,
+                padding_side=self._side,
             )
             for name in records[0]
         }

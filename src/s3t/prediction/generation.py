@@ -6,7 +6,6 @@ before. Shapes: M members, N texts, V words of the vocabulary.
 
 from __future__ import annotations
 
-import inspect
 import re
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
@@ -15,11 +14,11 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
-from transformers import DynamicCache
+from torch import nn
 
 from s3t.errors import InputError
 from s3t.models.language import LanguageEncoder
+from s3t.models.next_tokens import Way, next_logits
 from s3t.prediction.choice import AnyEnsemble
 from s3t.prediction.sampling import Sampling, pick
 from s3t.tasks.aggregate import shares
@@ -119,6 +118,7 @@ def write_after(
     encoder: LanguageEncoder,
     batch_size: int,
     sampling: Sampling,
+    way: Way,
 ) -> WritingSteps:
     """Yields what each step adds to texts after prompts, some at a time; of several choices, those of a prompt are
     numbered one after the other.
@@ -135,6 +135,7 @@ def write_after(
         encoder: has the tokenizer.
         batch_size: rows of a pass: members times texts.
         sampling: how tokens are chosen.
+        way: how the model writes.
 
     Raises:
         InputError: a prompt has no token, or leaves no room for one within the model's positions.
@@ -154,7 +155,8 @@ def write_after(
         with ensemble.side_by_side(chains) as order:
             steps = steps or _by_groups(
                 prompts,
-                max(1, batch_size // len(chains)),
+                max(1, batch_size // len(chains)) if way == "batched" else 1,
+                cached=way != "uncached",
                 weights_M=shares([shards[number] for number in order]),
                 model=model,
                 encoder=encoder,
@@ -172,6 +174,7 @@ def _by_groups(
     prompts: Sequence[Sequence[int]],
     size: int,
     *,
+    cached: bool,
     weights_M: NDArray[Any],
     model: nn.Module,
     encoder: LanguageEncoder,
@@ -195,7 +198,9 @@ def _by_groups(
             for prompt in some
         ]
         pad = encoder.pad_token_id
-        for pieces in write(model, some, texts, weights_M=weights_M, pad=pad, sampling=sampling, draws=draws):
+        for pieces in write(
+            model, some, texts, weights_M=weights_M, pad=pad, sampling=sampling, draws=draws, cached=cached
+        ):
             yield [piece._replace(text=piece.text + first) for piece in pieces]
 
 
@@ -220,49 +225,32 @@ def write(
     pad: int,
     sampling: Sampling,
     draws: Sequence[torch.Generator],
+    cached: bool = True,
 ) -> Iterator[list[Piece]]:
     """Yields what each step adds to the texts that are not finished, until all are.
 
     Args:
         model: the members side by side: rows of each, as many for each. In inference mode.
-        prompts: token ids after which each text is written, at least one.
+        prompts: token ids after which each text is written, at least one; without a cache, exactly one.
         texts: empty, one for each prompt.
         weights_M: of the members; they add up to 1.
         pad: a token for places before a shorter prompt, which nothing sees.
         sampling: how tokens are chosen.
         draws: the generator of each text.
+        cached: keep what the model has computed of earlier tokens.
     """
-    asked = set(inspect.signature(model.forward).parameters)
-    device = next(model.parameters()).device
-    ids, mask = _left_padded(prompts, pad, device)
-    weights = torch.tensor(weights_M, device=device, dtype=torch.float32)
+    weights = torch.tensor(weights_M, device=next(model.parameters()).device, dtype=torch.float32)
     members, writing = len(weights), list(range(len(prompts)))
-    ids, mask = ids.repeat(members, 1), mask.repeat(members, 1)
-    config: Any = model.config
-    cache = DynamicCache(config=config)
+    steps = next_logits(model, prompts, members=members, pad=pad, cached=cached)
+    logits_RV = next(steps)
     while True:
-        passed = {"input_ids": ids, "attention_mask": mask, "past_key_values": cache, "use_cache": True}
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        passed |= {name: value for name, value in (("position_ids", positions), ("logits_to_keep", 1)) if name in asked}
-        logits_MNV = model(**passed).logits[:, -1].float().view(members, len(writing), -1)
+        logits_MNV = logits_RV.float().view(members, len(writing), -1)
         probabilities_NV = torch.einsum("m,mnv->nv", weights, logits_MNV.softmax(dim=2))
         tokens = pick(probabilities_NV, sampling, [draws[text] for text in writing])
         pieces = [Piece(text, *texts[text].add(token)) for text, token in zip(writing, tokens, strict=True)]
         yield pieces
-        going = [place for place, piece in enumerate(pieces) if piece.finish is None]
+        going = {place: tokens[place] for place, piece in enumerate(pieces) if piece.finish is None}
         if not going:
             return
-        if len(going) < len(writing):
-            rows = torch.tensor([member * len(writing) + place for member in range(members) for place in going])
-            cache.batch_select_indices(rows.to(device))
-            mask, writing = mask[rows.to(device)], [writing[place] for place in going]
-        ids = torch.tensor([tokens[place] for place in going], device=device).repeat(members)[:, None]
-        mask = torch.cat([mask, mask.new_ones(len(mask), 1)], dim=1)
-
-
-def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Token ids and mask, N x longest: texts end side by side, so that the next tokens are all in the last column."""
-    longest = max(map(len, prompts))
-    ids = torch.tensor([[pad] * (longest - len(one)) + list(one) for one in prompts], device=device)
-    mask = torch.tensor([[0] * (longest - len(one)) + [1] * len(one) for one in prompts], device=device)
-    return ids, mask
+        writing = [writing[place] for place in going]
+        logits_RV = steps.send(going)

@@ -304,6 +304,9 @@ class Prediction(Part):
     dead."""
     batch_size: int = Field(default=64, ge=1, le=1_000_000)
     """Rows a forward pass: inputs; above the layers that members share, inputs times members."""
+    writing: Literal["auto", "batched", "single", "uncached"] = "auto"
+    """Language models: write several texts side by side, each by itself, or each without keeping what was computed of
+    earlier tokens (slow). auto: the first of them in which init finds that the model writes as whole passes do."""
     adapter_memory: ByteSize = Field(default=ByteSize(2**30), ge=0, le=2**50)
     """Bytes of blocks and heads kept in memory between answers, with the copies for members that answer side by side;
     also as text, like 512MiB."""

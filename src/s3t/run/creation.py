@@ -195,7 +195,10 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
     folder = _folder(recipe)
     abilities = check_assembly(folder, recipe := with_date(recipe, folder))
     training = resolved(recipe.training, abilities, cores=cores_worth())
-    update: dict[str, Any] = {"training": training}
+    update: dict[str, Any] = {
+        "training": training,
+        "prediction": recipe.prediction.model_copy(update={"writing": abilities.writing}),
+    }
     if recipe.task.pools:
         update["text"] = recipe.text.model_copy(update={"pooling": pooling_of(folder, recipe)})
     return model_digest(folder), recipe.model_copy(update=update)

@@ -309,6 +309,7 @@ class Workshop:
             encoder=self.language,
             batch_size=self._recipe.prediction.batch_size,
             sampling=sampling,
+            way="batched" if (way := self._recipe.prediction.writing) == "auto" else way,  # of a run made before
         )
 
     def _sums(self, stage: Stage, snapshot: Snapshot) -> StageTensors:

@@ -1,0 +1,152 @@
+"""Architectures that keep, pad and count otherwise than BERT and Llama: made right, or refused with the reason."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from s3t.errors import RecipeError
+from s3t.models.assembly import assemble, check_assembly
+from s3t.models.language import LanguageEncoder
+from s3t.prediction.generation import Written, write
+from s3t.prediction.sampling import Sampling
+from s3t.recipe import Language, recipe_from
+from testing import tiny
+from testing.language import language_recipe, make_language_model
+from tests.models.kinds import SMALL, model_of_kind
+
+GPT2 = {"n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 24, "pad_token_id": 0, "initializer_range": 0.3}
+WAYS = {
+    "llama": "batched",
+    "qwen3.5": "batched",
+    "lfm2": "batched",
+    "mamba": "batched",
+    "mamba2": "batched",
+    "rwkv": "uncached",
+}
+
+
+def greedy(model, prompts, encoder, *, way):
+    """Tokens after each prompt: three after the first, six after the others."""
+    texts = [Written(tokenizer=encoder.tokenizer, ends=(), stop=(), most=6 if number else 3) for number in range(3)]
+    groups = [slice(0, 3)] if way == "batched" else [slice(number, number + 1) for number in range(3)]
+    with torch.inference_mode():
+        for some in groups:
+            steps = write(
+                model,
+                prompts[some],
+                texts[some],
+                weights_M=[1.0],
+                pad=encoder.pad_token_id,
+                sampling=Sampling(max_new_tokens=6),
+                draws=[torch.Generator() for _ in prompts[some]],
+                cached=way != "uncached",
+            )
+            for _ in steps:
+                pass
+    return [text.tokens for text in texts]
+
+
+def plainly(model, prompt, count):
+    ids = torch.tensor([prompt])
+    with torch.inference_mode():
+        for _ in range(count):
+            ids = torch.cat([ids, model(input_ids=ids, use_cache=False).logits[:, -1:].argmax(-1)], dim=1)
+    return ids[0, len(prompt) :].tolist()
+
+
+@pytest.mark.parametrize("kind", WAYS)
+def test_a_model_writes_in_the_first_way_that_is_as_whole_passes(kind, tmp_path):
+    """Texts of unlike length, of which the longest ends first; two hybrids, and two models of states alone."""
+    folder = make_language_model(tmp_path / "model", kind=kind)
+    adapter = {"target_modules": ["in_proj"]} if "mamba" in kind else {}  # PEFT refuses others
+    recipe = recipe_from(language_recipe(folder, adapter=adapter))
+    way = check_assembly(folder, recipe).writing
+    assert way == WAYS[kind]
+    model, _ = assemble(folder, recipe, labels=1)
+    encoder = LanguageEncoder(folder, Language())
+    prompts = [[7, 9, 11, 13, 15, 17, 19], [8, 10], [21, 22, 23, 24]]
+    expected = [plainly(model.base.model, prompt, count) for prompt, count in zip(prompts, (3, 6, 6), strict=True)]
+    assert greedy(model.base.model, prompts, encoder, way=way) == expected
+
+
+def test_a_way_that_a_model_does_not_write_in_is_refused(tmp_path):
+    folder = make_language_model(tmp_path / "model", kind="rwkv")
+    with pytest.raises(RecipeError, match=r"prediction\.writing: batched: this model then writes otherwise"):
+        check_assembly(folder, recipe_from(language_recipe(folder, prediction={"writing": "batched"})))
+
+
+@torch.inference_mode()
+def test_positions_count_from_a_texts_first_token_whatever_side_the_tokenizer_pads(text_model, tmp_path):
+    folder = model_of_kind("gpt2", text_model, tmp_path / "model", **GPT2)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings | {"padding_side": "left"}))
+    recipe = recipe_from(tiny.recipe(folder))
+    check_assembly(folder, recipe)
+    model, encoder = assemble(folder, recipe, labels=3)
+    model.reset_head(seed=0)
+    records = encoder.encode(encoder.trial(["text"]))
+    alone = torch.cat([model.passes.logits(encoder.collate([record])) for record in records])
+    torch.testing.assert_close(model.passes.logits(encoder.collate(records)), alone, rtol=1e-5, atol=1e-6)
+
+
+def problems_of(recipe):
+    with pytest.raises(RecipeError) as error:
+        check_assembly(Path(recipe["base_model"]), recipe_from(recipe))
+    return " | ".join(error.value.problems)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "opt", "llama"])
+def test_texts_longer_than_the_positions_and_tokens_beyond_the_embeddings_are_refused_together(
+    kind, text_model, tmp_path
+):
+    sizes = SMALL | {"max_position_embeddings": 24}
+    more = {"gpt2": GPT2, "opt": sizes | {"ffn_dim": 16, "word_embed_proj_dim": 8, "pad_token_id": 0}, "llama": sizes}[
+        kind
+    ]
+    folder = model_of_kind(kind, text_model, tmp_path / "model", **more)
+    check_assembly(folder, recipe_from(tiny.recipe(folder, text={"max_length": 24})))
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"]["beyond"] = 44
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    told = problems_of(tiny.recipe(folder, text={"max_length": 25}))
+    assert "text.max_length: 25 exceeds the model's 24 positions" in told
+    assert "1 token beyond the 44 that the model has embeddings for, such as 'beyond'" in told
+
+
+def test_a_table_of_positions_that_no_configuration_tells_is_found_by_a_text_of_the_greatest_length(
+    text_model, monkeypatch
+):
+    from transformers.models.bert import modeling_bert
+
+    forward = modeling_bert.BertLayer.forward
+
+    def short(self, hidden_states, *args, **named):
+        assert_close = torch.arange(15)[hidden_states.shape[1] - 1]
+        del assert_close
+        return forward(self, hidden_states, *args, **named)
+
+    monkeypatch.setattr(modeling_bert.BertLayer, "forward", short)
+    assert "fails at a text of 20 tokens (IndexError)" in problems_of(tiny.recipe(text_model))
+
+
+def test_a_checkpoint_with_lacking_stray_or_broken_tensors_is_refused_with_all_of_them(text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    norm = next(name for name in tensors if name == "embeddings.LayerNorm.weight")
+    query = next(name for name in tensors if "layer.1.attention.self.query.weight" in name)
+    stray = query.replace("layer.1.", "layer.7.")
+    value = query.replace("query", "value")
+    broken = tensors[value].clone()
+    broken[0, 0] = torch.inf
+    kept = {name: tensor for name, tensor in tensors.items() if name != norm}
+    save_file(
+        kept | {stray: tensors[query].clone(), value: broken}, folder / "model.safetensors", metadata={"format": "pt"}
+    )
+    told = problems_of(tiny.recipe(folder))
+    assert "lacks 1 tensor of its backbone, such as bert.embeddings.LayerNorm.weight" in told
+    assert "holds 1 tensor that its layers have no place for, such as" in told
+    assert "holds 1 tensor with numbers that are not finite, such as bert.encoder.layer.1.attention.self.value" in told
