@@ -163,8 +163,8 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     lacking = sorted(name for name in unloaded if name.startswith(f"{layers.path}."))
     lacking += sorted(name for name in unloaded - drawn - {*lacking} if name.startswith(backbone))
     lacking += sorted(name for name in mismatched if name.startswith(backbone) or over_vocabulary)
-    inside = f".{layers.path.removeprefix(backbone)}."
-    stray = sorted(key for key in map(str, info["unexpected_keys"]) if inside in f".{key}" and _is_weight(key))
+    surplus = {backbone + str(key).removeprefix(backbone) for key in info["unexpected_keys"]}
+    stray = sorted(key for key in surplus if key.startswith(f"{layers.path}.") and _is_weight(key))
     # A sum is finite if all are, and needs no memory.
     broken = [name for name, tensor in model.named_parameters() if not bool(tensor.detach().sum().isfinite())]
     problems = [
@@ -213,8 +213,8 @@ def pooling_of(folder: Path, recipe: Recipe) -> Pooling:
 
 
 def _is_weight(key: str) -> bool:
-    """True if a checkpoint's key is a parameter's, not that of a buffer that older versions of transformers saved."""
-    return key.endswith((".weight", ".bias")) and not key.endswith(".masked_bias")
+    """True if a checkpoint's key is a parameter's, not that of a mask that older versions of transformers saved."""
+    return key.endswith((".weight", ".bias")) and not key.endswith((".attn.bias", ".attention.bias"))
 
 
 def reset_head(base: Base, *, seed: int) -> None:
