@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import time
 import uuid
@@ -250,9 +249,9 @@ def _sent(value: Any) -> Any:
     if isinstance(value, Path):
         value = value.read_bytes()
     elif callable(getattr(value, "save", None)):  # an image of Pillow, which is not imported for this
-        content = io.BytesIO()
-        value.save(content, "PNG")
-        value = content.getvalue()
+        from s3t.records.images import as_png
+
+        value = as_png(value)
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value

@@ -85,7 +85,7 @@ def test_images_and_arrays_are_taken_pixel_by_pixel(tmp_path):
         found = ingest_inputs(inputs, IMAGE).features["image"].to_pylist()
         assert np.array_equal([np.asarray(Image.open(io.BytesIO(content))) for content in found], pixels)
     grey = ingest_inputs(pixels[..., 0], IMAGE).features["image"].to_pylist()
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(grey[1]))), pixels[1, ..., 0])
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(grey[1])).convert("L")), pixels[1, ..., 0])
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_images_and_arrays_are_taken_pixel_by_pixel(tmp_path):
             recipe(text="{question} {answer}"),
             "puts texts together from question, answer; pass rows that have them",
         ),
-        (np.zeros((2, 3, 3)), IMAGE, "float64 of 2 axes; images are uint8"),
+        (np.zeros((2, 3, 3)), IMAGE, "row 0: the image is an array of float64 and shape (3, 3); give uint8"),
         (Image.new("L", (2, 2)), IMAGE, "are one image; pass it in a list"),
     ],
 )

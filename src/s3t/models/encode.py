@@ -18,6 +18,7 @@ from s3t.errors import RecipeError
 from s3t.models.control import ControlTokens
 from s3t.models.source import LOCAL
 from s3t.recipe import Image, Text
+from s3t.records.images import decoded
 from s3t.tasks.task import ANSWERED
 from s3t.tasks.token_classification import WORDS
 from s3t.wording import counted
@@ -320,8 +321,8 @@ class ImageEncoder:
         return pa.table(dict.fromkeys(roles, pa.array(images, pa.binary())))
 
     def _pixels(self, content: bytes) -> Tensor:
-        with PilImage.open(io.BytesIO(content)) as image:
-            pixels: Tensor = self._processor(image.convert(self._mode), return_tensors="pt")["pixel_values"][0]
+        image = decoded(content).convert(self._mode)
+        pixels: Tensor = self._processor(image, return_tensors="pt")["pixel_values"][0]
         return pixels
 
 

@@ -1,27 +1,43 @@
-"""Images: read from regular files alone, within bounds that are looked at before anything is decoded."""
+"""Images: read from regular files alone, within bounds that are looked at before anything is decoded.
+
+`picture` says what an image shows, for training and for questions alike. Where Pillow would silently show something
+else, the image is refused.
+"""
 
 from __future__ import annotations
 
 import io
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-from PIL import Image
+from PIL import Image, ImageFile, ImageOps, UnidentifiedImageError
 
 from s3t.disk import open_regular
+from s3t.errors import DataError
 from s3t.records.columns import converted
 from s3t.records.problems import Problems
 
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
+"""Formats that are opened: Pillow decodes them itself. Of others, EPS starts Ghostscript."""
 MAX_BYTES = 256 * 2**20
 """Largest encoded image, in bytes."""
 MAX_PIXELS = 89_478_485
 """Largest decoded image, in pixels: Pillow's warning threshold for decompression bombs."""
-_warnings_as_errors = threading.Lock()
-"""Filters of warnings belong to the whole process."""
+_TOO_LARGE = f"has more than {MAX_PIXELS:,} pixels; make it smaller"
+_BROKEN = "cannot be decoded, perhaps truncated; replace or drop the row"
+_MODES = {"1", "L", "P", "RGB", "CMYK", "YCbCr", "LA", "La", "PA", "RGBA", "RGBa"}
+"""Pillow's modes of 8 bits a channel that it converts to RGB."""
+_RESCALED = {"L;2", "L;4", "RGB;16B"}
+"""Pillow's names of PNG pixels that it makes 8 bits, but not their transparent colour."""
+_BITS, _PHOTOMETRIC, _EXTRA_SAMPLES, _SAMPLE_FORMAT = 258, 262, 338, 339
+"""Tags of TIFF files."""
+_settings_of_pillow = threading.Lock()
+"""Filters of warnings, and whether half an image will do, are settings of the whole process."""
 
 
 def image_bytes(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> pa.ChunkedArray:
@@ -34,15 +50,19 @@ def image_bytes(cells: Iterable[Any], name: str, folder: Path, problems: Problem
 
 
 def _decoded(cells: Iterable[Any], name: str, folder: Path, problems: Problems) -> Iterator[bytes | None]:
-    with _warnings_as_errors, warnings.catch_warnings():
+    with _settings_of_pillow, warnings.catch_warnings():
         warnings.simplefilter("error", Image.DecompressionBombWarning)
-        for row, cell in enumerate(cells):
-            content, problem = _encoded(cell, folder)
-            if content is not None:
-                problem = _decoding_problem(content)
-            if problem is not None:
-                problems.add_row(row, f"the image (column {name!r}) {problem}")
-            yield content
+        tolerant, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+        try:
+            for row, cell in enumerate(cells):
+                content, problem = _encoded(cell, folder)
+                if content is not None:
+                    problem = _decoding_problem(content)
+                if problem is not None:
+                    problems.add_row(row, f"the image (column {name!r}) {problem}")
+                yield content
+        finally:
+            ImageFile.LOAD_TRUNCATED_IMAGES = tolerant
 
 
 def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
@@ -63,15 +83,108 @@ def _encoded(cell: Any, folder: Path) -> tuple[bytes | None, str | None]:
 
 
 def _decoding_problem(content: bytes) -> str | None:
-    """Problem of decoding the bytes, in our words: Pillow's messages may quote them."""
-    too_large = f"has more than {MAX_PIXELS:,} pixels; make it smaller"
     try:
-        with Image.open(io.BytesIO(content)) as image:
-            if image.width * image.height > MAX_PIXELS:
-                return too_large
-            image.load()
-    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-        return too_large
-    except Exception:  # whatever a decoder stumbles over in bytes that may be anything
-        return "cannot be decoded, perhaps truncated; replace or drop the row"
+        decoded(content)
+    except DataError as error:
+        return error.problems[0]
     return None
+
+
+def decoded(content: bytes) -> Image.Image:
+    """The picture of an encoded image, in RGB.
+
+    Raises:
+        DataError: there is none, or it is too large, or it has no one meaning. Never in Pillow's words, which may quote
+            the image.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            return picture(image)
+    except UnidentifiedImageError:
+        problem = f"is none of {', '.join(FORMATS)}; convert it, or drop the row"
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        problem = _TOO_LARGE
+    except DataError:
+        raise
+    except Exception:  # whatever a decoder stumbles over in bytes that may be anything
+        problem = _BROKEN
+    raise DataError("the image", problem)
+
+
+def as_png(image: Image.Image) -> bytes:
+    """The picture of an image in memory, as a PNG file.
+
+    Raises:
+        DataError: as `decoded`.
+    """
+    content = io.BytesIO()
+    try:
+        picture(image).save(content, format="png")
+    except DataError:
+        raise
+    except Exception:  # it may be a file that Pillow decodes only now
+        raise DataError("the image", _BROKEN) from None
+    return content.getvalue()
+
+
+def picture(image: Image.Image) -> Image.Image:
+    """What a viewer shows of an image, in RGB: turned as EXIF says, on white; of a phone's MPO the first frame.
+
+    Raises:
+        DataError: it has several frames, or pixels whose range or colours are not known.
+    """
+    problem = None
+    if image.format not in (None, *FORMATS, "MPO"):  # an image in memory may be a file that is not decoded yet
+        problem = f"is none of {', '.join(FORMATS)}; convert it"
+    elif image.width * image.height > MAX_PIXELS:
+        problem = _TOO_LARGE
+    elif image.format != "MPO" and getattr(image, "is_animated", False):
+        problem = "has several frames or pages; give one"
+    else:
+        problem = _pixel_problem(image)
+    if problem is not None:
+        raise DataError("the image", problem)
+    # Grey TIFF files of 16 bits may count from white, which Pillow knows of 8 bits alone.
+    from_white = image.format == "TIFF" and _tags(image).get(_PHOTOMETRIC) == 0
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I"):  # 16 bits: the high byte, as Pillow takes it of colours
+        grey = (np.asarray(image) >> 8).astype(np.uint8)
+        image = Image.fromarray(255 - grey if from_white else grey)
+    elif image.has_transparency_data:
+        if image.mode == "La":
+            image = image.convert("LA")
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def _pixel_problem(image: Image.Image) -> str | None:
+    tags = _tags(image)
+    deep = image.mode.startswith("I;16") or (image.mode == "I" and image.format == "PPM")
+    if image.mode == "F" or set(tags.get(_SAMPLE_FORMAT, (1,))) != {1} or (image.mode == "I" and not deep):
+        return "has signed, fractional or 32-bit pixels, whose range is not known; make it 8 or 16 bits"
+    if 12 in tags.get(_BITS, ()):
+        return "has pixels of 12 bits; make it 8 or 16 bits"
+    if not deep and image.mode not in _MODES:
+        return f"has the colour space {image.mode}; make it RGB or grey"
+    if 0 in tags.get(_EXTRA_SAMPLES, ()):
+        return "has more channels than its colours; keep grey, RGB or RGBA"
+    if "transparency" in image.info and (deep or _raw_mode(image) in _RESCALED):
+        return "has a transparent colour, and not 8 bits a channel; make it 8 bits, or give it an alpha channel"
+    return None
+
+
+def _tags(image: Image.Image) -> Mapping[int, Any]:
+    """Tags of a TIFF file."""
+    tags: Mapping[int, Any] = getattr(image, "tag_v2", {})
+    return tags
+
+
+def _raw_mode(image: Image.Image) -> str | None:
+    """Pillow's name of how the file has the pixels; None if it is decoded already."""
+    tiles = getattr(image, "tile", ())
+    if not tiles:
+        return None
+    arguments = tiles[0].args
+    raw: str = arguments if isinstance(arguments, str) else arguments[0]
+    return raw

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +15,7 @@ from PIL import Image
 from s3t.errors import DataError
 from s3t.recipe import Recipe
 from s3t.recipe.template import is_template
+from s3t.records.images import as_png
 from s3t.records.imported import is_of
 from s3t.records.reading import FORMATS, Data
 from s3t.tasks import Kind
@@ -84,7 +84,15 @@ def _items(inputs: Any) -> Any:
 
 def _images(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
     (name,) = _feature_columns(recipe)
-    return {name: [_as_encoded(item) for item in items]}
+    encoded, problems = [], []
+    for row, item in enumerate(items):
+        try:
+            encoded.append(_as_encoded(item))
+        except DataError as error:
+            problems.append(f"row {row}: the image {error.problems[0]}")
+    if problems:
+        raise DataError(_WHERE, problems)
+    return {name: encoded}
 
 
 def _texts(items: list[Any], recipe: Recipe) -> dict[str, list[Any]]:
@@ -140,17 +148,16 @@ def _feature_columns(recipe: Recipe) -> list[str]:
 
 
 def _as_encoded(item: Any) -> Any:
-    """An image as the bytes of a PNG file, which loses nothing; bytes and paths as they are."""
+    """An image in memory as a PNG file of its picture; bytes and paths as they are."""
     if isinstance(item, np.ndarray):
-        if item.dtype != np.uint8 or item.ndim not in (2, 3):
-            shape = f"{item.dtype} of {item.ndim} axes"
-            raise DataError(_WHERE, f"hold an array of {shape}; images are uint8, height x width or x 3 channels")
-        item = Image.fromarray(item[..., 0] if item.ndim == 3 and item.shape[2] == 1 else item)
-    if isinstance(item, Image.Image):
-        content = io.BytesIO()
-        item.save(content, format="png")
-        return content.getvalue()
-    return item
+        channels = 1 if item.ndim == 2 else item.shape[-1]
+        if item.dtype != np.uint8 or item.ndim not in (2, 3) or channels not in (1, 3, 4) or 0 in item.shape:
+            problem = (
+                f"is an array of {item.dtype} and shape {item.shape}; give uint8, height x width, or x 3 or 4 channels"
+            )
+            raise DataError("the image", problem)
+        item = Image.fromarray(item[..., 0] if item.ndim == 3 and channels == 1 else item)
+    return as_png(item) if isinstance(item, Image.Image) else item
 
 
 def _table(columns: Mapping[str, Sequence[Any]]) -> pa.Table:

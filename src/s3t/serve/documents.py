@@ -23,6 +23,7 @@ from pydantic import (
 
 from s3t.partition import Place
 from s3t.recipe import Recipe
+from s3t.records.images import FORMATS
 from s3t.records.inputs import Inputs
 from s3t.run.approvals import MOST_REASON
 from s3t.serve.problems import Refused, wrong_input
@@ -44,8 +45,6 @@ _INPUTS = {
         },
     ]
 }
-_IMAGE_FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
-"""Formats that Pillow opens by their header alone, and decodes without another program."""
 MAX_NAMES = 10_000
 """Most names that are read of a request for deletion; a server's own bound may be lower."""
 MOST_ID = 2**31 - 1
@@ -192,12 +191,12 @@ def _images(inputs: Sequence[Any], max_pixels: int) -> list[bytes]:
     for place, value in enumerate(inputs):
         try:
             content = base64.b64decode(value.rpartition("base64,")[2], validate=True)
-            with Image.open(io.BytesIO(content), formats=_IMAGE_FORMATS) as image:
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
                 pixels += image.width * image.height
         except Image.DecompressionBombError:
             pixels += max_pixels + 1
         except Exception:  # whatever Pillow finds; and what is no text
-            formats = ", ".join(_IMAGE_FORMATS)
+            formats = ", ".join(FORMATS)
             raise wrong_input([f"inputs.{place}: is no image ({formats}) in base64"]) from None
         if pixels > max_pixels:
             detail = f"images of more than {max_pixels} pixels together; send smaller ones, or fewer"

@@ -70,10 +70,10 @@ class TokenClassification(Target):
         return tags, probabilities
 
     def metrics(self, answers: Sequence[Any], expected: Sequence[Any], labels: Sequence[str]) -> dict[str, Any]:
-        """F1, precision and recall of entities, where tags name some; accuracy over all words."""
+        """F1, precision and recall of entities, where tags name some; accuracy over all words. None counts as O."""
         pairs = zip(itertools.chain(*answers), itertools.chain(*expected), strict=True)
         entities = entity_metrics(answers, expected) if name_entities(labels) else {}
-        return {**entities, "accuracy": float(np.mean([tag == right for tag, right in pairs]))}
+        return {**entities, "accuracy": float(np.mean([(tag or "O") == right for tag, right in pairs]))}
 
     def score(self, metrics: Mapping[str, Any]) -> float:
         """F1 of entities, else accuracy."""
