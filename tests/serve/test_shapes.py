@@ -20,7 +20,18 @@ def wanted(path):
 
 @pytest.mark.parametrize("address", ["/classify", "/v1/classify", "/runs/run/classify", "/runs/run/v1/classify"])
 def test_classify_is_vllm_s(client, wanted, address):
-    answer = client.post(address, json={"model": "run", "input": TEXTS, "user": "u", "priority": 3})
+    answer = client.post(
+        address,
+        json={
+            "model": "run",
+            "input": TEXTS,
+            "user": "u",
+            "priority": 0,
+            "softmax": True,
+            "activation": None,
+            "truncate_prompt_tokens": -1,
+        },
+    )
     assert (answer.status_code, answer.headers[GENERATION_HEADER]) == (200, "0")
     found = answer.json()
     assert (found["object"], found["model"], found["id"][:9]) == ("list", "run", "classify-")
@@ -38,7 +49,7 @@ def test_predict_is_that_of_text_embeddings_inference(client, wanted, address):
         [{"score": value, "label": name} for name, value in row["probabilities"].items()]
         for row in wanted.rows(top=len(wanted.classes))
     ]
-    asked = {"truncate": True, "raw_scores": False}
+    asked = {"truncate": True, "raw_scores": False, "truncation_direction": "Right", "parameters": {}}
     assert client.post(address, json={"inputs": [[text] for text in TEXTS], **asked}).json() == by_score
     for alone in (TEXTS[0], [TEXTS[0]]):
         (first, *rest) = client.post(address, json={"inputs": alone}).json()
@@ -103,6 +114,27 @@ def test_an_answer_of_any_shape_is_made_again_if_a_deletion_has_overtaken_it(cli
         ("/classify", {"input": "w1", "model": "another"}, 404),
         ("/classify", {"input": "w1", "use_activation": False}, 422),
         ("/classify", {"input": "w1", "add_special_tokens": False}, 422),
+        *(
+            ("/classify", {"input": "w1", **field}, 422)
+            for field in (
+                {"softmax": False},
+                {"activation": False},
+                {"truncate_prompt_tokens": 1},
+                {"truncation_side": "left"},
+                {"priority": 3},
+                {"messages": []},
+                {"unknown": 1},
+            )
+        ),
+        *(
+            ("/predict", {"inputs": "w1", **field}, 422)
+            for field in (
+                {"truncate": False},
+                {"truncation_direction": "Left"},
+                {"parameters": {"top_k": 1}},
+                {"unknown": 1},
+            )
+        ),
         ("/classify", {"input": ["w1"] * 300}, 413),
         ("/predict", {"inputs": []}, 422),
         ("/predict", {"inputs": [[]]}, 422),
@@ -117,6 +149,8 @@ def test_what_would_change_the_answer_or_is_no_input_is_refused(client, address,
     refused = client.post(address, json=body)
     assert refused.status_code == status, refused.text
     assert refused.headers["content-type"] == "application/problem+json"
+    error = refused.json()["error"]  # as the other server's clients read it
+    assert (error["message"] if address == "/classify" else error).startswith(refused.json()["detail"])
     assert "w1" not in refused.text
 
 

@@ -5,14 +5,16 @@ Fields that change nothing here are ignored; what would change the text and cann
 
 import json
 import secrets
+from collections.abc import Collection, Mapping, Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, WithJsonSchema
 
 from s3t.prediction.sampling import Sampling
 from s3t.serve.answering import EVENTS, ServedRun, check_model
+from s3t.serve.documents import RequestBody
 from s3t.serve.problems import Refused, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses
 from s3t.serve.texts import Shape, TextsResponse
@@ -22,7 +24,7 @@ DEFAULT_TOKENS = 16
 """Tokens of a completion whose request names none, as OpenAI has it."""
 IGNORED = {
     *("user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"),
-    *("prediction", "priority", "request_id", "parallel_tool_calls"),
+    *("prediction", "request_id", "parallel_tool_calls"),
 }
 """Fields that change no text here, whatever they say."""
 WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
@@ -50,6 +52,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "min_tokens": (0,),
     "ignore_eos": (False,),
     "stop_token_ids": ([],),
+    "priority": (0,),
 }
 """Fields of OpenAI, and of vLLM, that cannot be honoured, and their values that change nothing; null is always one."""
 _TEXT = {"type": "string"}
@@ -57,12 +60,12 @@ _ROW = {"type": "object", "description": "A row with the columns of the recipe's
 _Stop = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
-class StreamOptions(BaseModel):
+class StreamOptions(RequestBody):
     """Options of a stream."""
 
-    model_config = ConfigDict(extra="ignore")
-
     include_usage: StrictBool | None = Field(default=None, description="Count tokens in an event of its own, the last.")
+    include_obfuscation: Literal[False] | None = None
+    continuous_usage_stats: Literal[False] | None = None
 
 
 class TextRequest(BaseModel):
@@ -164,7 +167,9 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
     check_model(served, asked.model)
     longest = served.settings.max_new_tokens
     problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
-    if problems := [*problems, *_others(asked.model_extra or {})]:
+    if asked.stream_options is not None and not asked.stream:
+        problems.append("stream_options: are of a stream; leave them out, or give stream: true")
+    if problems := [*problems, *problems_of_others(asked.model_extra or {}, IGNORED, WITHOUT_EFFECT)]:
         raise wrong_input(problems)
     stop = asked.stop if isinstance(asked.stop, list) else [asked.stop] if asked.stop else []
     sampling = Sampling(
@@ -185,16 +190,18 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
     )
 
 
-def _others(fields: dict[str, Any]) -> list[str]:
+def problems_of_others(
+    fields: Mapping[str, Any], ignored: Collection[str], without_effect: Mapping[str, Sequence[Any]]
+) -> list[str]:
     """Problems of other fields: one for each known field that cannot be honoured, one for all unknown ones."""
     problems, unknown = [], 0
     for name, value in fields.items():
-        if value is None or name in IGNORED:
+        if value is None or name in ignored:
             continue
-        if name not in WITHOUT_EFFECT:
+        if name not in without_effect:
             unknown += 1
-        elif not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in WITHOUT_EFFECT[name]):
-            values = " or ".join(map(json.dumps, WITHOUT_EFFECT[name]))
+        elif not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in without_effect[name]):
+            values = " or ".join(map(json.dumps, without_effect[name]))
             problems.append(f"{name}: cannot be honoured; leave it out" + (f", or give {values}" if values else ""))
     if unknown:
         problems.append(f"body: has {counted(unknown, 'field')} that s3t does not know; send none of these")

@@ -75,8 +75,11 @@ class Refused(HTTPException):
         }
         if self.problems:
             document["problems"] = list(self.problems)
-        if path.endswith("/completions"):
+        if path.endswith(("/completions", "/classify")):
             document["error"] = self.for_openai()
+        elif path.endswith("/predict") and not path.endswith("/v1/predict"):  # text-embeddings-inference
+            kind = "Validation" if self.status_code < HTTPStatus.TOO_MANY_REQUESTS else "Backend"
+            document |= {"error": self.for_openai()["message"], "error_type": kind}
         return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
     def for_openai(self) -> dict[str, Any]:

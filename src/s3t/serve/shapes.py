@@ -2,14 +2,15 @@
 text-embeddings-inference (`/predict`). The engine, its fence and its bounds are those of `POST /v1/predict`. OpenAI's
 texts are in `completions`.
 
-Fields that change nothing here are ignored, as those servers do; those that would change the answer are refused.
+Fields that change nothing here are ignored, as those servers do; all others are refused.
 """
 
 import time
 import uuid
+from collections.abc import Mapping, Sequence
 from functools import partial
 from http import HTTPStatus
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
@@ -17,7 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
 from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
 from s3t.serve.answering import ServedRun, answer, check_model
-from s3t.serve.completions import add_texts
+from s3t.serve.completions import add_texts, problems_of_others
 from s3t.serve.problems import wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
@@ -25,10 +26,40 @@ _TEXT = {"type": "string"}
 _PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
 
 
-class ShapedRequest(BaseModel):
-    """A body that may have other fields."""
+_IGNORED = {"user", "request_id", "rid", "cache_salt", "metadata"}
+"""Fields that change no answer, whatever they say."""
+_CLASSIFY: dict[str, tuple[Any, ...]] = {
+    "use_activation": (True,),
+    "activation": (True,),
+    "softmax": (True,),
+    "add_special_tokens": (True,),
+    "truncate_prompt_tokens": (-1,),
+    "truncation_side": ("right",),
+    "mm_processor_kwargs": ({},),
+    "priority": (0,),
+}
+_PREDICT: dict[str, tuple[Any, ...]] = {
+    "raw_scores": (False,),
+    "truncate": (True,),
+    "truncation_direction": ("Right", "right"),
+    "parameters": ({},),
+}
+"""Fields whose other values cannot be honoured, by what does not change the answer: texts are cut as in training."""
 
-    model_config = ConfigDict(extra="ignore")
+
+class ShapedRequest(BaseModel):
+    """A body that may have other fields. Those are ignored if they change nothing, and else refused."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+
+    def check_others(self, without_effect: Mapping[str, Sequence[Any]]) -> None:
+        """Check the other fields.
+
+        Raises:
+            Refused: 422, some change the answer, or are not known.
+        """
+        if problems := problems_of_others(self.model_extra or {}, _IGNORED, without_effect):
+            raise wrong_input(problems)
 
 
 class ClassifyRequest(ShapedRequest):
@@ -37,10 +68,6 @@ class ClassifyRequest(ShapedRequest):
     # Checked by hand: of a long list pydantic would report each element.
     input: Annotated[Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})]
     model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
-    use_activation: Literal[True] | None = Field(default=None, description="Probabilities; there are no logits.")
-    add_special_tokens: Literal[True] = Field(
-        default=True, description="Texts are tokenized as in training, so there is no other value."
-    )
 
 
 class TextPredictRequest(ShapedRequest):
@@ -55,7 +82,6 @@ class TextPredictRequest(ShapedRequest):
             }
         ),
     ]
-    raw_scores: Literal[False] = Field(default=False, description="Probabilities; there are no logits.")
 
 
 class Score(BaseModel):
@@ -96,6 +122,7 @@ def _add_classify(router: APIRouter, served: ServedRun) -> None:
     async def classify(asked: ClassifyRequest) -> Response:
         """Each text's label, and its probabilities in the order of the run's labels."""
         check_model(served, asked.model)
+        asked.check_others(_CLASSIFY)
         texts = asked.input if isinstance(asked.input, list) else [asked.input]
         if any(not isinstance(text, str) for text in texts):
             raise wrong_input(["input: is no text or list of texts"])
@@ -117,6 +144,7 @@ def _add_predict(router: APIRouter, served: ServedRun) -> None:
     )
     async def predict(asked: TextPredictRequest) -> Response:
         """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
+        asked.check_others(_PREDICT)
         alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
         batch = [asked.inputs] if alone else asked.inputs
         inputs = [_text_or_pair(value) for value in batch]
