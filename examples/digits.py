@@ -163,6 +163,7 @@ def recipe(model_folder: Path) -> dict[str, Any]:
             "threads": 1,
             "seed": SEED,
         },
+        "deletion": {"repair": "manual"},  # so that you see how many it takes
     }
 
 

@@ -163,6 +163,7 @@ def recipe(model: Path, *, kind: str = "text", **changes: Any) -> dict[str, Any]
         "sequences": {"budget": 3, "selector": "cyclic"},
         "adapter": {"rank": 2, "alpha": 4},
         "training": {"epochs": 2, "batch_size": 4, "learning_rate": 0.02, "precision": "float32"},
+        "deletion": {"repair": "manual"},
     }
     if kind == "text":
         content["text"] = {"max_length": 20}

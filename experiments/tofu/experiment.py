@@ -137,11 +137,11 @@ def _deleted(
     attack: dict[str, Any] = {}
     for number, author in enumerate(found.gone, start=1):
         started = time.perf_counter()
-        report = run.delete(subjects=[author])
+        report = run.delete(subjects=[author], wait=False)  # the policy under test repairs, not the recipe's
         seconds["deletion"].append(time.perf_counter() - started)
         row["depths"].append(list(report.status.depths))
         row["stages_lost"].append(report.stages_lost)
-        repair = run.repair() if repair_due(policy, report.status.inventory) else None
+        repair = run.repair() if repair_due(policy, report.status.inventory, trained=True) else None
         seconds["repair"].append(0.0 if repair is None else repair.seconds)
         row["stages_trained"].append(0 if repair is None else len(repair.stages))
         row["repaired_depths"].append(list(run.status().depths))

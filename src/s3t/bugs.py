@@ -28,10 +28,10 @@ def failure_lines(error: BaseException, *, command: str) -> list[str]:
     return [str(error)] if isinstance(error, S3TError) else Bug(error, command=command).lines()
 
 
-def log_failure(error: BaseException, *, command: str) -> None:
-    """Log an error that ends a piece of work, without text of records."""
+def log_failure(error: BaseException, *, command: str, level: int = logging.ERROR) -> None:
+    """Log an error that ends a piece of work, without text of records: never with `exc_info`, which has it."""
     for line in failure_lines(error, command=command):
-        logging.getLogger("s3t").error("%s: %s", command, line)
+        logging.getLogger("s3t").log(level, "%s: %s", command, line)
 
 
 class Bug:

@@ -107,8 +107,9 @@ class Client:
             dry_run: say what would happen, and do nothing.
 
         Returns:
-            `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, and for operators `plan`.
-            Of one that an operator has to approve, `state` is held, `held` its id, `already` and `unknown` None.
+            `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, `warnings` of shards that do
+            not answer, and for operators `plan`. Of one that an operator has to approve, `state` is held, `held` its
+            id, `already` and `unknown` None.
 
         Raises:
             InputError: no names, or some that are wrong.

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import io
 import os
 import resource
 import signal
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
+
+from s3t.errors import StorageError
 
 # Options of glibc's mallopt. Larger blocks than 32 MiB are mapped alone: fragments of them would waste too much.
 _MALLOPT = {"M_MMAP_THRESHOLD": (-3, 32 * 2**20), "M_TRIM_THRESHOLD": (-1, 2**31 - 1), "M_TOP_PAD": (-2, 64 * 2**20)}
@@ -58,6 +62,80 @@ def put_off_collection() -> None:
 
     gc.callbacks.append(first)
     gc.set_threshold(_IMPORTED_OBJECTS, *usual[1:])
+
+
+class StdoutError(StorageError):
+    """Standard output is full, or its device fails."""
+
+
+class _Stdout(io.TextIOWrapper):
+    """Standard output. What cannot be written is an error of s3t's own; Python would try it again at the end."""
+
+    def write(self, text: str, /) -> int:
+        with self._told():
+            return super().write(text)
+
+    def flush(self) -> None:
+        with self._told():
+            super().flush()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:  # a reader that has enough, such as head
+            _lead_nowhere(self)
+            raise
+        except OSError as error:
+            _lead_nowhere(self)
+            raise StdoutError(f"the result could not be written to stdout: {error.strerror or error}") from error
+
+
+class _Stderr(io.TextIOWrapper):
+    """Standard error. What it cannot take is dropped: a message that nobody can read stops no command."""
+
+    def write(self, text: str, /) -> int:
+        try:
+            return super().write(text)
+        except OSError:
+            _lead_nowhere(self)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            super().flush()
+        except OSError:
+            _lead_nowhere(self)
+
+
+def _lead_nowhere(stream: io.TextIOWrapper) -> None:
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def set_up_streams() -> None:
+    """Give the process its three standard streams, whatever it was started with.
+
+    A closed one (`>&-`, some daemons) leads to the null device; else the next file that is opened, such as a slice,
+    would take its number, and messages would be written into it. A name that a stream cannot show is shown escaped.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            opened = os.open(os.devnull, os.O_RDWR)
+            os.dup2(opened, number)
+            if opened != number:
+                os.close(opened)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    for name, number, kind in (("stdout", 1, _Stdout), ("stderr", 2, _Stderr)):
+        found = getattr(sys, name)
+        if found is None or isinstance(found, io.TextIOWrapper):  # nobody has put another in its place
+            raw = open(number, "wb", closefd=False) if found is None else found.detach()  # noqa: SIM115
+            encoding, live = ("utf-8", False) if found is None else (found.encoding, found.line_buffering)
+            setattr(sys, name, kind(raw, encoding=encoding, errors="backslashreplace", line_buffering=live))
 
 
 def exit_on_sigterm() -> None:

@@ -1,14 +1,21 @@
 """What s3t did not foresee: told as a bug, without a word of a record; and what only looks like one."""
 
+import ast
 import json
 import subprocess
 import sys
 import threading
+from pathlib import Path
+from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
 import s3t
+from s3t import bugs
 from s3t.cli import app
+from s3t.ledger import presence
+from s3t.run import repair_process
 from tests.cli.typed import program
 
 PRIVATE = "Jane Roe has the flu"
@@ -105,13 +112,70 @@ def test_a_result_that_finds_no_room_or_no_reader_is_no_bug():
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert "its result could not be written to stdout: No space left on device" in done.stderr
+    assert "the result could not be written to stdout: No space left on device" in done.stderr
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         process.stdout.close()
-        assert (process.stderr.read(), process.wait()) == ("", 1)
+        assert (process.stderr.read(), process.wait()) == ("", 0)
 
 
 def test_a_name_that_is_no_text_leaves_the_document_json():
     ended = program("status", "run\udcff", "--json")
     assert ended.status == 2
     assert json.loads(ended.stdout)["error"]["where"].endswith("run\udcff")
+
+
+def foreign_errors():
+    """What libraries raise about a value, with the value in the message."""
+    yield from (ValueError(PRIVATE), KeyError(PRIVATE), TypeError(PRIVATE), RuntimeError(PRIVATE), OSError(PRIVATE))
+    yield pa.ArrowInvalid(f"CSV parse error: {PRIVATE}")
+    yield UnicodeDecodeError("utf-8", PRIVATE.encode(), 0, 1, PRIVATE)
+    try:
+        fail()
+    except ValueError as error:
+        yield error
+
+
+@pytest.mark.parametrize("error", [*foreign_errors()], ids=lambda error: type(error).__name__)
+def test_a_log_has_no_value_that_an_error_quotes(error, caplog):
+    for command in ("serve", "repairs", "repair 17", "gateway"):
+        bugs.log_failure(error, command=command)
+    assert type(error).__name__ in caplog.text
+    assert PRIVATE not in caplog.text
+
+
+def test_no_log_of_ours_takes_the_text_of_an_exception_with_it():
+    """`exc_info` prints the text of whatever was raised: only where nothing shows it, at the level of debugging."""
+    for path in (Path(s3t.__file__).parent).rglob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Call) and any(word.arg == "exc_info" for word in call.keywords):
+                assert getattr(call.func, "attr", "") == "debug", f"{path}:{call.lineno}"
+            assert not (isinstance(call, ast.Attribute) and call.attr == "exception" and _is_logger(call.value)), path
+
+
+def _is_logger(value):
+    return isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "getLogger"
+
+
+@pytest.mark.parametrize("raised", [ValueError, KeyError, pa.ArrowInvalid])
+def test_threads_repairs_and_servers_log_no_value_of_a_record(raised, monkeypatch, caplog, capsys):
+    def quote(*_, **__):
+        raise raised(PRIVATE)
+
+    monkeypatch.setattr(s3t.Run, "open", quote)
+    monkeypatch.setattr(sys, "argv", ["repair", "run", "17"])
+    monkeypatch.setattr(repair_process, "Run", s3t.Run)
+    with pytest.raises(SystemExit):
+        repair_process.main()
+    presence._repeat(lambda: SimpleNamespace(poll_seconds=0.0), _Once(), quote)
+    assert caplog.text.count(raised.__name__) >= 2
+    assert PRIVATE not in caplog.text + capsys.readouterr().err
+
+
+class _Once:
+    """An event that is set at the second look."""
+
+    def __init__(self):
+        self.left = [True, False]
+
+    def wait(self, _seconds):
+        return not self.left.pop(0)

@@ -1,23 +1,28 @@
 """The operator's commands: delete with a key, locate, log, erase, reconcile, destroy-key, status."""
 
+import contextlib
 import json
 import re
 import shutil
 import subprocess
 import sys
 from datetime import datetime
+from types import SimpleNamespace
 
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 import s3t
+from s3t.cli import delete
 from s3t.cli.app import app_of
 from s3t.cli.deletion_words import remedy
 from s3t.deletion import deleter
 from s3t.ledger import LogEntry
 from s3t.ledger.work import Uses
 from s3t.run.lazy_workshop import LazyWorkshop
+from s3t.run.training import Trainer
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, in_slices, invoke, problems
@@ -405,3 +410,135 @@ def test_stdin_without_names_is_refused_and_nothing_is_deleted(content, names, p
     assert result.exit_code == 2
     assert problem in result.stderr
     assert document("status", run)["generation"] == 0
+
+
+# what answers nothing
+
+
+@pytest.fixture
+def last(run):
+    """The run, and names after whose deletion no shard answers."""
+    with s3t.Run.open(run) as opened:
+        return [record for record in tiny.text_table().id if opened.locate(records=[record])]
+
+
+def test_before_and_after_nothing_answers_any_more_everything_says_so(run, last):
+    asked = ("delete", run, *(word for record in last[:-1] for word in ("--record", record)))
+    planned = document(*asked, "--dry-run")
+    assert planned["depths_after"] == [0, 0]
+    assert (
+        planned["warnings"] == [line for line in planned["status"]["warnings"] if "NO SHARD WOULD ANSWER" in line] != []
+    )
+    assert "NO SHARD WOULD ANSWER: every prediction would fail until `s3t repair`" in text(*asked, "--dry-run")
+    result = invoke(*asked, "--json")
+    assert (result.exit_code, "NO SHARD ANSWERS" in result.stderr) == (0, True)
+    (warning,) = json.loads(result.stdout)["warnings"]
+    assert warning.startswith("NO SHARD ANSWERS: every prediction fails until `s3t repair`")
+    assert warning in document("status", run)["warnings"]
+    assert warning in text("status", run)
+    assert warning in text(*asked)  # nothing more is deleted; still nothing answers
+    audited = document("audit", run)
+    assert (audited["ok"], audited["warnings"][-1]) == (True, warning)
+    told = text("audit", run)
+    assert "nothing is wrong" not in told
+    assert warning in told
+    assert "s3t repair" in text("predict", run, "--text", "a text", status=1)
+
+
+def test_a_shard_that_does_not_answer_is_a_warning_without_its_number(run, last):
+    with s3t.Run.open(run) as opened:
+        shard = [record for record in last if opened.locate(records=[record])[0].places[0].shard == 1][:-1]
+    warning = "1 of 2 shards does not answer, until `s3t repair` has trained their stages again"
+    gone = document("delete", run, *(word for record in shard for word in ("--record", record)))
+    assert (gone["warnings"], gone["depths_after"][1]) == ([warning], 0)
+    assert warning in document("status", run)["warnings"]
+    assert warning in invoke("predict", run, "--text", "a text", "--json").stderr
+    document("repair", run)
+    assert warning not in document("status", run)["warnings"]
+
+
+def test_by_default_what_answers_nothing_is_repaired_once_the_deletion_is_done(run, last, monkeypatch):
+    tiny.change_recipe(run, deletion={})
+    asked = ("delete", run, *(word for record in last[:-1] for word in ("--record", record)))
+    accepted = []
+
+    def train(trainer, *_, **__):
+        accepted.append(invoke("log", run, "--json").stdout.count('"state": "erased"'))
+        raise s3t.TrainingError("diverged")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "train_missing", train)
+        result = invoke(*asked)
+    assert accepted == [2]  # init, and the deletion, before the repair
+    assert "NO SHARD ANSWERS" in result.stdout
+    assert "the deletion is done; the repair failed" in result.stderr
+    document("repair", run)
+    (left,) = last[-1:]
+    tiny.change_recipe(run, deletion={})
+    assert document("delete", run, "--record", "nobody")["repair"] is None
+    assert document("status", run)["records"] == 1
+    assert document("locate", run, "--record", left)["located"][0]["state"] == "present"
+
+
+def test_a_run_that_was_never_trained_is_not_trained_by_a_deletion_nor_warned_of(run, made, tmp_path):
+    fresh = tmp_path / "fresh"
+    document("init", fresh, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
+    tiny.change_recipe(fresh, deletion={})
+    gone = document("delete", fresh, "--record", "r3")
+    assert (gone["repair"], gone["warnings"]) == (None, [])
+    assert document("audit", fresh)["warnings"] == ["no stage is alive, so none was checked"]
+
+
+def at_a_terminal(monkeypatch, answer):
+    """Somebody types an answer."""
+    asked = []
+    monkeypatch.setattr(delete.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    monkeypatch.setattr(delete.sys, "stderr", SimpleNamespace(isatty=lambda: True, write=len, flush=lambda: None))
+    monkeypatch.setattr(delete.typer, "confirm", lambda question, err: asked.append(question) or answer)
+    return asked
+
+
+@pytest.mark.parametrize(
+    ("answer", "options", "questions", "left"), [(False, (), 1, 24), (True, (), 1, 1), (False, ("--yes",), 0, 1)]
+)
+def test_at_a_terminal_the_last_answer_goes_only_after_a_question(
+    run, last, monkeypatch, answer, options, questions, left
+):
+    with monkeypatch.context() as patch:
+        asked = at_a_terminal(patch, answer)
+        with contextlib.suppress(typer.Exit):
+            delete.command(run, record=last[:-1], yes="--yes" in options)
+    assert len(asked) == questions
+    assert document("status", run)["records"] == left
+
+
+def test_at_a_terminal_nothing_is_asked_while_a_shard_answers(run, monkeypatch):
+    with monkeypatch.context() as patch:
+        asked = at_a_terminal(patch, False)
+        delete.command(run, record=["r3"])
+    assert asked == []
+    assert document("status", run)["records"] == 23
+
+
+# standard streams
+
+
+@pytest.mark.parametrize("streams", [">&-", "2>&-", "<&- >&- 2>&-", "2>/dev/full", "| true"])
+def test_a_closed_or_full_stream_fails_no_deletion_that_is_done(run, streams):
+    command = f"{sys.executable} -m s3t delete {run} --record r3 {'' if '|' in streams else '--json'} {streams}"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert document("locate", run, "--record", "r3")["located"][0]["state"] == "erased"
+
+
+def test_names_from_a_closed_stdin_are_no_names(run):
+    command = f"{sys.executable} -m s3t locate {run} --record - <&-"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert (done.returncode, "holds no names" in done.stderr) == (2, True)
+
+
+def test_lines_that_find_no_room_are_no_bug(run):
+    command = f"{sys.executable} -m s3t predict {run} --text hello --jsonl >/dev/full"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "s3t: the result could not be written to stdout: No space left on device\n"

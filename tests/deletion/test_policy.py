@@ -36,4 +36,5 @@ STATES = {"whole": WHOLE, "shallow": SHALLOW, "one dead": ONE_DEAD, "all dead": 
     ids=str,
 )
 def test_a_policy_asks_for_a_repair_in_its_states_and_no_others(policy, due):
-    assert [name for name, state in STATES.items() if repair_due(policy, state)] == due
+    assert [name for name, state in STATES.items() if repair_due(policy, state, trained=True)] == due
+    assert not any(repair_due(policy, state, trained=False) for state in STATES.values())

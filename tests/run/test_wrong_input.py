@@ -491,3 +491,13 @@ def test_an_image_of_more_bytes_than_the_bound_is_not_read_whole(tmp_path, image
     table = tiny.image_table(4)
     with pytest.raises(s3t.DataError, match="has more than 0 MiB; make it smaller"):
         s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(image_model, kind="image"), data=table)
+
+
+@pytest.mark.parametrize("names", [{}, {"records": []}, {"subjects": ()}, {"records": [], "subjects": []}])
+def test_a_request_that_names_nothing_is_wrong_in_every_call(standing, names):
+    with s3t.Run.open(standing) as run, s3t.Client("http://127.0.0.1:9") as client:  # refused before anything is sent
+        for call in (run.delete, run.locate, client.delete, client.locate):
+            with pytest.raises(s3t.InputError, match="names nothing; give at least one"):
+                call(**names)
+        with pytest.raises(s3t.InputError, match="names nothing"):
+            run.delete(**names, dry_run=True)

@@ -7,7 +7,6 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from importlib import import_module
-from io import TextIOWrapper
 from typing import Annotated, NoReturn
 
 import typer
@@ -73,13 +72,11 @@ def _options(
 
 def main() -> None:
     """Run the program; exits."""
-    from s3t.program import exit_on_sigterm, set_up_process
+    from s3t.program import exit_on_sigterm, set_up_process, set_up_streams
 
+    set_up_streams()
     set_up_process()
     exit_on_sigterm()
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):  # nobody has put another in its place
-            stream.reconfigure(errors="backslashreplace")  # a name that the terminal cannot show is shown escaped
     threading.excepthook = _report_thread
     try:
         run(sys.argv[1:])

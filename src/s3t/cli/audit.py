@@ -34,10 +34,13 @@ def command(
             report = opened.audit(replay=replay, seed=seed, progress=ProgressBar())
 
         def render() -> None:
-            verdict = "nothing is wrong" if report.ok else f"{len(report.mismatches)} wrong"
+            verdict = "no mismatch" if report.warnings else "nothing is wrong"
+            verdict = verdict if report.ok else f"{len(report.mismatches)} wrong"
             typer.echo(f"{counted(report.checked, 'stage')} checked, {len(report.replayed)} replayed: {verdict}")
             for mismatch in report.mismatches:
                 typer.echo(", ".join(f"{name} {value}" for name, value in mismatch.items()))
+            for warning in report.warnings:
+                typer.echo(f"warning: {warning}")
 
         show(report.to_json(), as_json, render)
         if not report.ok:

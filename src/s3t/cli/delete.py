@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,6 +59,9 @@ def command(
     key: KeyOption = None,
     strict: StrictOption = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be lost, and delete nothing.")] = False,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="At a terminal: do not ask, even if no shard would answer afterwards.")
+    ] = False,
     moved: MovedOption = False,
     url: UrlOption = None,
     as_json: JsonOption = False,
@@ -86,14 +90,38 @@ def command(
                 raise typer.Exit(FAILED)
             return
         path = folder(run)
+        asked: dict[str, Any] = {"records": records, "subjects": subjects, "key": key, "strict": strict}
+        told = []
+
+        def tell(report: DeletionReport) -> None:
+            if as_json:
+                typer.echo(f"s3t: {counted(report.deleted, 'record')} deleted, durably; repairing now", err=True)
+            else:
+                show({}, False, lambda: _print(report, path))
+            told.append(report)
+
         with s3t.Run.open(path, moved=moved) as opened:
-            report = opened.delete(
-                records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, progress=ProgressBar()
-            )
-        show(report.to_json(), as_json, lambda: _print(report, path))
+            if not dry_run and not yes and sys.stdin.isatty() and sys.stderr.isatty():
+                _ask(opened.delete(**asked, dry_run=True))
+            report = opened.delete(**asked, dry_run=dry_run, progress=ProgressBar(), before_repair=tell)
+        show(report.to_json(), as_json, lambda: _print_repair(report, path) if told else _print(report, path))
+        if as_json:
+            for warning in report.warnings:
+                typer.echo(f"s3t: warning: {warning}", err=True)
         if report.repair_error is not None:
             typer.echo(f"s3t: the deletion is done; the repair failed: {report.repair_error}", err=True)
             raise typer.Exit(FAILED)
+
+
+def _ask(planned: DeletionReport) -> None:
+    """Ask a person before nothing answers any more. A script is not asked, lest a person's request waits for it."""
+    if not any(planned.depths_before) or any(planned.status.depths):
+        return
+    for warning in planned.warnings:
+        typer.echo(f"s3t: {warning}", err=True)
+    if not typer.confirm(f"Delete {counted(planned.deleted, 'record')}?", err=True):
+        typer.echo("nothing was deleted", err=True)
+        raise typer.Exit(FAILED)
 
 
 def _print(report: DeletionReport, run: Path) -> None:
@@ -112,13 +140,17 @@ def _print(report: DeletionReport, run: Path) -> None:
     if changed := depths_changed(report.depths_before, report.status.depths):
         typer.echo(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
     _print_state(report, run)
+    print_status(report.status, run, planned=report.dry_run)
+    if report.unknown:
+        typer.echo(unknown_names(report))
+
+
+def _print_repair(report: DeletionReport, run: Path) -> None:
     if (repair := report.repair) is not None:
         typer.echo(
             f"{counted(len(repair.stages), 'stage')} repaired in {repair.seconds:.1f} s, as deletion.repair says"
         )
-    print_status(report.status if repair is None else repair.status, run, planned=report.dry_run)
-    if report.unknown:
-        typer.echo(unknown_names(report))
+        print_status(repair.status, run)
 
 
 def _print_document(found: dict[str, Any]) -> None:
@@ -138,6 +170,8 @@ def _print_document(found: dict[str, Any]) -> None:
             typer.echo(f"depth: {', '.join(changed)}")
     if found["state"] is not None:
         typer.echo(f"{found['state']}: deletion {found['id']}")
+    for warning in found["warnings"]:
+        typer.echo(f"warning: {warning}")
     if found["unknown"]:
         typer.echo(f"WARNING: {counted(len(found['unknown']), 'name')} UNKNOWN: {listed(found['unknown'])}")
 

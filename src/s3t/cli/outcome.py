@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 import typer
 
 from s3t.errors import InputError, S3TError, StorageError, UnknownNamesError
+from s3t.program import StdoutError
 
 WRONG_INPUT, FAILED = 2, 1
 
@@ -20,21 +20,17 @@ def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) ->
     """Print the document as JSON, or call `render`.
 
     Raises:
-        StorageError: stdout is full or closed, after the command was carried out.
+        StorageError: stdout is full, after the command was carried out.
     """
     try:
         if as_json:
             _print_json(document)
         else:
             render()
-    except BrokenPipeError:  # a reader that has enough, such as head
-        raise
-    except OSError as error:
-        # What could not be written would be tried again at the very end, with a traceback.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        raise StorageError(
-            f"the command is done, but its result could not be written to stdout: {error.strerror or error}"
-        ) from error
+    except BrokenPipeError:  # a reader that has enough, such as head; the command is done
+        pass
+    except StdoutError as error:
+        raise StorageError(f"the command is done, but {error}") from error
 
 
 @contextmanager
@@ -64,6 +60,9 @@ def bugs_reported(arguments: Sequence[str], commands: Sequence[str]) -> Iterator
     """End the program with 1 at any other exception, and print a bug report without text of records."""
     try:
         yield
+    except S3TError as error:  # what has no command around it, such as --help on a full disk
+        _report(error, {"problems": [str(error)]}, as_json=False)
+        raise SystemExit(FAILED) from None
     except Exception as error:
         from s3t.bugs import Bug
 

@@ -181,6 +181,8 @@ def _documents(
                 yield found
         return
     with s3t.Run.open(folder(run)) as opened:
+        for warning in opened.status().outage:
+            typer.echo(f"s3t: warning: {warning}", err=True)
         for answers in _answers(opened, given, whole=whole):
             yield answers.to_json(top=top)
 

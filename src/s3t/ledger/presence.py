@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Protocol
 
+from s3t.bugs import log_failure
 from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, S3TError
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.sessions import LEASE_SECONDS, LOG, NO_ANSWERS, Session, note_ended
@@ -395,8 +396,8 @@ def _repeat(presence: weakref.ref[Presence], closed: threading.Event, act: Calla
             return False
         except S3TError:
             logging.getLogger("s3t").debug("the ledger could not be watched", exc_info=True)
-        except Exception:  # any error: without this thread, deletions would wait for this session for ever
-            logging.getLogger("s3t").log(level, "watching for deletions failed, and is tried again", exc_info=True)
+        except Exception as error:  # any error: without this thread, deletions would wait for this session for ever
+            log_failure(error, command="watching for deletions, which is tried again", level=level)
             level = logging.DEBUG  # ten warnings a second would be too many
         del session
     return True

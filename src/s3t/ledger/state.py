@@ -103,6 +103,11 @@ class Snapshot:
         """SHA-256 of their manifests."""
         return self.live.manifests
 
+    @property
+    def trained(self) -> bool:
+        """True if the run ever had a live stage."""
+        return self.live.commits > 0
+
     @cached_property
     def keys(self) -> frozenset[str]:
         """Keys of all artifacts in use."""

@@ -318,8 +318,8 @@ class Prediction(Part):
 class Deletion(Part):
     """Deletion of records."""
 
-    repair: RepairPolicy = "manual"
-    """Condition under which a deletion also repairs. manual: never. on-exhaustion: no shard answers (the paper's).
+    repair: RepairPolicy = "on-exhaustion"
+    """Condition under which a deletion also repairs. on-exhaustion: no shard answers (the paper's). manual: never.
     below-depth: k: a shard serves with fewer than k slices. eager: a stage was lost. policy: as-needed: only what a
     main chain and its spares lack."""
 

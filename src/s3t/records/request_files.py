@@ -16,7 +16,7 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Record ids and subjects from a table with a column `record`, a column `subject`, or both; empty cells are none.
 
     Raises:
-        DataError: the file cannot be read, has neither column, or a column that cannot hold names.
+        DataError: the file cannot be read, has neither column, no name, or a column that cannot hold names.
     """
     table = read_data(data, columns=_KINDS)
     present = table.rows.column_names
@@ -39,4 +39,6 @@ def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
     for name in COLUMNS:
         values = [value for column in columns[name] for value in column.to_pylist()]
         columns_read.append(tuple(dict.fromkeys(text for value in values if (text := text_of(value)) is not None)))
+    if not any(columns_read):
+        raise DataError(table.where, "holds no names; give at least one")
     return columns_read[0], columns_read[1]

@@ -34,8 +34,15 @@ def requested(field: str, names: Sequence[str | int]) -> list[str]:
 
 
 def requested_names(records: Sequence[str | int], subjects: Sequence[str | int]) -> dict[str, list[str]]:
-    """Ids and subjects of a request, as `requested` has them."""
-    return {"records": requested("records", records), "subjects": requested("subjects", subjects)}
+    """Ids and subjects of a request, as `requested` has them.
+
+    Raises:
+        InputError: as `requested`; or nothing is named, for an empty list is a mistake of the program that made it.
+    """
+    names = {"records": requested("records", records), "subjects": requested("subjects", subjects)}
+    if not any(names.values()):
+        raise InputError("the request", "names nothing; give at least one of records or subjects")
+    return names
 
 
 def _name(given: object) -> tuple[str | None, str | None]:

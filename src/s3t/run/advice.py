@@ -13,6 +13,31 @@ STEPS_A_LABEL = 10
 """Optimiser steps of a stage; fewer are warned of. Measured (`python -m benchmarks.optimiser_steps`), not derived."""
 
 
+def outage(inventory: Inventory, *, trained: bool, prototypes_alone: bool, planned: bool) -> tuple[str, ...]:
+    """A warning of shards that do not answer, or none. It tells nobody which: a caller could learn where records lie.
+
+    Args:
+        inventory: the live stages.
+        trained: whether the run ever had a live stage; one that was never trained has not failed.
+        prototypes_alone: whether a shard's prototypes answer without its model.
+        planned: whether it is a forecast.
+    """
+    shards = range(len(inventory.orders))
+    holding = {shard for shard in shards if inventory.records_in(shard, tuple(range(inventory.slices)))}
+    answering = inventory.members().keys() | (inventory.classifiers().keys() if prototypes_alone else set())
+    if not holding:
+        return (f"the run {'would hold' if planned else 'holds'} no record, so nothing can answer",)
+    dead = holding - answering
+    if not trained or not dead:
+        return ()
+    until = f"until `s3t {inventory.training_command}` has trained their stages again"
+    if not answering:
+        answers, fails = ("WOULD ANSWER", "would fail") if planned else ("ANSWERS", "fails")
+        return (f"NO SHARD {answers}: every prediction {fails} {until}",)
+    do = "would" if planned else "does" if len(dead) == 1 else "do"
+    return (f"{len(dead)} of {counted(len(shards), 'shard')} {do} not answer, {until}",)
+
+
 def empty_slices(inventory: Inventory) -> tuple[str, ...]:
     """A warning of slices without a record, or none."""
     empty = sum(count == 0 for count in inventory.records.values())

@@ -15,6 +15,7 @@ from s3t.partition import Place
 from s3t.progress import Progress, telling
 from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
+from s3t.run.reporting import status_of
 from s3t.run.results import AuditReport
 from s3t.run.training import training_steps
 from s3t.stages import Stage
@@ -64,6 +65,10 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         checked=len(now.stages),
         replayed=tuple(replayed),
         mismatches=tuple(mismatches),
+        warnings=(
+            *(() if now.stages else ("no stage is alive, so none was checked",)),
+            *status_of(parts, parts.latest.inventory(now)).outage,
+        ),
     )
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion import deleter
@@ -12,14 +12,13 @@ from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
-from s3t.inventory import Inventory
 from s3t.ledger import Export
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
 from s3t.run.parts import Parts
 from s3t.run.reporting import status_now, status_of
-from s3t.run.results import DeletionReport, Reconciliation, Status, TrainReport
+from s3t.run.results import DeletionReport, Reconciliation, Status
 from s3t.wording import counted
 
 
@@ -37,6 +36,8 @@ class DeletionArguments:
     """Only forecast; delete nothing."""
     wait: bool = True
     """Wait for processes that have records in memory, but cannot answer with them any more; repair by policy."""
+    before_repair: Callable[[DeletionReport], None] | None = None
+    """Called with the report right before a repair."""
 
 
 def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
@@ -66,10 +67,9 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=asked.wait, progress=heard)
     with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
-        after = status_of(parts, outcome.after)
+        after = status_of(parts, outcome.after, planned=dry_run)
     to_withdraw = _to_withdraw(after, outcome, dry_run=dry_run)
-    repair, error = _repaired(parts, outcome.after, progress) if asked.wait and not dry_run else (None, None)
-    return DeletionReport(
+    report = DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
         already=outcome.already,
@@ -82,10 +82,21 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
         entries=outcome.entries,
         erase_within=parts.recipe.deletion.erase_within,
         repeated=outcome.repeated,
-        repair=repair,
-        repair_error=error,
+        repair=None,
+        repair_error=None,
         to_withdraw=to_withdraw,
     )
+    policy, trained = parts.present_recipe.deletion.repair, parts.latest.snapshot().trained
+    if dry_run or not asked.wait or not repair_due(policy, outcome.after, trained=trained):
+        return report
+    if asked.before_repair is not None:
+        asked.before_repair(report)
+    from s3t.run.training import Trainer  # here: most deletions repair nothing
+
+    try:
+        return replace(report, repair=Trainer(parts).train_missing(progress, workers=1))
+    except S3TError as failed:
+        return replace(report, repair_error=failed)
 
 
 def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
@@ -99,18 +110,6 @@ def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> 
         return tuple(export for export, hold in holds if hold)
     names = {name for entry in outcome.entries for name in entry.to_withdraw}
     return tuple(export for export in status.to_withdraw if export.label in names)
-
-
-def _repaired(parts: Parts, inventory: Inventory, progress: Progress) -> tuple[TrainReport | None, S3TError | None]:
-    """Repair if the policy asks for it; its report, and its error if it failed."""
-    try:
-        if repair_due(parts.present_recipe.deletion.repair, inventory):
-            from s3t.run.training import Trainer  # here: most deletions repair nothing
-
-            return Trainer(parts).train_missing(progress, workers=1), None
-    except S3TError as error:
-        return None, error
-    return None, None
 
 
 def erase(parts: Parts, *, copies_are_gone: bool) -> Status:

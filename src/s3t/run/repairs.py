@@ -93,7 +93,8 @@ class Repairs:
             busy, left = transaction.repairs.is_busy(), transaction.repairs.hours_left(hours_a_day)
         if busy or (left is not None and left < _LEAST_HOURS):
             return None
-        if not repair_due(self._parts.present_recipe.deletion.repair, self._inventory()):
+        policy, trained = self._parts.present_recipe.deletion.repair, self._parts.latest.snapshot().trained
+        if not repair_due(policy, self._inventory(), trained=trained):
             return None
         return self._begin("policy", hours=left, if_idle=True)
 

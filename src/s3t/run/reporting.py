@@ -11,6 +11,7 @@ from s3t.folder.secret import weak_secret_warning
 from s3t.folder.unfinished import is_unfinished
 from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Transaction
+from s3t.run.advice import outage
 from s3t.run.forecasting import hours_of
 from s3t.run.parts import Parts
 from s3t.run.results import Status
@@ -52,8 +53,8 @@ def status_now(parts: Parts) -> Status:
     return status_of(parts, parts.latest.inventory(parts.upkeep.erase_due()))
 
 
-def status_of(parts: Parts, inventory: Inventory) -> Status:
-    """The status that an inventory makes."""
+def status_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> Status:
+    """The status that an inventory makes; `planned`: would make, after a deletion."""
     description, missing = parts.description, inventory.missing()
     present = (
         weak_secret_warning(parts.secret),
@@ -68,10 +69,18 @@ def status_of(parts: Parts, inventory: Inventory) -> Status:
         durations = transaction.history.durations() if missing else {}
         approved = sorted(transaction.held.approved())
     durations = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
+    fails = outage(
+        inventory,
+        trained=parts.latest.snapshot().trained,
+        prototypes_alone=parts.recipe.prediction.prototypes_alone,
+        planned=planned,
+    )
     return Status(
         inventory=inventory,
+        outage=fails,
         gaps=description.gaps,
         warnings=(
+            *fails,
             *description.warnings,
             *(warning for warning in present if warning is not None),
             *waited_for,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from s3t.bugs import log_failure
 from s3t.errors import PlanningError, S3TError
 from s3t.inventory import Inventory, Serving
 from s3t.ledger import Export, LogEntry, State
@@ -31,6 +32,8 @@ class Status:
     """Live stages and serving prefixes, at one generation."""
 
     inventory: Inventory
+    outage: tuple[str, ...]
+    """A warning of shards that do not answer, or none; also among `warnings`."""
     gaps: tuple[str, ...]
     """Sentences about where exactness does not hold; none for a declared label set."""
     warnings: tuple[str, ...]
@@ -81,8 +84,8 @@ class Status:
         """
         try:
             return forecast_of(self.inventory, self.recipe)
-        except (ArithmeticError, MemoryError, ValueError, PlanningError):
-            logging.getLogger("s3t").warning("no forecast", exc_info=True)
+        except (ArithmeticError, MemoryError, ValueError, PlanningError) as error:
+            log_failure(error, command="forecast", level=logging.WARNING)
             return None
 
     @cached_property
@@ -221,6 +224,11 @@ class DeletionReport:
         return self.before.depths()
 
     @property
+    def warnings(self) -> tuple[str, ...]:
+        """A warning if shards do not answer after it, and after its repair; none if all do."""
+        return (self.status if self.repair is None else self.repair.status).outage
+
+    @property
     def state(self) -> State | None:
         """The deletion's last complete step: accepted, effective, or erased; None if it took no record."""
         states = {entry.state for entry in self.entries}
@@ -257,6 +265,7 @@ class DeletionReport:
             "erased_by": utc(max(left, default=None)),
             "repeated": self.repeated,
             "dry_run": self.dry_run,
+            "warnings": list(self.warnings),
             "status": self.status.to_json(),
             "repair": None if self.repair is None else self.repair.to_json(),
             "repair_failed": None if self.repair_error is None else str(self.repair_error),
@@ -303,6 +312,8 @@ class AuditReport:
     """Stages that were trained again: shard, prefix and kind."""
     mismatches: tuple[dict[str, Any], ...]
     """Problems: shard, prefix or slice, and the problem in words."""
+    warnings: tuple[str, ...] = ()
+    """What is no mismatch, and still wrong: shards that do not answer, or no live stage to check."""
 
     @property
     def ok(self) -> bool:
@@ -315,7 +326,7 @@ class AuditReport:
         shown = "".join(f"\n  {mismatch}" for mismatch in self.mismatches[:_SHOWN])
         return (
             f"AuditReport({verdict}, generation {self.generation}, {counted(self.checked, 'stage')} checked, "
-            f"{len(self.replayed)} replayed){shown}"
+            f"{len(self.replayed)} replayed{''.join(f'; {warning}' for warning in self.warnings)}){shown}"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -327,4 +338,5 @@ class AuditReport:
             "replayed": len(self.replayed),
             "replayed_stages": [stage.to_json() for stage in self.replayed],
             "mismatches": list(self.mismatches),
+            "warnings": list(self.warnings),
         }

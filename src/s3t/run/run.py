@@ -7,7 +7,7 @@ what the others import.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
@@ -486,10 +486,12 @@ class Run:
         dry_run: bool = False,
         wait: bool = True,
         progress: Progress | None = None,
+        before_repair: Callable[[DeletionReport], None] | None = None,
     ) -> DeletionReport:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
 
-        Then repairs, if the recipe's `deletion.repair` asks for it: the report has the repair's own, or its error.
+        Then repairs, if the recipe's `deletion.repair` asks for it, by default if no shard answers any more: the report
+        has the repair's own, or its error. Its `warnings` tell of shards that do not answer.
 
         Names that are gone already or that the run has never held are reported and change nothing. Long requests are
         accepted ten thousand names at a time.
@@ -503,16 +505,23 @@ class Run:
             dry_run: say what would happen, and do nothing.
             wait: False: return once it is effective; do not repair, nor wait for processes that train with the records.
             progress: hears of a long request, and of the repair.
+            before_repair: is called with the report once the deletion is done, if a repair follows.
 
         Raises:
-            InputError: a string instead of a list, an empty name, or a key that was used for other names.
+            InputError: no name, a string instead of a list, an empty name, or a key that was used for other names.
             UnknownNamesError: `strict`, and a name is unknown.
             IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
         """
         from s3t.run.deleting import DeletionArguments, delete
 
         asked = DeletionArguments(
-            records=records, subjects=subjects, key=key, strict=strict, dry_run=dry_run, wait=wait
+            records=records,
+            subjects=subjects,
+            key=key,
+            strict=strict,
+            dry_run=dry_run,
+            wait=wait,
+            before_repair=before_repair,
         )
         return delete(self._parts, asked, progress or SILENT)
 
@@ -532,7 +541,8 @@ class Run:
         """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
 
         Raises:
-            InputError: a string instead of a list, an empty name, or one that is neither text nor a whole number.
+            InputError: no name; a string instead of a list; an empty name, or one that is neither text nor a whole
+                number.
             IntegrityError: the ledger has lost a record that is in a slice's file.
         """
         from s3t.records.requests import requested_names

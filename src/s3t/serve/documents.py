@@ -132,6 +132,7 @@ class DeletionResponse(BaseModel):
     held: str | None = Field(
         default=None, description="For `GET /v1/held/{id}`: nothing is deleted until an operator approves it."
     )
+    warnings: list[str] = Field(default=[], description="Whether shards, or all, answer no more after it.")
     plan: dict[str, Any] | None = Field(
         default=None, description="For operators: slices hit, stages lost, depths before and after."
     )

@@ -180,6 +180,7 @@ def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionRespon
         state=report.state,
         repeated=report.repeated,
         dry_run=report.dry_run,
+        warnings=list(report.warnings),
         plan=plan if for_operator else None,
     )
 
