@@ -155,7 +155,7 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     replace_conv1d(model)
     layers = find_layers(model, config.num_hidden_layers)
     backbone = f"{model.base_model_prefix}."
-    unloaded = {str(key) for key in info["missing_keys"]}
+    unloaded = {str(key) for key in info["missing_keys"]} & model.state_dict().keys()  # pooling has removed the pooler
     mismatched = {key if isinstance(key, str) else key[0] for key in info["mismatched_keys"]}
     over_vocabulary = recipe.task.target.over_vocabulary
     # A head of another label set is dropped, and a pooler that the checkpoint lacks is drawn; all else is the model's.
