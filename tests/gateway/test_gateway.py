@@ -87,6 +87,7 @@ def states_at(engine, path, *steps):
             function = getattr(engine, step)
 
             def look(adapter, *rest):
+                time.sleep(0.3)  # the gateway's session tells the ledger of what it does not use any more
                 seen.append((step, adapter, run.log()[-1].state))
                 return function(adapter, *rest)
 
@@ -123,7 +124,7 @@ def test_a_deletion_that_comes_while_the_gateway_ends_waits_for_every_adapter(pa
         def look(name):
             if not states:
                 other.delete(records=["r0", "r1", "r2", "r3"])
-                time.sleep(0.3)  # the gateway's session tells the ledger of what it does not use any more
+            time.sleep(0.3)  # as above
             states[name] = other.log()[-1].state
             return unload(name)
 
