@@ -59,7 +59,9 @@ POOLED = {  # base model: poolings that transformers' own classifier has, and th
 }
 
 
-@pytest.mark.parametrize(("kind", "pooling"), [(k, p) for k, (own, others) in POOLED.items() for p in sorted(own | others)])
+@pytest.mark.parametrize(
+    ("kind", "pooling"), [(k, p) for k, (own, others) in POOLED.items() for p in sorted(own | others)]
+)
 def test_poolings(kind, pooling, text_model, tmp_path):
     model = text_model if kind == "text" else model_of_kind(kind, text_model, tmp_path / "model", **KINDS[kind])
     with a_run(tmp_path, model, text={"pooling": pooling, "max_length": 20}) as run:

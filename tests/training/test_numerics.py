@@ -9,7 +9,9 @@ from s3t.models.assembly import Abilities
 from s3t.recipe import Training
 from s3t.training import environment, exact_numerics, numerics, resolve_device, resolved
 
-ABLE = Abilities(sdpa=True, trunk=True, packing=True, first_token=True, writing="batched", width=8 * numerics.WIDTH_A_THREAD)
+ABLE = Abilities(
+    sdpa=True, trunk=True, packing=True, first_token=True, writing="batched", width=8 * numerics.WIDTH_A_THREAD
+)
 
 
 def test_auto_precision_is_bfloat16_only_where_the_processor_has_it():
