@@ -1,8 +1,8 @@
 """A text's token states as one vector, and a linear head on it.
 
 transformers' own classifiers read the first token, mostly through a dense layer with a tanh, whatever the base model
-was made for. Measured (`python -m benchmarks.pooling`), that costs up to fourteen points; so the head is linear, and
-the pooling is the base's own. Names of the backbone's modules stay as in transformers' classifier.
+was made for. Here the head is linear, and the pooling is the base's own. Names of the backbone's modules stay as in
+transformers' classifier.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_MASKED_LM_MAPPIN
 Pooling: TypeAlias = Literal["mean", "first", "last"]
 
 _MODES: dict[str, Pooling] = {"cls": "first", "lasttoken": "last", "mean": "mean"}
-_OLD_MODES = {f"pooling_mode_{old}": mode for old, mode in {"cls_token": "cls", "lasttoken": "lasttoken"}.items()}
+_OLD_MODES = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_mean_tokens": "mean",
+    "pooling_mode_lasttoken": "lasttoken",
+}
 
 
 def made_for(folder: Path, config: Any) -> Pooling:
