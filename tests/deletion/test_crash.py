@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 import s3t
 from testing import tiny
+from testing.served import serving
 
 pytestmark = pytest.mark.integration
 
@@ -114,6 +116,25 @@ def test_a_handle_that_was_open_meanwhile_serves_without_the_record_at_once(trai
     assert after.generation == 1
     assert after.members != before
     assert trained.audit().ok
+
+
+@pytest.mark.parametrize("point", ["after acceptance", "after erasing artifacts", "before erasing the old version"])
+def test_a_server_beside_the_killed_process_erases_and_answers_without_the_record(trained, point):
+    trained.close()
+    with serving(trained.path, open_scopes=("predict", "audit"), repair=False) as client:
+        ask = lambda: client.post("/v1/predict", json={"inputs": ["w1 w2"]}).json()  # noqa: E731
+        before = ask()
+        killed_deletion(point, trained.path, "r3")
+        after, until = ask(), time.monotonic() + 30
+        assert after["generation"] == 1
+        assert after["members"] != before["members"]
+        while client.get("/v1/deletions/1").json()["state"] != "erased":
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        assert not any(b"r3" in file.read_bytes() for file in trained.path.glob("slices/**/*.parquet"))
+        with s3t.Run.open(trained.path) as run:
+            named = set(run.status().inventory.alive.values())
+            assert {name.rpartition("/")[2].partition(".")[0] for name in tiny.artifacts(trained.path)} == named
 
 
 KILL_TRAINING = """

@@ -19,6 +19,7 @@ from s3t import disk
 from s3t.deletion.acceptance import Accepted, Acceptor
 from s3t.deletion.erasure import Eraser
 from s3t.deletion.request import Batch
+from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.run import Run
 from s3t.store import Artifacts
@@ -50,6 +51,11 @@ def skip_fsync() -> AbstractContextManager[object]:
 def skip_sweep() -> AbstractContextManager[object]:
     """What killed processes left stays."""
     return mock.patch.object(Eraser, "sweep", return_value=None)
+
+
+def skip_unfinished() -> AbstractContextManager[object]:
+    """What killed processes left of exports stays."""
+    return mock.patch.object(Withdrawer, "remove_unfinished", return_value=None)
 
 
 def skip_erasure() -> AbstractContextManager[object]:
@@ -111,13 +117,14 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "acknowledge-early": acknowledge_early,
     "skip-fsync": skip_fsync,
     "skip-sweep": skip_sweep,
+    "skip-unfinished": skip_unfinished,
     "skip-erasure": skip_erasure,
     "skip-finish": skip_finish,
     "swallow-os-errors": swallow_os_errors,
     "witness-first": witness_first,
     "write-unseen": write_unseen,
 }
-MENDS = ("skip-sweep", "skip-erasure", "skip-finish")
+MENDS = ("skip-sweep", "skip-unfinished", "skip-erasure", "skip-finish")
 
 
 def planted(name: str | None, *, looking: bool = False) -> AbstractContextManager[object]:

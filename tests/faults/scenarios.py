@@ -13,6 +13,8 @@ Acknowledge = Callable[[str], None]
 """Called when something has returned: from here on it is promised."""
 ERASED = "erased"
 """The promise that nothing of what was accepted is left."""
+EXPORTS = "exports"
+"""The folder of exports, beside the run."""
 DESTROYED = "destroyed"
 """The promise that the run's secret is nowhere."""
 
@@ -77,6 +79,15 @@ def delete_and_erase(program: Program) -> None:
         program.acknowledge(ERASED)
 
 
+def export_and_delete(program: Program) -> None:
+    with s3t.Run.open(program.run) as run:
+        run.export(program.run.with_name(EXPORTS))
+        delete(program, run, ONE)
+        for each in run.status().to_withdraw:
+            run.withdraw(each.label)
+        program.acknowledge(ERASED)
+
+
 def reconcile(program: Program) -> None:
     s3t.Run.reconcile(program.run)
     program.acknowledge(ERASED)
@@ -126,6 +137,7 @@ _ON_SQLITE = (
     Scenario(name="extend", start="trained", act=extend, extends=True),
     Scenario(name="erase", start="waiting", act=delete_and_erase, before=(ONE,), waits=True),
     Scenario(name="delete-and-erase", start="patient", act=delete_and_erase, requests=(ONE,), waits=True),
+    Scenario(name="export-and-delete", start="trained", act=export_and_delete, requests=(ONE,)),
     Scenario(name="reconcile", start="restored", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="reconcile-slices", start="restored_slices", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="destroy-key", start="waiting", act=destroy_key, before=(ONE,), waits=True, destroys=True),

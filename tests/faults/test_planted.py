@@ -29,6 +29,7 @@ def first_found(client: Client, plant: str, *, scenario: str, kind: str, tells: 
         ("acknowledge-early", "delete-one", "kill", "are still there"),
         ("skip-fsync", "delete-one", "power", "RestoredError"),  # a slice that came back is noticed at opening
         ("skip-sweep", "train", "kill", "left behind"),
+        ("skip-unfinished", "export-and-delete", "kill", "left behind by an export"),
         ("skip-erasure", "delete-one", "kill", "is not one of a run that never knew"),
         ("skip-finish", "open-unfinished", "kill", "are still there"),
         ("swallow-os-errors", "delete-one", "fsync", "a failed fsync was taken for done"),

@@ -20,7 +20,7 @@ from s3t.deletion.witness import Witness
 from testing import tiny
 from tests.deletion.listed import place_named
 from tests.faults.plants import planted
-from tests.faults.scenarios import DESTROYED, ERASED, SCENARIOS, Program, Scenario
+from tests.faults.scenarios import DESTROYED, ERASED, EXPORTS, SCENARIOS, Program, Scenario
 from tests.faults.stock import Stock
 from tests.faults.trial import Trial
 from tests.faults.victim import Notes
@@ -117,6 +117,7 @@ class Check:
 
     def _state(self, run: s3t.Run, gone: frozenset[str]) -> Iterator[str]:
         """What holds at any time between two operations."""
+        yield from self._exports(run)
         if (present := self._present()) != set(table().id) - gone:
             yield f"the slices hold {sorted(present)} after {sorted(gone)} were deleted"
         yield from self._forgotten(gone)
@@ -132,6 +133,18 @@ class Check:
             yield f"the status warns: {warnings}"
         yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
 
+    def _exports(self, run: s3t.Run) -> Iterator[str]:
+        """What was exported is of what is alive; what was not, the operator withdraws, and nothing is left of it."""
+        for export in run.status().to_withdraw:
+            run.withdraw(export.label)
+        alive = set(run.status().inventory.alive.values())
+        standing = {export.name: export for export in run.status().exports}
+        for path in self.watched.glob(f"{EXPORTS}/*"):
+            if path.name not in standing:
+                yield f"{path.name} was left behind by an export"
+            elif not alive >= set(standing[path.name].keys):
+                yield f"export {path.name} holds what was trained on a deleted record"
+
     def _forgotten(self, gone: frozenset[str]) -> Iterator[str]:
         """No file holds what they were, and no file is there that nobody knows."""
         files = tiny.all_files(self.watched)
@@ -139,7 +152,7 @@ class Check:
             yield from (f"{word.decode()} is in {path} still" for path, content in files.items() if word in content)
         for path in files:
             folder, _, inside = path.partition("/")
-            known = folder in ("run", "state") and place_named(inside, folder=folder) is not None
+            known = folder == EXPORTS or (folder in ("run", "state") and place_named(inside, folder=folder) is not None)
             if not known or inside.startswith("tmp/"):
                 yield f"{path} was left behind"
 
