@@ -17,7 +17,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tests.faults.build import build
-from tests.faults.trial import KINDS, Result, Trial, applies
+from tests.faults.scenarios import SCENARIOS
+from tests.faults.trial import KINDS, Result, Trial, applies, kinds_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -101,12 +102,12 @@ def draw(points: Points, *, trials: int, seed: int, every_point: bool, repair_on
     if every_point:
         for scenario, types in points.items():
             for point, type_of_point in enumerate(types, 1):
-                kinds = [kind for kind in KINDS if applies(kind, type_of_point)]
+                kinds = [kind for kind in kinds_of(SCENARIOS[scenario]) if applies(kind, type_of_point)]
                 chosen.append((scenario, "connection" if "connection" in kinds else rng.choice(kinds), point))
     turns = {
         scenario: itertools.cycle(rng.sample(kinds, len(kinds)))
         for scenario, types in points.items()
-        for fitting in [[kind for kind in KINDS if _fitting(kind, types)]]
+        for fitting in [[kind for kind in kinds_of(SCENARIOS[scenario]) if _fitting(kind, types)]]
         for kinds in [[*fitting, *["connection"] * (len(fitting) // 2 if "connection" in fitting else 0)]]
     }
     for scenario in itertools.cycle(points):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal, TypeAlias, get_args
 
 import s3t
 from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, recipe, table
@@ -15,6 +16,7 @@ ERASED = "erased"
 """The promise that nothing of what was accepted is left."""
 EXPORTS = "exports"
 """The folder of exports, beside the run."""
+Beside: TypeAlias = Literal["open", "moved", "replaced", "linked"]
 DESTROYED = "destroyed"
 """The promise that the run's secret is nowhere."""
 
@@ -88,6 +90,12 @@ def export_and_delete(program: Program) -> None:
         program.acknowledge(ERASED)
 
 
+def clone(program: Program) -> None:
+    """Beside the watched folder's run: a clone is another run, which keeps what it holds."""
+    if not (place := program.run.with_name("clone")).exists():
+        s3t.Run.clone(program.run, place).close()
+
+
 def reconcile(program: Program) -> None:
     s3t.Run.reconcile(program.run)
     program.acknowledge(ERASED)
@@ -121,6 +129,11 @@ class Scenario:
     """Whether the run's secret may be gone afterwards."""
     postgres: bool = False
     """Whether the ledger is in PostgreSQL."""
+    beside: Beside | None = None
+    """A process that has the run open from before, and goes on in it: the run stays where it is; it is renamed, another
+    folder is put in its place, or the link by which it was opened is switched, before the program begins."""
+    clones: bool = False
+    """Whether the program makes a clone, to be removed before the run is looked at."""
 
 
 _ON_SQLITE = (
@@ -140,6 +153,11 @@ _ON_SQLITE = (
     Scenario(name="export-and-delete", start="trained", act=export_and_delete, requests=(ONE,)),
     Scenario(name="reconcile", start="restored", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="reconcile-slices", start="restored_slices", act=reconcile, before=(ONE,), restored=True),
+    Scenario(name="clone", start="trained", act=clone, requests=(ONE,), clones=True),
+    *(
+        Scenario(name=f"delete-{beside}", start="trained", act=deletes(ONE), requests=(ONE,), beside=beside)
+        for beside in get_args(Beside)
+    ),
     Scenario(name="destroy-key", start="waiting", act=destroy_key, before=(ONE,), waits=True, destroys=True),
 )
 _ON_POSTGRES = (
@@ -147,6 +165,10 @@ _ON_POSTGRES = (
     Scenario(name="pg-train", start="pg_half", act=train, postgres=True),
     Scenario(name="pg-delete-one", start="pg_trained", act=deletes(ONE), requests=(ONE,), postgres=True),
     Scenario(name="pg-delete-several", start="pg_trained", act=deletes(SEVERAL), requests=(SEVERAL,), postgres=True),
+    Scenario(name="pg-clone", start="pg_trained", act=clone, requests=(ONE,), clones=True, postgres=True),
+    Scenario(
+        name="pg-delete-moved", start="pg_trained", act=deletes(ONE), requests=(ONE,), beside="moved", postgres=True
+    ),
     Scenario(name="pg-repair", start="pg_deleted", act=train, before=(ONE,), postgres=True),
 )
 SCENARIOS = {scenario.name: scenario for scenario in (*_ON_SQLITE, *_ON_POSTGRES)}

@@ -18,10 +18,12 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import s3t
 from tests.faults import power
+from tests.faults.companion import companion
 from tests.faults.database import Database, schema_of
 from tests.faults.scenarios import SCENARIOS
 from tests.faults.shim import Entry, Shim, read_log
@@ -82,7 +84,8 @@ class Server:
         place.mkdir()
         watched, log, notes, found = place / "watched", place / "log", Notes(place / "notes"), Notes(place / "found")
         self._stock.copy(scenario.start, watched) if scenario.start else watched.mkdir()
-        disk = power.Disk(watched) if trial.kind in ("power", "fsync-power", "kill-power", "count") else None
+        powered = trial.kind in ("power", "fsync-power", "kill-power", "count") and scenario.beside is None
+        disk = power.Disk(watched) if powered else None
 
         def victim() -> None:
             enter(watched)
@@ -97,10 +100,12 @@ class Server:
                 found.add("problem", problem)
             if scenario.postgres:
                 for schema in self._database.schemas() - ledgers - {schema_of(watched / "run")}:
-                    found.add("problem", f"a ledger that no run has was left in the database: {schema}")
+                    if not scenario.clones:  # a clone that was made has one, and a killed one's goes with its folder
+                        found.add("problem", f"a ledger that no run has was left in the database: {schema}")
 
         ledgers = self._database.schemas() if scenario.postgres else set()
-        status = in_child(victim)
+        with companion(scenario, watched=watched, stock=expected, found=found) if scenario.beside else nullcontext():
+            status = in_child(victim)
         entries = list(read_log(log))
         struck = next((entry.number for entry in entries if entry.mark in "FK"), None)
         problems = [] if status in (0, -signal.SIGKILL) else [f"the process ended with {status}"]

@@ -6,6 +6,8 @@ import json
 import random
 from dataclasses import asdict, dataclass, field
 
+from tests.faults.scenarios import Scenario
+
 KINDS = (
     "kill",
     "kill-after",
@@ -34,6 +36,11 @@ def applies(kind: str, type_of_point: str) -> bool:
     if kind == "connection":
         return type_of_point in ("send", "receive")
     return True
+
+
+def kinds_of(scenario: Scenario) -> tuple[str, ...]:
+    """The kinds of fault of a scenario. The log of one process alone does not tell what a loss of power leaves."""
+    return tuple(kind for kind in KINDS if scenario.beside is None or "power" not in kind)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
 import traceback
 from collections.abc import Iterator
@@ -71,6 +72,10 @@ class Check:
         if not self.folder.exists():
             yield from self._no_run()
             return
+        if self.scenario.clones and (clone := self.folder.with_name("clone")).exists():
+            with s3t.Run.open(clone) as made:
+                yield from (f"audit of the clone: {mismatch}" for mismatch in made.audit().mismatches)
+            shutil.rmtree(clone)
         with self._opened() as run:
             if self.scenario.destroys and (yield from self._destroyed(run)):
                 return
