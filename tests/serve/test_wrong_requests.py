@@ -83,6 +83,23 @@ def test_wrong_deletions(open_client, wrong):
     assert open_client.get("/v1/status").json()["generation"] == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/deletions", '{"subjects": ["r0"], "subjects": ["r1"]}'),
+        ("/v1/deletions", '{"records": ["r0"], "\\u0072ecords": ["r1"]}'),
+        ("/v1/predict", '{"inputs": [{"text": "w1", "text": "w2"}]}'),
+        ("/v1/embeddings", '{"input": "w1", "input": "w2"}'),
+    ],
+)
+def test_a_key_that_is_given_twice(open_client, path, body):
+    refused = open_client.post(path, content=body, headers=JSON)
+    document = check(refused, 404 if path == "/v1/embeddings" else 422)
+    if refused.status_code == 422:
+        assert document["problems"] == ["body: gives a key of an object twice; keep one of the two"]
+    assert open_client.get("/v1/status").json()["generation"] == 0
+
+
 def test_too_many_and_too_long(open_client):
     check(open_client.post("/v1/predict", json={"inputs": ["w1"] * 6}), 413)
     check(open_client.post("/v1/predict", content=b"x" * 400_001), 413)

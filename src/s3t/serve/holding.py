@@ -10,6 +10,7 @@ from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import held_request
 from s3t.serve.documents import RefusalRequest, plan_of
+from s3t.serve.problems import StrictRoute
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 def held_of(served: ServedRun) -> APIRouter:
     """Routes of a run's held requests, below its prefix."""
-    router = APIRouter(tags=["held deletions"])
+    router = APIRouter(route_class=StrictRoute, tags=["held deletions"])
     approvals = served.run.approvals
     operator = Annotated[Caller, Depends(requires(served, "operate"))]
     reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]

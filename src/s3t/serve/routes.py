@@ -28,7 +28,7 @@ from s3t.serve.documents import (
     RepairRequest,
     plan_of,
 )
-from s3t.serve.problems import MEDIA_TYPE, Refused
+from s3t.serve.problems import MEDIA_TYPE, Refused, StrictRoute
 
 if TYPE_CHECKING:
     from s3t.run.results import DeletionReport
@@ -81,7 +81,7 @@ def note_caller(served: ServedRun, request: Request, who: Caller) -> None:
 
 def router_of(served: ServedRun) -> APIRouter:
     """All routes of a run, below its prefix."""
-    router = APIRouter()
+    router = APIRouter(route_class=StrictRoute)
     _add_answers(router, served)
     _add_deletions(router, served)
     _add_repairs(router, served)

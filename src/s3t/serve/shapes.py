@@ -19,7 +19,7 @@ from s3t.recipe import Recipe
 from s3t.run.answers import Predictions
 from s3t.serve.answering import ServedRun, answer, check_model
 from s3t.serve.completions import add_texts, problems_of_others
-from s3t.serve.problems import wrong_input
+from s3t.serve.problems import StrictRoute, wrong_input
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 _TEXT = {"type": "string"}
@@ -99,7 +99,11 @@ def has_shapes(recipe: Recipe) -> bool:
 
 def shapes_of(served: ServedRun) -> APIRouter:
     """Routes of a run, below the address that such a client is given."""
-    router = APIRouter(dependencies=[Depends(requires(served, "predict"))], tags=["shapes of other servers"])
+    router = APIRouter(
+        route_class=StrictRoute,
+        dependencies=[Depends(requires(served, "predict"))],
+        tags=["shapes of other servers"],
+    )
 
     @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it", responses=problem_responses())
     def models() -> dict[str, Any]:
