@@ -106,13 +106,18 @@ def test_whole_numbers_are_groups_as_text():
 
 def test_groups_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path):
     path = tmp_path / "recipe.yaml"
-    path.write_text(TEXT % ("{yes: [0], no: [1]}", "{yes: 1, no: 2}"))
+    path.write_text(TEXT % ("{true: [0], false: [1]}", "{true: 1, false: 2}"))
     with pytest.raises(RecipeError, match="in quotes") as caught:
         load_recipe(path)
     fields = [problem.partition(":")[0] for problem in caught.value.problems]
     assert fields == ["partition.group.slices", "partition.group.deletion"]
-    path.write_text(TEXT % ('{"yes": [0], "no": [1]}', '{"yes": 1, "no": 2}'))
+    path.write_text(TEXT % ('{yes: [0], "no": [1]}', '{"yes": 1, no: 2}'))
     assert set(load_recipe(path).partition.group.slices) == {"yes", "no"}
+
+
+def test_groups_that_look_alike_are_refused():
+    with pytest.raises(RecipeError, match="differ in blanks or Unicode form alone"):
+        recipe(slices={"a b": [0, 1], "a  b": [2, 3]}, deletion={"a b": 1, "a  b": 3})
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pydantic
 import pytest
+import yaml
 
 from s3t import Recipe, RecipeError, load_recipe
 from s3t.recipe import BelowDepth, Group, Training, recipe_from
 from s3t.recipe.adapters import REFUSED_INITS
 from s3t.recipe.descriptions import descriptions_of
+from s3t.recipe.loading import parse_yaml, to_yaml
 
 ISSUE_EXAMPLE = """\
 task: text-classification
@@ -171,11 +173,55 @@ def test_a_selector_that_is_like_one_is_told_which():
 def test_labels_that_yaml_reads_as_booleans_are_refused_with_the_remedy(tmp_path):
     path = tmp_path / "recipe.yaml"
     text = "task: text-classification\nbase_model: m\ncolumns: {text: text}\nlabels: [%s]\n"
-    path.write_text(text % "yes, no")
+    path.write_text(text % "true, false")
     with pytest.raises(RecipeError, match="in quotes"):
         load_recipe(path)
-    path.write_text(text % '"yes", "no"')
-    assert load_recipe(path).labels == ["yes", "no"]
+    path.write_text(text % '"true", "false"')
+    assert load_recipe(path).labels == ["true", "false"]
+
+
+def test_a_recipe_is_read_by_the_core_schema_of_yaml(tmp_path):
+    path = tmp_path / "recipe.yaml"
+    labels = ["yes", "no", "on", "off", "y", "1:30", "1_000", "2024-01-01", "0b1", "1e5", "017", "0o7"]
+    text = "task: text-classification\nbase_model: m\ncolumns: {text: text}\ntraining: {learning_rate: 1e-4}\n"
+    path.write_text(f"{text}labels: [{', '.join(labels[:9])}, 017, 0o17, 0x1F]\n")
+    read = load_recipe(path)
+    assert read.labels == [*labels[:9], "17", "15", "31"]
+    assert read.training.learning_rate == 1e-4
+    # What s3t writes means the same by either version of YAML: a run's file, and recipes that are proposed.
+    assert parse_yaml(to_yaml(labels)) == yaml.safe_load(to_yaml(labels)) == labels
+
+
+NAMED = {
+    "turned around": "{pos: 1, neg: 0}",
+    "of ['a'] no label is text": "{a: [x], b: y}",
+    "given twice, once as text": '{1: a, "1": b}',
+    "is the same key as '1'": "{1: a, 0x1: b}",
+    "no value that a record can have": "{~: a, 1: b}",
+    "given twice, once more in line 4": "{1: a, 1: b}",
+    "take label_names out": "{1: a, 2: b}\nlabel_names: {3: a}",
+    "differ in blanks or Unicode form alone": '{"a b": x, "a  b": y}',
+}
+
+
+@pytest.mark.parametrize("problem", NAMED)
+def test_a_mapping_of_labels_that_can_be_misread_is_refused(problem, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(f"task: text-classification\nbase_model: m\ncolumns: {{text: t}}\nlabels: {NAMED[problem]}\n")
+    with pytest.raises(RecipeError) as caught:
+        load_recipe(path)
+    (told,) = caught.value.problems
+    assert problem in told
+
+
+@pytest.mark.parametrize("pair", [("caf\u00e9", "cafe\u0301"), ("a b", "a  b"), ("a b", "a\u00a0b"), ("a", " a")])
+def test_labels_that_look_alike_are_refused(pair):
+    assert "differ in blanks or Unicode form alone" in only_problem_of(labels=[*pair, "c"])
+
+
+def test_names_that_look_alike_may_stand_for_one_label():
+    names = {"a  b": "a b", "a\u00a0b": "a b"}
+    assert recipe_from(content(labels=["a b", "c"], label_names=names)).label_names == names
 
 
 def test_whole_numbers_are_labels_as_text():
@@ -399,7 +445,7 @@ BAD_YAML = {
         ["a0: &a0 [1.0]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)), "prior: *a9"]
     ),
     "an alias of itself": "labels: &x [*x]",
-    "a date that cannot be": "task: 2024-99-99",
+    "a date that cannot be": "task: !!timestamp 2024-99-99",
     "is not YAML": '!!int ""',
     "is not YAML: ": "!!timestamp soon",
     "a number or a date": "task: " + "7" * 5000,

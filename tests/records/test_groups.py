@@ -101,6 +101,12 @@ def test_a_missing_group_column_is_named_with_its_field():
     assert problem.startswith("column 'age' is missing (partition.group.column); the data has 'id', 'text', 'label'")
 
 
+@pytest.mark.parametrize("other", ["02 ", "\u00a002"])
+def test_a_group_that_looks_like_a_declared_one_is_refused_by_its_row(other):
+    (problem,) = problems_of(frame(age=[other, "02", "1"]))
+    assert problem.startswith("row 0: the group (column 'age') differs from a declared one in blanks or Unicode form")
+
+
 def test_a_group_column_that_occurs_twice_is_refused():
     twice = pa.Table.from_arrays([pa.array(["x"])] * 5, names=["id", "text", "label", "age", "age"])
     assert "column 'age' occurs 2 times; name each column once" in problems_of(twice)

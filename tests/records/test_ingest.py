@@ -251,6 +251,53 @@ def test_a_table_without_records_is_refused():
     assert problems_of(frame().iloc[:0]) == ("holds no records",)
 
 
+UNSEEN = "in blanks or Unicode form alone; write both alike"
+
+
+def labelled(task, *labels):
+    """A row for each label."""
+    cells = (
+        [[label] for label in labels] if task in ("text-multi-label-classification", "token-classification") else labels
+    )
+    texts = [[label] for label in labels] if task == "token-classification" else labels
+    return pa.table({"id": [str(row) for row in range(len(labels))], "text": texts, "label": cells})
+
+
+TASKS_WITH_LABELS = [
+    "text-classification",
+    "text-ordinal-classification",
+    "text-multi-label-classification",
+    "token-classification",
+]
+
+
+@pytest.mark.parametrize("task", TASKS_WITH_LABELS)
+@pytest.mark.parametrize(
+    "other", ["cafe\u0301 x", "caf\u00e9 x ", "\u00a0caf\u00e9 x", "caf\u00e9  x", "caf\u00e9\u00a0x"]
+)
+def test_a_label_that_looks_like_another_is_refused_by_its_row(task, other):
+    told = "row 2: the label (column 'label') differs from {} " + UNSEEN
+    data = labelled(task, "b", "caf\u00e9 x", other)
+    declared = recipe(task=task, labels=["b", "caf\u00e9 x"])
+    assert problems_of(data, declared) == (told.format("a declared one"),)
+    with pytest.raises(DataError) as caught:  # what is evaluated
+        ingest_labelled(data, declared, labels=("b", "caf\u00e9 x"))
+    assert caught.value.problems == (told.format("the run's"),)
+    if task != "text-ordinal-classification":
+        assert problems_of(data, recipe(task=task, labels="infer")) == (told.format("row 1's"),)
+
+
+def test_a_label_that_looks_like_a_named_value_is_refused():
+    named = recipe(labels={"x  y": "a", 1: "b"})
+    assert ingest(frame(label=["x  y", "b"]), named).rows["label"].to_pylist() == ["a", "b"]
+    assert UNSEEN in problems_of(frame(label=["x y", "b"]), named)[0]
+
+
+@pytest.mark.parametrize("blank", [" ", "\u00a0", "\t"])
+def test_a_blank_label_is_none(blank):
+    assert "does not hold a label" in problems_of(frame(label=[blank, "b"]), recipe(labels="infer"))[-1]
+
+
 def test_inferred_labels_are_those_of_the_records_in_order():
     assert ingest(frame(label=["z", "a"]), recipe(labels="infer")).labels == ("a", "z")
     assert "at least 2" in problems_of(frame(label=["z", "z"]), recipe(labels="infer"))[0]

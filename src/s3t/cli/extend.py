@@ -87,14 +87,12 @@ def _parsed(policy: str | None) -> Any:
     """A policy from YAML; what is wrong with its fields is found when they are checked."""
     if policy is None:
         return None
-    import yaml
+    from s3t.recipe.loading import parse_yaml
 
     try:
-        return yaml.safe_load(policy)
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise InputError(
-            "the policy", "is not YAML; quote it for the shell: '{policy: as-needed, depth: 3}'"
-        ) from error
+        return parse_yaml(policy)
+    except ValueError as error:
+        raise InputError("the policy", f"{error}. Quote it for the shell: '{{policy: as-needed, depth: 3}}'") from None
 
 
 def _told(extension: Extension | RepairExtension) -> str:

@@ -22,7 +22,7 @@ def recipe_lines(
 
     Settings of the given recipe's `adapter` and `deletion` that the plan does not decide are kept.
     """
-    import yaml
+    from s3t.recipe.loading import to_yaml
 
     adapter, deletion = ({}, {}) if recipe is None else (_declared(recipe.adapter), _declared(recipe.deletion))
     fields: dict[str, Any] = {"partition": dict(partition)}
@@ -31,8 +31,7 @@ def recipe_lines(
     fields["adapter"] = adapter | {"layers_per_slice": layers_per_slice}
     fields["deletion"] = deletion | {"repair": dict(repair)}
     return [
-        f"{name}: {yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=math.inf).strip()}"
-        for name, value in fields.items()
+        f"{name}: {to_yaml(value, default_flow_style=True, width=math.inf).strip()}" for name, value in fields.items()
     ]
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from s3t.disk import reason_of, write_bytes_durably
@@ -15,7 +14,7 @@ from s3t.errors import IntegrityError, RecipeError, RunFolderError
 from s3t.folder.secret import write_secret
 from s3t.partition import Secret
 from s3t.recipe import Recipe, RepairPolicy, recipe_from
-from s3t.recipe.loading import read_yaml
+from s3t.recipe.loading import read_yaml, to_yaml
 from s3t.sequences import Order
 
 RUN_FORMAT = 1
@@ -124,7 +123,7 @@ class Description(BaseModel):
 def write_layout(layout: Layout, recipe: Recipe, description: Description, secret: Secret) -> None:
     """Write the describing files. The salt goes to its own file and nowhere else."""
     content = recipe.model_dump(mode="json", exclude={"partition": {"salt"}})
-    text = yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+    text = to_yaml(content, allow_unicode=True)
     write_bytes_durably(layout.recipe, text.encode(), tmp=layout.tmp)
     write_secret(layout.secret, secret, tmp=layout.tmp)
     checked = description.model_copy(update={"recipe_check": recipe_check(content, secret)})

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from s3t.recipe.descriptions import add_descriptions
+from s3t.recipe.labels import alike, refuse_untyped
 from s3t.recipe.numbers import NumbersAlone
 
 SHOWN = 10
@@ -21,16 +22,16 @@ FIELD = "partition.group"
 
 
 def _by_name(value: Any) -> Any:
-    """A mapping with the groups' names as text. YAML reads yes, no, on, off as booleans: refused, as in labels."""
+    """A mapping with the groups' names as text."""
     if not isinstance(value, Mapping):
         return value
-    booleans = [name for name in value if isinstance(name, bool)]
-    if booleans:
-        raise ValueError(f'{booleans} are booleans to YAML; put groups like yes and no in quotes ("yes")')
+    refuse_untyped(value, "groups")
     named = [str(name) if isinstance(name, int) else name for name in value]
     repeated = [name for name, count in Counter(named).items() if count > 1]
     if repeated:
         raise ValueError(f"groups {repeated} are declared more than once")
+    for group in alike(name for name in named if isinstance(name, str)):
+        raise ValueError(f"groups {group!a} differ in blanks or Unicode form alone; keep one of them")
     return dict(zip(named, value.values(), strict=True))
 
 

@@ -6,7 +6,7 @@ import copy
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -48,7 +48,7 @@ def load_recipe(path: str | Path) -> Recipe:
 def read_yaml(path: Path, *, ours: bool = False) -> Any:
     """The content of a YAML file.
 
-    A file that s3t wrote (`ours`) may have any length.
+    A file that s3t wrote (`ours`, by `to_yaml`) may have any length.
 
     Raises:
         ValueError: it cannot be read, is no regular file, is not YAML, is too long, or gives a key twice. Of the file
@@ -65,10 +65,23 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
     if len(content) > MOST_BYTES and not ours:
         raise ValueError(f"is longer than {MOST_BYTES // 10**6} MB; check the path")
     try:
-        loader = yaml.SafeLoader if ours else _OnceOnly
-        return yaml.load(content.decode("utf-8-sig"), Loader=loader)  # noqa: S506 - both are safe
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        problem = "is not YAML: it is not UTF-8 text; save it as UTF-8"
+        raise ValueError("is not YAML: it is not UTF-8 text; save it as UTF-8") from None
+    return parse_yaml(text, ours=ours)
+
+
+def parse_yaml(text: str, *, ours: bool = False) -> Any:
+    """The value of a YAML text, by the core schema of YAML 1.2: yes, 1:30, 1_000 and dates are text, 017 is 17.
+
+    Raises:
+        ValueError: it is not YAML, or gives a key twice. Nothing is quoted of it but such a key.
+
+    >>> parse_yaml("{a: no, b: 1:30, c: 2024-01-01, d: 1e-4, e: 0x10, f: True}")
+    {'a': 'no', 'b': '1:30', 'c': '2024-01-01', 'd': 0.0001, 'e': 16, 'f': True}
+    """
+    try:
+        return yaml.load(text, Loader=yaml.SafeLoader if ours else _Loader)  # noqa: S506 - both are safe
     except RecursionError:
         problem = "is nested too deeply; take the inner brackets out"
     except _GivenTwiceError as error:
@@ -97,11 +110,41 @@ class _GivenTwiceError(Exception):
     """A key of a mapping that is given twice."""
 
 
-class _OnceOnly(yaml.SafeLoader):
-    """YAML loader that refuses a key given twice; plain YAML takes the last.
+_CORE = {
+    "null": r"null|Null|NULL|~|",
+    "bool": r"true|True|TRUE|false|False|FALSE",
+    "int": r"[-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+",
+    "float": r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?|[-+]?\.(inf|Inf|INF)|\.(nan|NaN|NAN)",
+    "merge": r"<<",
+}
+"""Unquoted values that are no text: the core schema of YAML 1.2 (section 10.3.2), and the key that merges mappings."""
+
+_RESOLVERS = [(f"tag:yaml.org,2002:{tag}", re.compile(rf"(?:{pattern})\Z")) for tag, pattern in _CORE.items()]
+
+
+class _Dumper(yaml.SafeDumper):
+    """YAML dumper that quotes what either schema, of YAML 1.1 or 1.2, would read as something else than text."""
+
+    yaml_implicit_resolvers: Any = yaml.SafeDumper.yaml_implicit_resolvers | {None: _RESOLVERS}
+
+
+def to_yaml(content: Any, **style: Any) -> str:
+    """A YAML text that `parse_yaml` and readers of YAML 1.1 read alike.
+
+    >>> to_yaml(["1e5", "no", "0o7", "a", 1e-5, 7], default_flow_style=True)
+    "['1e5', 'no', '0o7', a, 1.0e-05, 7]\\n"
+    """
+    text: str = yaml.dump(content, Dumper=_Dumper, sort_keys=False, **style)
+    return text
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML loader of the core schema that refuses a key given twice; plain YAML takes the last.
 
     Nor are there aliases (`*name`) that make of a short file more than a long one could hold, or that hold themselves.
     """
+
+    yaml_implicit_resolvers: Any = dict.fromkeys([None], _RESOLVERS)  # in place of SafeLoader's, of YAML 1.1
 
     def get_single_node(self) -> yaml.Node | None:
         """The root node; refused if its aliases expand to too much."""
@@ -112,17 +155,29 @@ class _OnceOnly(yaml.SafeLoader):
             )
         return node
 
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """The mapping of a node; refused if a key is given twice."""
-        seen = set()
-        for key, _ in node.value:
-            name = getattr(key, "value", None)
-            if isinstance(name, str) and name != "<<":
-                if name in seen:
-                    line = key.start_mark.line + 1
-                    raise _GivenTwiceError(f"{name!r} is given twice, once more in line {line}")
-                seen.add(name)
-        return super().construct_mapping(node, deep=deep)
+    def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
+        """A mapping; refused if two keys are one when they are read, as 1 and 0x1 are."""
+        mapping = super().compose_mapping_node(anchor)
+        seen: dict[Any, str] = {}
+        for key, _ in mapping.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            value = self.construct_object(key)
+            if not isinstance(value, Hashable):
+                continue
+            if (earlier := seen.get(value)) is not None:
+                same = "given twice, once more" if earlier == key.value else f"the same key as {earlier!r}"
+                raise _GivenTwiceError(f"{key.value!r} is {same} in line {key.start_mark.line + 1}")
+            seen[value] = key.value
+        return mapping
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> int:
+        """A whole number; one with a leading 0 is decimal."""
+        text = self.construct_scalar(node)
+        return int(text, 0 if text[:2] in ("0o", "0x") else 10)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)
 
 
 def _nodes(node: yaml.Node, sizes: dict[int, float]) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
@@ -24,6 +24,7 @@ from s3t.errors import SettingError
 from s3t.methods import METHODS, Declared, Method, method_named
 from s3t.recipe import parts
 from s3t.recipe.columns import Columns
+from s3t.recipe.labels import alike, name_of, refuse_untyped
 from s3t.recipe.part import Part
 from s3t.recipe.parts import (
     DEFAULT_THRESHOLD,
@@ -49,18 +50,47 @@ MOST_NUMBERS = 20_000_000
 
 
 def _declared_labels(value: Any) -> Any:
-    """Labels as strings. YAML reads yes, no, on, off as booleans, which are refused as ambiguous."""
+    """Labels as strings. Of true and 1.5 nobody knows which text is meant, so they are refused."""
+    if isinstance(value, Mapping):
+        raise ValueError("\n".join(_mapping_problems(value)) or "names values of the data; take label_names out")
     if not isinstance(value, list):
         return value
-    booleans = [label for label in value if isinstance(label, bool)]
-    if booleans:
-        raise ValueError(f'{booleans} are booleans to YAML; put labels like yes and no in quotes ("yes")')
+    refuse_untyped(value, "labels")
     return [str(label) if isinstance(label, int) else label for label in value]
 
 
-def _as_in_the_data(value: Any) -> str:
-    """A value of the label's column, as text: YAML and data write true alike."""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _mapping_problems(labels: Mapping[Any, Any]) -> list[str]:
+    """Problems of labels: {value in the data: label}."""
+    problems = []
+    wrong = {value: label for value, label in labels.items() if not isinstance(label, str)}
+    turned = {value: label for value, label in wrong.items() if isinstance(value, str) and isinstance(label, int)}
+    if turned:
+        problems.append(
+            f"{turned} is turned around: first the value in the data, then the label, as in "
+            "{0: negative, 1: positive}; if a label is a number, put it in quotes"
+        )
+    elif wrong:
+        problems.append(f"of {list(wrong)} no label is text; write one label each, numbers in quotes")
+    try:
+        _named_values(labels)
+    except ValueError as error:
+        problems.append(str(error))
+    return problems
+
+
+def _named_values(names: Any) -> Any:
+    """Values of the label column as text: YAML and data write true and 1 alike."""
+    if not isinstance(names, Mapping):
+        return names
+    by_name: dict[str, Any] = {}
+    for value, label in names.items():
+        name = name_of(value) if value is None or isinstance(value, str | int | float) else None
+        if name is None:
+            raise ValueError(f"{value!r} is no value that a record can have; take it out")
+        if name in by_name:
+            raise ValueError(f"{name!r} is given twice, once as text; keep one of the two")
+        by_name[name] = label
+    return by_name
 
 
 def _method(value: Any, read: Callable[[Any], parts.Method]) -> Method:
@@ -107,7 +137,7 @@ class Recipe(Part):
     """Columns of the data, by role."""
     labels: Annotated[list[str] | Literal["infer"] | None, BeforeValidator(_declared_labels)] = None
     """The label set, in order; or infer, which reads it from the data and is not exact (see docs/guarantees.md)."""
-    label_names: dict[str, str] | None = None
+    label_names: Annotated[dict[str, str] | None, BeforeValidator(_named_values)] = None
     """Values of the label column that stand for a label: {"0": negative, "1": positive}. Short form: labels:
     {0: negative, 1: positive}."""
     method: Annotated[
@@ -158,10 +188,9 @@ class Recipe(Part):
     def _labels_with_names(cls, content: Any) -> Any:
         """A mapping of labels is both: the label set, in its order, and what the data calls each."""
         labels = content.get("labels") if isinstance(content, dict) else None
-        if not isinstance(labels, dict) or content.get("label_names") is not None:
+        if not isinstance(labels, dict) or content.get("label_names") is not None or _mapping_problems(labels):
             return content
-        names = {_as_in_the_data(value): str(name) for value, name in labels.items()}
-        return content | {"labels": list(dict.fromkeys(labels.values())), "label_names": names}
+        return content | {"labels": list(dict.fromkeys(labels.values())), "label_names": labels}
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -255,6 +284,10 @@ class Recipe(Part):
             return [f"label_names: {taken} are labels themselves, and cannot stand for others"]
         repeated = sorted({label for label in self.labels if self.labels.count(label) > 1})
         problems = [f"labels {repeated} are declared more than once"] if repeated else []
+        means = {label: label for label in self.labels} | names
+        for group in alike(means):
+            if len({means[name] for name in group}) > 1:
+                problems.append(f"labels: {group!a} differ in blanks or Unicode form alone; keep one of them")
         if any(not label.strip() for label in self.labels):
             problems.append("labels: one is empty or blank, and no record can have it; take it out")
         return problems + (["fewer than 2 labels are declared"] if len(self.labels) < 2 else [])

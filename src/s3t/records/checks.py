@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from s3t.errors import DataError
 from s3t.recipe import Recipe
+from s3t.recipe.labels import LabelNames, alike, comparison_key
 from s3t.records.canonical import canonical_bytes
 from s3t.records.cells import Cells
 from s3t.records.column_types import may_be_categories, may_be_lists, may_be_names, may_be_numbers
@@ -26,7 +27,6 @@ from s3t.records.names import normal_form, space_problem, text_of
 from s3t.records.problems import Problems
 from s3t.records.reading import Table, columns_in_words
 from s3t.records.repeats import Names
-from s3t.records.values import LabelNames
 from s3t.tasks import Kind
 from s3t.wording import did_you_mean
 
@@ -61,7 +61,8 @@ class Checks:
         self._names: list[str] = list(table.rows.column_names)
         self._rows, self._refused = 0, False
         self._ids = Names()
-        self._labels: set[str] = set()
+        self._first_rows: dict[str, int] = {}
+        """Of each label of `labels: infer`, the table's first row that has it."""
         group = self._group
         self._groups_of_subjects = None if group is None else OneGroupEach("the subject", group)
         self._groups_of_ids = None if group is None else OneGroupEach("the same record", group)
@@ -92,7 +93,7 @@ class Checks:
         normal = (None if subject is None else normal_form(subject) for subject in Cells(given))
         subjects = converted_or_same(normal, pa.string(), pa.table({"given": given}), "given")
         ids = _declared_ids(table, self._columns.id, self._ids, problems)
-        self._check_labels(_cells(labels))
+        self._check_labels(_cells(labels), table.first)
         groups = self._groups(table, labels, subjects)
         if problems or missing:
             self._refused = True
@@ -121,8 +122,12 @@ class Checks:
                 f"the id (column {self._columns.id!r}) is a duplicate of {problems.named(first)}'s; ids must be "
                 "unique, correct one of them",
             )
-        if target.has_labels and self._declared() is None and len(self._labels) < 2:
-            problems.add(f"labels: infer found {len(self._labels)} labels; a classifier needs at least 2")
+        if target.has_labels and self._declared() is None and len(self._first_rows) < 2:
+            problems.add(f"labels: infer found {len(self._first_rows)} labels; a classifier needs at least 2")
+        for first, *others in alike(self._first_rows):
+            for other in others:
+                like = f"{problems.named(self._first_rows[first])}'s"
+                problems.add_row(self._first_rows[other], self._differs_unseen(like))
         if self._groups_of_subjects is not None:
             self._groups_of_subjects.check(problems)
         if self._rows == 0:
@@ -136,7 +141,7 @@ class Checks:
         if not target.has_labels:
             return ()
         declared = self._declared()
-        return tuple(sorted(self._labels)) if declared is None else declared
+        return tuple(sorted(self._first_rows)) if declared is None else declared
 
     def _missing(self) -> bool:
         """True if a column that every record needs has not been there, or not once. A subject may still come."""
@@ -177,19 +182,32 @@ class Checks:
         labels = self._recipe.labels
         return tuple(labels) if self._fixed is None and isinstance(labels, list) else self._fixed
 
-    def _check_labels(self, labels: Iterable[Any]) -> None:
+    def _check_labels(self, labels: Iterable[Any], first: int) -> None:
         target, declared = self._recipe.task.target, self._declared()
         if not target.has_labels:
             return
         if declared is None:
-            self._labels.update(name for label in labels if label is not None for name in target.labels_in(label))
+            for row, label in enumerate(labels, start=first):
+                for found in () if label is None else target.labels_in(label):
+                    self._first_rows.setdefault(found, row)
             return
         known, name = set(declared), self._recipe.columns.label
+        keys = {comparison_key(value) for value in (*declared, *(self._recipe.label_names or ()))}
         whose = "the declared labels; declare it"
         whose = whose if self._fixed is None else "the run's labels, fixed at init; drop the row"
         for row, label in enumerate(labels):
-            if label is not None and not known.issuperset(target.labels_in(label)):
+            stray = set() if label is None else set(target.labels_in(label)) - known
+            if stray and keys.issuperset(map(comparison_key, stray)):
+                self._problems.add_row(
+                    row, self._differs_unseen("a declared one" if self._fixed is None else "the run's")
+                )
+            elif stray:
                 self._problems.add_row(row, f"the label (column {name!r}) is outside {whose} or correct the row")
+
+    def _differs_unseen(self, other: str) -> str:
+        """The problem of a label that looks like another one."""
+        name = self._recipe.columns.label
+        return f"the label (column {name!r}) differs from {other} in blanks or Unicode form alone; write both alike"
 
 
 def _like(name: str, present: Sequence[str], expected: Mapping[str, str]) -> str:

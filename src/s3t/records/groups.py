@@ -13,17 +13,24 @@ from typing import Any
 import numpy as np
 
 from s3t.recipe import Group
+from s3t.recipe.labels import comparison_key, name_of
 from s3t.records.problems import Problems
 from s3t.records.repeats import Names
-from s3t.records.values import name_of
 
 
 def groups_of(cells: Iterable[Any], group: Group, problems: Problems) -> list[str | None]:
     """The group of each row, from the cells of the group's column; None where it is a problem."""
     names = [name_of(cell) for cell in cells]
+    keys = {comparison_key(name) for name in group.slices}
     for row, name in enumerate(names):
         if name is None:
             problems.add_row(row, f"the group (column {group.column!r}) is empty; give every record one")
+        elif name not in group.slices and comparison_key(name) in keys:
+            problems.add_row(
+                row,
+                f"the group (column {group.column!r}) differs from a declared one in blanks or Unicode form alone; "
+                "write both alike",
+            )
         elif name not in group.slices:
             problems.add_row(
                 row,

@@ -27,11 +27,11 @@ import pyarrow.parquet
 from s3t.disk import open_regular, reading_problem
 from s3t.errors import DataError, InputError
 from s3t.json_text import JsonError, read_json
+from s3t.recipe.labels import name_of
 from s3t.records.imported import is_of
 from s3t.records.names import is_unicode
 from s3t.records.positions import Positions
 from s3t.records.problems import Problems, UnreadableError
-from s3t.records.values import name_of
 from s3t.tasks import Kind
 
 if TYPE_CHECKING:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from s3t.errors import InputError, RecipeError, TrainingError
 from s3t.extras import how_to_install
 from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
+from s3t.recipe.loading import to_yaml
 from s3t.records.ingest import ingest
 from s3t.records.public import public_digest
 from s3t.run import Run
@@ -57,7 +56,7 @@ class Tuning:
 
     def to_yaml(self) -> str:
         """The recipe, as `s3t init` takes it."""
-        return yaml.safe_dump(dict(self.recipe), sort_keys=False, allow_unicode=True)
+        return to_yaml(dict(self.recipe), allow_unicode=True)
 
     def to_json(self) -> dict[str, Any]:
         """The document of `s3t tune --json`."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import unicodedata
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
-from s3t.recipe import Recipe
+if TYPE_CHECKING:
+    from s3t.recipe import Recipe
 
 
 def name_of(value: Any) -> str | None:
@@ -13,7 +16,7 @@ def name_of(value: Any) -> str | None:
 
     Whole numbers lose their type (7, 7.0 and "7" are one label: a column of integers with a gap reads as floats).
 
-    >>> name_of(7), name_of(7.0), name_of("7"), name_of(True), name_of(float("nan")), name_of("")
+    >>> name_of(7), name_of(7.0), name_of("7"), name_of(True), name_of(float("nan")), name_of(" ")
     ('7', '7', '7', 'true', None, None)
     """
     if isinstance(value, bool):
@@ -22,14 +25,47 @@ def name_of(value: Any) -> str | None:
         if not math.isfinite(value):
             return None
         return str(int(value)) if value.is_integer() else repr(value)
-    if value is None or value == "":
+    if value is None or not str(value).strip():
         return None
     return str(value)
+
+
+def comparison_key(name: str) -> str:
+    """A name without what its readers cannot see: Unicode form, and which blanks or how many.
+
+    >>> comparison_key("e\\u0301te\\u0301\\u00a0 1 ") == comparison_key("\\u00e9t\\u00e9 1")
+    True
+    """
+    return " ".join(unicodedata.normalize("NFC", name).split())
+
+
+def alike(names: Iterable[str]) -> list[list[str]]:
+    """Groups of different names that nobody can tell apart.
+
+    >>> alike(["a b", "c", "a  b", "c"])
+    [['a b', 'a  b']]
+    """
+    by_key: dict[str, list[str]] = {}
+    for name in dict.fromkeys(names):
+        by_key.setdefault(comparison_key(name), []).append(name)
+    return [group for group in by_key.values() if len(group) > 1]
+
+
+def refuse_untyped(names: Iterable[Any], what: str) -> None:
+    """Refuses declared names that YAML reads as something else than text or a whole number.
+
+    Raises:
+        ValueError: there is one.
+    """
+    untyped = [name for name in names if name is None or isinstance(name, bool | float)]
+    if untyped:
+        raise ValueError(f"YAML reads {untyped}, no text; put such {what} in quotes")
 
 
 class LabelNames:
     """A recipe's label set, and the values of the label column that stand for each label.
 
+    >>> from s3t.recipe import Recipe
     >>> recipe = Recipe(task="text-classification", base_model="m", columns={"text": "t"}, labels={0: "no", 1: "yes"})
     >>> [LabelNames(recipe).label_of(value) for value in (1, "1", "yes", True, 7)]
     ['yes', 'yes', 'yes', 'yes', '7']
@@ -38,6 +74,7 @@ class LabelNames:
     def __init__(self, recipe: Recipe) -> None:
         declared = recipe.labels if isinstance(recipe.labels, list) else []
         self._labels = {label: label for label in declared} | (recipe.label_names or {})
+        """The label of each value."""
 
     def label_of(self, value: Any) -> str | None:
         """The label of a cell; None if it holds none. An undeclared label is returned unchanged.
