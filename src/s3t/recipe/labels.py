@@ -59,7 +59,7 @@ def refuse_untyped(names: Iterable[Any], what: str) -> None:
     """
     untyped = [name for name in names if name is None or isinstance(name, bool | float)]
     if untyped:
-        raise ValueError(f"YAML reads {untyped}, no text; put such {what} in quotes")
+        raise ValueError(f"{untyped} are booleans, numbers or null to YAML; put such {what} in quotes")
 
 
 class LabelNames:
