@@ -48,6 +48,7 @@ def test_an_untrained_run_has_nothing_to_check(text_model, tmp_path):
         "replayed": 0,
         "replayed_stages": [],
         "mismatches": [],
+        "warnings": ["no stage is alive, so none was checked"],
     }
 
 

@@ -368,7 +368,7 @@ def test_a_reader_that_has_enough_is_no_failure_to_tell_of(run):
     )
     started.stdout.close()
     assert started.stderr.read() == b""
-    assert started.wait() == 1
+    assert started.wait() == 0
     started.stderr.close()
 
 

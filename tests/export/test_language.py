@@ -22,7 +22,7 @@ def assert_equal_likelihoods(folder, run):
     """The log-probabilities of the export's own logits are those of its member."""
     said, table = described(folder), prompt_table(seed=5)
     encoder = encoder_for(run.path.parent / "model", run.recipe)
-    model, found = load(folder, "AutoModelForCausalLM"), []
+    model, found = load(folder), []
     for record in encoder.encode(ingest_inputs(table, run.recipe).features):
         with torch.no_grad():
             logits = model(input_ids=record["input_ids"][None]).logits[0, :-1].log_softmax(-1)
@@ -51,7 +51,7 @@ def test_a_merged_language_model_writes_what_the_run_writes(tmp_path):
     with trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()) as run:
         (export,) = run.export(tmp_path / "out", merge=True).exports
         (text,) = run.generate(["w1 w2"], max_new_tokens=6).texts
-    loaded = load(export.path, "AutoModelForCausalLM")
+    loaded = load(export.path)
     tokenizer = transformers.AutoTokenizer.from_pretrained(export.path)
     asked = tokenizer("w1 w2", return_tensors="pt")
     written = loaded.generate(**asked, max_new_tokens=6, do_sample=False)[0, asked["input_ids"].shape[1] :]
@@ -79,7 +79,7 @@ def test_the_harness_scores_an_adapter_as_it_scores_the_run(kind, tmp_path):
             run.delete(records=deleted)
             (export,) = run.export(tmp_path / "out").exports
             ours = S3TModel(run)
-            theirs = HFLM(pretrained=load(export.path, "AutoModelForCausalLM"), tokenizer=tokenizer, batch_size=4)
+            theirs = HFLM(pretrained=load(export.path), tokenizer=tokenizer, batch_size=4)
             texts = [lm.apply_chat_template(chat) for lm in (ours, theirs) for chat in asked]
             assert texts[: len(asked)] == texts[len(asked) :]
             requests = [

@@ -379,6 +379,12 @@ def test_what_is_under_way_when_it_is_closed_stops(presence, other):
     assert sessions(other) == set()
 
 
+def reports_of(kind, caplog):
+    """How many reports of a bug the log has, each of several lines."""
+    assert all(record.exc_info is None for record in caplog.records)  # it has text of records
+    return sum(kind in record.getMessage() for record in caplog.records)
+
+
 def test_looking_goes_on_after_any_error_and_does_not_say_that_it_moved(ledger, other, caplog):
     """Memory may run out just then. Others wait for the session for as long as this process lives."""
     fails, calls = [True], []
@@ -397,7 +403,7 @@ def test_looking_goes_on_after_any_error_and_does_not_say_that_it_moved(ledger, 
         fails.clear()
         until(lambda: behind(other, 1) == 0)
     presence.close()
-    assert [record.exc_info[0] for record in caplog.records] == [MemoryError]
+    assert reports_of("MemoryError", caplog) == 1
 
 
 def test_what_is_done_meanwhile_goes_on_after_any_error(ledger, caplog):
@@ -411,4 +417,4 @@ def test_what_is_done_meanwhile_goes_on_after_any_error(ledger, caplog):
     with working(presence), caplog.at_level(logging.WARNING):
         until(lambda: len(calls) > 2)
     presence.close()
-    assert len(caplog.records) == 1
+    assert reports_of("AttributeError", caplog) == 1

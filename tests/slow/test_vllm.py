@@ -77,7 +77,7 @@ def test_vllm_writes_with_an_export_what_peft_writes(python, tmp_path):
     folders = [kept, after.path, rslora.path]
     written = by_vllm(python, tmp_path, base, folders, max_lora_rank=32)
     for folder in folders:
-        model = load(folder, "AutoModelForCausalLM")
+        model = load(folder)
         for prompt, tokens in zip(PROMPTS, written[str(folder)], strict=True):
             assert len(tokens) == NEW or tokens[-1] == END
             wanted, ahead = likeliest(model, prompt, tokens)

@@ -93,7 +93,9 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
         problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
         raise RecipeError("the recipe", problem)
-    words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
+    words = None
+    if (folder / "config.json").is_file():  # else a tokenizer by itself
+        words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
     beyond = [] if words is None else [word for word, number in tokenizer.get_vocab().items() if number >= words]
     if beyond:
         problem = (
