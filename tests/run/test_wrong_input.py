@@ -117,7 +117,7 @@ def test_an_unreadable_image_is_named_by_row_and_leaves_nothing(tmp_path, image_
     table = broken(tiny.image_table(), 4, "image", b"\x89PNG broken")
     where, (problem,) = refused_creation(tmp_path, tiny.recipe(image_model, kind="image"), table)
     assert where == str(tmp_path / "records.parquet")
-    assert problem.startswith("row 4: the image (column 'image') cannot be decoded")
+    assert problem.startswith("row 4: the image (column 'image') is none of PNG")
 
 
 def test_a_missing_image_file_is_named_and_leaves_nothing(tmp_path, image_model):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import fields, replace
+from datetime import date
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -163,6 +164,8 @@ def another(annotation, value):
         return [*(value if isinstance(value, list) else ()), "other" if str in types else 7.0]
     if bool in types:
         return not value
+    if date in types:
+        return date(1999, 12, 31)
     return f"{value}x" if str in types else 1 + (0 if isinstance(value, str) or value is None else value)
 
 

@@ -126,7 +126,7 @@ def test_a_word_of_which_the_tokenizer_makes_no_token_is_not_seen(tmp_path):
     path = tiny.make_text_model(tmp_path / "model") / "tokenizer.json"
     bert = {"type": "BertNormalizer", "clean_text": True, "handle_chinese_chars": True, "lowercase": True}
     path.write_text(json.dumps(json.loads(path.read_text()) | {"normalizer": bert | {"strip_accents": None}}))
-    encoder = WordEncoder(path.parent, max_length=16)
+    encoder = WordEncoder(path.parent, Text(max_length=16))
     rows = ingest(pd.DataFrame({"id": ["x"], "text": [["w1", "\u200b", "w2"]], "label": [["O"] * 3]}), recipe()).rows
     (record,) = encoder.encode(rows)
     assert (list(encoder.places(record)), encoder.answers(rows)) == ([0, 2], [3])
