@@ -76,7 +76,8 @@ def test_the_harness_scores_an_adapter_as_it_scores_the_run(kind, tmp_path):
     with trained_run(tmp_path / "run", language_recipe(model, **CHATS, **size), chat_table()) as run:
         found = []
         for deleted in ([], ["r3"]):
-            run.delete(records=deleted)
+            if deleted:
+                run.delete(records=deleted)
             (export,) = run.export(tmp_path / "out").exports
             ours = S3TModel(run)
             theirs = HFLM(pretrained=load(export.path), tokenizer=tokenizer, batch_size=4)
