@@ -9,7 +9,7 @@ import pytest
 import s3t
 
 TEXTS = ["w1 w2", "w30", "w22 w3 w4"]
-SECONDS = 60.0
+SECONDS = 20.0
 PEFT_WARNS = pytest.mark.filterwarnings("ignore:.is_gradient_checkpointing:FutureWarning")
 """Engine and gateway load adapters in threads of one process, and filters of warnings are the process's."""
 
