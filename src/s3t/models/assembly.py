@@ -73,7 +73,7 @@ class Abilities:
     width: int
     """Features of a hidden state, which a layer passes to the next."""
     writing: Literal["auto", Way]
-    """How a language model writes texts; auto: another model, which does not."""
+    """Way in which a language model writes texts; `auto` for models that write none."""
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:

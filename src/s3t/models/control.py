@@ -82,7 +82,7 @@ class ControlTokens:
         return [{name: self._texts.sub(between, value) for name, value in message.items()} for message in chat]
 
     def read(self, rendered: str) -> str:
-        """What a template has written of a wrapped chat, with its own control tokens as marks."""
+        """A template's text of a wrapped chat, with the template's own control tokens as marks."""
         if not self.plain:
             return rendered
         between = re.compile(

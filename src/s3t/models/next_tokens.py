@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 Way: TypeAlias = Literal["batched", "single", "uncached"]
-"""How a model writes: several texts side by side; each by itself; or each with whole passes, without a cache."""
+"""Several texts are written side by side; or each by itself; or each with whole passes, without a cache."""
 WAYS: tuple[Way, ...] = ("batched", "single", "uncached")
 """The fastest first."""
 

@@ -44,7 +44,7 @@ def made_for(folder: Path, config: Any) -> Pooling:
 
 
 def _of_sentence_transformers(content: dict[str, Any]) -> Pooling:
-    """What a file of theirs says, in its present or its old form; mean in place of what s3t does not have."""
+    """Pooling in a configuration of sentence-transformers, new or old form; the mean for kinds that s3t lacks."""
     said = content.get("pooling_mode") or [mode for name, mode in _OLD_MODES.items() if content.get(name)]
     modes = [said] if isinstance(said, str) else said
     return _MODES.get(modes[0], "mean") if len(modes) == 1 else "mean"
@@ -105,7 +105,7 @@ class PooledModel(nn.Module):
         return self.get_submodule(self.base_model_prefix)
 
     def set_attn_implementation(self, kind: str) -> None:
-        """As transformers' models have it."""
+        """Set the backbone's attention, as `PreTrainedModel.set_attn_implementation` does."""
         self.backbone.set_attn_implementation(kind)
 
     def forward(self, **batch: Tensor) -> Answered:

@@ -53,7 +53,7 @@ class Written:
     """Tokens at most."""
     tokens: list[int] = field(default_factory=list)
     told: str = ""
-    """What was given out."""
+    """Text returned so far."""
     _bytes: int = 0
     """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 

@@ -62,7 +62,7 @@ class Checks:
         self._rows, self._refused = 0, False
         self._ids = Names()
         self._first_rows: dict[str, int] = {}
-        """Of each label of `labels: infer`, the table's first row that has it."""
+        """First row of each label, for `labels: infer`."""
         group = self._group
         self._groups_of_subjects = None if group is None else OneGroupEach("the subject", group)
         self._groups_of_ids = None if group is None else OneGroupEach("the same record", group)

@@ -128,7 +128,7 @@ def as_png(image: Image.Image) -> bytes:
 
 
 def picture(image: Image.Image) -> Image.Image:
-    """What a viewer shows of an image, in RGB: turned as EXIF says, on white; of a phone's MPO the first frame.
+    """An image in RGB as a viewer shows it: turned as EXIF says, on white; the first frame of a phone's MPO.
 
     Raises:
         DataError: it has several frames, or pixels whose range or colours are not known.

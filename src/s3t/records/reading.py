@@ -56,9 +56,9 @@ FORMATS: Mapping[str, Format] = {
 WHOLE = sys.maxsize
 """Rows of a window that holds all."""
 _MOST_CHARACTERS = 2**24
-"""Of a window of text: so a window of long texts has fewer rows."""
+"""Most characters in a window, so a window of long texts has fewer rows."""
 _CSV_ROWS = 2**14
-"""Rows of a CSV file that are Python's objects at a time."""
+"""Rows of a CSV file that are held as Python objects at a time."""
 _BUFFER_BYTES = 2**20
 _SHOWN = 20
 """Lines that are named one by one."""

@@ -191,9 +191,9 @@ class _Form:
     blocks: Mapping[int, StageTensors]
     """By number, in the order of training, under that class's names."""
     head: Mapping[str, Tensor] | None = None
-    """Of a pooled model, if the class has one that answers like the run's."""
+    """Head of a pooled model, if the class can compute the same logits."""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    """Else sentence-transformers' files, by path."""
+    """Files of sentence-transformers by path, where the class cannot."""
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ class _Exporter:
         )
 
     def _of_language(self) -> list[str]:
-        """What an engine that loads the base model's tokenizer does in another way than the run."""
+        """Notices: where an engine with the base model's tokenizer differs from the run."""
         encoder, found = encoder_for(self.folder, self.parts.recipe), []
         if isinstance(encoder, LanguageEncoder) and encoder.turn_end not in (None, encoder.end):
             found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")

@@ -313,7 +313,7 @@ class AuditReport:
     mismatches: tuple[dict[str, Any], ...]
     """Problems: shard, prefix or slice, and the problem in words."""
     warnings: tuple[str, ...] = ()
-    """What is no mismatch, and still wrong: shards that do not answer, or no live stage to check."""
+    """Faults that are no mismatch: shards that do not answer, or no live stage to check."""
 
     @property
     def ok(self) -> bool:
