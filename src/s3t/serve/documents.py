@@ -132,7 +132,7 @@ class DeletionResponse(BaseModel):
     held: str | None = Field(
         default=None, description="For `GET /v1/held/{id}`: nothing is deleted until an operator approves it."
     )
-    warnings: list[str] = Field(default=[], description="Says if no shard, or not every one, answers after the deletion.")
+    warnings: list[str] = Field(default=[], description="Says if after it no shard, or not every one, answers.")
     plan: dict[str, Any] | None = Field(
         default=None, description="For operators: slices hit, stages lost, depths before and after."
     )
