@@ -67,7 +67,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
         marked = self._encoder.rendered(chat_history, ask=add_generation_prompt, goes_on=not add_generation_prompt)
         text = self._encoder.shown(marked)
-        self._chats[text] = marked
+        self._chats |= {text: marked, text.rstrip(): marked.rstrip()}  # the harness moves blanks to the continuation
         return text
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
