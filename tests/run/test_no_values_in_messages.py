@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import s3t
 from s3t.cli.app import app_of
+from s3t.cli.names import names_in
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest, ingest_inputs
 from s3t.records.public import public_records
@@ -239,6 +240,11 @@ YAMLS = {
     "a salt that is a list": f"partition: {{salt: [{CANARY}]}}\n",
     "a date": f"salt: {CANARY}\nday: 2020-99-99\n",
 }
+
+
+def test_names_on_stdin_that_cannot_be_read_are_refused_without_what_they_are(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(CODE + b"\n\xff\n")))
+    assert_silent(error_of(names_in, ["-"], None, None, verb="delete"), caplog)
 
 
 @pytest.mark.parametrize("what", YAMLS)

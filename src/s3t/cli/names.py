@@ -50,9 +50,11 @@ def _with_stdin(names: list[str]) -> list[str]:
     if STDIN not in names:
         return names
     try:
-        text = sys.stdin.buffer.read().decode("utf-8-sig")
+        text, wrong = sys.stdin.buffer.read().decode("utf-8-sig"), 0
     except UnicodeDecodeError as error:
-        raise InputError("stdin", f"is not UTF-8 text at byte {error.start}; save it as UTF-8") from None
+        text, wrong = None, error.start
+    if text is None:  # raised here, where no error is handled that quotes what it could not read
+        raise InputError("stdin", f"is not UTF-8 text at byte {wrong}; save it as UTF-8")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     ids = [line for line in lines if line]
     if not ids:

@@ -67,7 +67,9 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
-        raise ValueError("is not YAML: it is not UTF-8 text; save it as UTF-8") from None
+        text = None
+    if text is None:  # raised here, where no error is handled that quotes what it could not read
+        raise ValueError("is not YAML: it is not UTF-8 text; save it as UTF-8")
     return parse_yaml(text, ours=ours)
 
 
