@@ -1,9 +1,9 @@
-"""The same procedure as a competent user writes it: a loop of one's own, in bfloat16, with little padding.
+"""The same procedure as a competent user writes it: a loop of one's own, in the run's precision, with little padding.
 
-As `benchmarks.plain` (block k and the head on slices 1..k, the blocks above on and frozen), with autocast to bfloat16
-and all frozen weights in bfloat16; with batches of texts of similar length, by `transformers`' own sampler, padded to
-multiples of 8; with fused AdamW, and eager attention, the fastest on a CPU in bfloat16; without dropout of the base
-model, as s3t has none.
+As `benchmarks.plain` (block k and the head on slices 1..k, the blocks above on and frozen); where s3t takes bfloat16,
+with autocast and all frozen weights in bfloat16; with batches of texts of similar length, by `transformers`' own
+sampler, padded to multiples of 8; with fused AdamW, and eager attention, the fastest on a CPU in bfloat16; without
+dropout of the base model, as s3t has none. With `bucketing: none`, batches of texts are drawn at random, too.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, RandomSampler, Sampler
 from transformers import PreTrainedModel, get_linear_schedule_with_warmup
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from benchmarks.plain import Plain, Told, answers_of, collator
+from benchmarks.plain import Plain, Told, collator
 
 
 def train_stage(
@@ -30,14 +30,15 @@ def train_stage(
     *,
     on_step: Told = lambda records: None,
 ) -> None:
-    """Train what is trainable on the records of a prefix, in bfloat16. For `plain.train_orders`."""
-    _store_frozen_weights_in_bfloat16(model)
+    """Train what is trainable on the records of a prefix. For `plain.train_orders`."""
     training, device = plain.training, next(model.parameters()).device
+    if _half(plain):
+        _store_frozen_weights_in_bfloat16(model)
     size, epochs, random = training["batch_size"], training["epochs"], torch.Generator().manual_seed(training["seed"])
     examples: Any = list(records)  # read once: a row of the data set is made anew each time
     order: Sampler[int] = (
         RandomSampler(examples, generator=random)
-        if plain.images
+        if plain.images or training["bucketing"] == "none"
         else LengthGroupedSampler(size, dataset=examples, generator=random)
     )
     loader: DataLoader[Any] = DataLoader(examples, size, sampler=order, collate_fn=collator(plain, multiple=8))
@@ -47,7 +48,7 @@ def train_stage(
     model.eval()  # no dropout, which s3t has not either; gradients flow all the same
     for _ in range(epochs):
         for batch in loader:
-            with torch.autocast(device.type, torch.bfloat16):
+            with torch.autocast(device.type, torch.bfloat16, enabled=_half(plain)):
                 loss = model(**{name: value.to(device) for name, value in batch.items()}).loss
             loss.backward()
             nn.utils.clip_grad_norm_(own, 1.0)
@@ -57,16 +58,19 @@ def train_stage(
             on_step(len(batch["labels"]))
 
 
-def answers(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> list[Any]:
-    """The label of every record, or its number, as the model has it."""
+def logits(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> Any:
+    """Of every record: records x outputs."""
     examples: Any = list(records)
     device, found = next(model.parameters()).device, []
     model.eval()
-    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16):
+    with torch.inference_mode(), torch.autocast(device.type, torch.bfloat16, enabled=_half(plain)):
         for batch in DataLoader(examples, 64, collate_fn=collator(plain)):
-            logits = model(**{name: value.to(device) for name, value in batch.items()}).logits
-            found += answers_of(logits.float().cpu().numpy(), plain)
-    return found
+            found.append(model(**{name: value.to(device) for name, value in batch.items()}).logits.float().cpu())
+    return torch.cat(found).numpy()
+
+
+def _half(plain: Plain) -> bool:
+    return bool(plain.training["precision"] == "bfloat16")
 
 
 def _store_frozen_weights_in_bfloat16(model: PreTrainedModel) -> None:

@@ -21,6 +21,7 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ import transformers
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.data_sets import COMPETENT, plain_images, recipe_of, speeds
+from benchmarks.data_sets import COMPETENT, PARTS, plain_images, recipe_of, speeds
 from benchmarks.gpu import KINDS
 from benchmarks.machine import describe
 from benchmarks.variant import Job, measure
@@ -109,13 +110,9 @@ def write_model(folder: Path, found: Task, *, changes: Mapping[str, int]) -> Pat
 def deep_recipe(found: Task, model: Path, *, seed: int) -> dict[str, Any]:
     """The recipe for the deep model."""
     layers = json.loads((model / "config.json").read_text())["num_hidden_layers"]
-    recipe = recipe_of(found, seed=seed)
-    return recipe | {
-        "base_model": str(model),
-        "partition": recipe["partition"] | {"slices": SLICES},
-        "adapter": recipe["adapter"] | {"layers_per_slice": layers // SLICES},
-        "training": TRAINING | {"seed": seed},
-    }
+    changes: dict[str, dict[str, Any]] = {"partition": {"slices": SLICES}, "training": TRAINING}
+    recipe = recipe_of(replace(found, layers=layers), PARTS["opponents"], changes, seed=seed)
+    return recipe | {"base_model": str(model)}
 
 
 def concluded(runs: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, Any]:

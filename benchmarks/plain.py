@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import datasets
+import numpy as np
 import torch
 import transformers
 from peft import LoraConfig, inject_adapter_in_model
@@ -206,11 +207,20 @@ def train_stage(
         raise RuntimeError("the plain procedure is broken: Trainer did not make a step for every batch")
 
 
-def answers(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> list[Any]:
-    """The label of every record, or its number, as the model has it."""
+def logits(model: PreTrainedModel, records: datasets.Dataset, plain: Plain) -> Any:
+    """Of every record: records x outputs."""
     with tempfile.TemporaryDirectory() as folder:
-        logits = _trainer(model, plain, folder).predict(records).predictions
-    return answers_of(logits, plain)
+        return _trainer(model, plain, folder).predict(records).predictions
+
+
+def features(plain: Plain, records: datasets.Dataset) -> Any:
+    """What the head reads of the bare base model: records x width."""
+    model, head = load(plain)
+    read: list[Any] = []
+    module = model.get_submodule(head[0].rpartition(".")[0])
+    module.register_forward_pre_hook(lambda _module, inputs: read.append(inputs[0].numpy(force=True)))
+    logits(model, records, plain)
+    return np.concatenate(read)
 
 
 def answers_of(logits: Any, plain: Plain) -> list[Any]:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,12 +32,11 @@ class Job:
     """What is measured.
 
     Attributes:
-        variant: s3t; plain, the procedure of `benchmarks.plain`; plain without dropout; or competent, that of
-            `benchmarks.competent`.
-        recipe: as for `s3t.Run.create`, of one shard; its column of features is `text` or `image`.
+        variant: s3t; plain, the procedure of `benchmarks.plain`; plain without dropout; competent, that of
+            `benchmarks.competent`; or frozen, logistic regression on what the head reads of the bare base model.
+        recipe: as for `s3t.Run.create`; its column of features is `text` or `image`.
         records: Parquet file of the records to train on.
         test: Parquet file of the records to evaluate on; None: none.
-        metric: by which it is judged, as `s3t.Run.evaluate` names it; None: the task's own score.
         peak: also measure the machine's best matrix product at the variant's precision, before and after.
         cpu_time: stages and the whole in CPU seconds, which other work on the machine changes less.
     """
@@ -46,7 +45,6 @@ class Job:
     recipe: Mapping[str, Any]
     records: str
     test: str | None = None
-    metric: str | None = None
     peak: bool = False
     cpu_time: bool = False
 
@@ -182,14 +180,13 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
     with s3t.Run.create(folder / "run", recipe=job.recipe, data=records, public_data=True) as run:
         created = time.perf_counter() - began
         training = run.recipe.training.model_dump(mode="json")
-        own = {"s3t": training["precision"], "competent": "bfloat16"}
-        precision = own.get(job.variant, "float32")
+        precision = training["precision"] if job.variant in ("s3t", "competent") else "float32"
         torch.set_num_threads(training["threads"])
         peaks = [matmul_peak(precision)] if job.peak else []
         clock = time.process_time if job.cpu_time else time.perf_counter
         before, watch = resident_peak(), Stopwatch(time.process_time if job.cpu_time else None)
         began = clock()
-        done = _s3t(run, watch, job) if job.variant == "s3t" else _plain(run, watch, job)
+        done = _s3t(run, watch) if job.variant == "s3t" else _plain(run, watch, job)
         seconds, after = clock() - began, resident_peak()
         peaks += [matmul_peak(precision)] if job.peak else []
         return {
@@ -197,6 +194,9 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
             "create_seconds": created,
             "stages": watch.report(training["epochs"]),
             "accuracy": [] if test is None else done(test),
+            "largest_label": None
+            if test is None
+            else float(test[run.recipe.columns.label].value_counts(normalize=True).max()),
             "peak_bytes": after,
             "peak_bytes_before": before,
             "device_peak_bytes": torch.cuda.max_memory_allocated() if torch.cuda.is_available() else None,
@@ -208,30 +208,32 @@ def measured_here(job: Job, folder: Path) -> dict[str, Any]:
 
 
 Scores = Callable[[Any], list[float]]
-"""The score of every order's whole model on a table of test records: the task's own, as accuracy."""
+"""Scores on a table of test records: the task's own, as accuracy. The i-th is of the whole models of each shard's i-th
+order, by their mean logits."""
 
 
-def _s3t(run: Any, watch: Stopwatch, job: Job) -> Scores:
+def _s3t(run: Any, watch: Stopwatch) -> Scores:
     from testing.roles import roles
 
     roles(run).loaded.get()  # the plain procedures, too, load the base model before their first stage
     run.train(progress=watch)
 
     def scores(test: Any) -> list[float]:
-        answers = (run.predict(test, prefixes={0: order}).predicted for order in _orders(run))
-        return [_score(run, each, test, job.metric) for each in answers]
+        ensembles = zip(*_orders(run), strict=True)
+        answers = (run.predict(test, prefixes=dict(enumerate(orders))).predicted for orders in ensembles)
+        return [_score(run, each, test) for each in answers]
 
     return scores
 
 
-def _score(run: Any, answers: Sequence[Any], test: Any, metric: str | None) -> float:
+def _score(run: Any, answers: Sequence[Any], test: Any) -> float:
     target = run.recipe.task.target
-    metrics = target.metrics(answers, test[run.recipe.columns.label].tolist(), run.labels)
-    return float(target.score(metrics) if metric is None else metrics[metric])
+    return float(target.score(target.metrics(answers, test[run.recipe.columns.label].tolist(), run.labels)))
 
 
 def _plain(run: Any, watch: Stopwatch, job: Job) -> Scores:
     """The plain procedure on the run's own slices and orders."""
+    import datasets
     import pyarrow.parquet
 
     from benchmarks import competent, plain
@@ -247,38 +249,72 @@ def _plain(run: Any, watch: Stopwatch, job: Job) -> Scores:
         images=not recipe.task.inputs.has_tokens,
         dropout=job.variant != "plain without dropout",
     )
-    columns, slices = {role: names[0] for role, names in recipe.columns.named().items()}, []
+    columns = {role: names[0] for role, names in recipe.columns.named().items()}
     roles = [role for role in recipe.task.inputs.roles if role in columns]
 
     def features(columns: Sequence[Sequence[Any]]) -> Sequence[Any]:
         return columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
 
-    for path in sorted(run.path.glob("slices/shard-000/*.parquet")):
-        rows = pyarrow.parquet.read_table(path)
-        slices.append(
-            plain.encoded(setting, features([rows[role].to_pylist() for role in roles]), rows["label"].to_pylist())
-        )
+    def slices_of(shard: int) -> Iterator[Any]:
+        for path in sorted(run.path.glob(f"slices/shard-{shard:03}/*.parquet")):
+            rows = pyarrow.parquet.read_table(path)
+            inputs = features([rows[role].to_pylist() for role in roles])
+            yield plain.encoded(setting, inputs, rows["label"].to_pylist())
+
+    def encoded(test: Any) -> Any:
+        inputs = features([test[columns[role]].tolist() for role in roles])
+        return plain.encoded(setting, inputs, test[recipe.columns.label].tolist())
+
+    if job.variant == "frozen":
+        shards = range(len(_orders(run)))
+        records = datasets.concatenate_datasets([each for shard in shards for each in slices_of(shard)])
+        head = _regression().fit(plain.features(setting, records), records["labels"])
+
+        def frozen_scores(test: Any) -> list[float]:
+            numbers = head.predict(plain.features(setting, encoded(test)))
+            return [_score(run, [setting.labels[number] for number in numbers], test)]
+
+        return frozen_scores
+
     procedure = competent if job.variant == "competent" else plain
-    models = plain.train_orders(
-        setting,
-        slices,
-        _orders(run),
-        attention="eager" if procedure is competent else None,
-        train=procedure.train_stage,
-        on_stage=watch.note,
-        on_step=watch.advance,
-    )
+    models = [
+        plain.train_orders(
+            setting,
+            list(slices_of(shard)),
+            orders,
+            attention="eager" if procedure is competent else None,
+            train=procedure.train_stage,
+            on_stage=watch.note,
+            on_step=watch.advance,
+        )
+        for shard, orders in enumerate(_orders(run))
+    ]
 
     def scores(test: Any) -> list[float]:
-        inputs = features([test[columns[role]].tolist() for role in roles])
-        records = plain.encoded(setting, inputs, test[recipe.columns.label].tolist())
-        return [_score(run, procedure.answers(model, records, setting), test, job.metric) for model in models]
+        records, found = encoded(test), []
+        for ensemble in zip(*models, strict=True):
+            logits = sum(procedure.logits(model, records, setting) for model in ensemble)
+            found.append(_score(run, plain.answers_of(logits, setting), test))
+        return found
 
     return scores
 
 
-def _orders(run: Any) -> Sequence[tuple[int, ...]]:
-    orders: Sequence[tuple[int, ...]] = run.status().inventory.orders[0]
+def _regression() -> Any:
+    """Its L2 penalty is chosen by three folds of the records."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.model_selection import GridSearchCV
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(
+        StandardScaler(), GridSearchCV(LogisticRegression(max_iter=1000), {"C": [1e-4, 1e-3, 1e-2, 1e-1]}, cv=3)
+    )
+
+
+def _orders(run: Any) -> Sequence[Sequence[tuple[int, ...]]]:
+    """Of each shard."""
+    orders: Sequence[Sequence[tuple[int, ...]]] = run.status().inventory.orders
     return orders
 
 
