@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 from benchmarks import data_sets
-from benchmarks.data_sets import COMPETENT, PLAIN
+from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, PLAIN
 
 
 def run_of(seconds, stages, score):
@@ -55,7 +55,7 @@ def test_each_data_set_has_its_seeds_and_the_slow_opponent_one(tmp_path, monkeyp
     asked = []
     monkeypatch.setattr(data_sets, "task", lambda name, **_: name)
     monkeypatch.setattr(data_sets, "written", lambda found, folder: (folder, folder))
-    monkeypatch.setattr(data_sets, "recipe_of", lambda found, seed: {"training": {}, "asked": (found, seed)})
+    monkeypatch.setattr(data_sets, "recipe_of", lambda found, *_, seed: {"training": {}, "asked": (found, seed)})
     monkeypatch.setattr(
         data_sets,
         "measure",
@@ -74,10 +74,12 @@ def test_a_data_set_is_measured_with_every_variant_and_not_again(part, real_data
     asked = []
     monkeypatch.setattr(data_sets, "measure", lambda job: asked.append(job) or run_of(1.0, [[1.0, 1.0]], 0.5))
     for _ in range(2):
-        result = data_sets.resumed(part, ["stsb", "cifar10"], tmp_path, quick=True)
+        result = data_sets.resumed(part, ["cola", "cifar10"], tmp_path, quick=True)
     names, variants = [*result["data_sets"]], data_sets.PARTS[part].variants
-    assert set(names) == {"stsb", "cifar10"} & set(data_sets.PARTS[part].names)
-    opponents = {COMPETENT, PLAIN}
-    assert [job.variant for job in asked] == [v if v in opponents else "s3t" for v in variants] * len(names)
+    assert set(names) == {"cola", "cifar10"} & set(data_sets.PARTS[part].names)
+    opponents, texts_only = {COMPETENT, PLAIN, FROZEN}, {FIRST}
+    assert [job.variant for job in asked] == [
+        v if v in opponents else "s3t" for name in names for v in variants if name == "cola" or v not in texts_only
+    ]
     for one, other in pairwise(asked[: len(variants)]):
-        assert (one.recipe == other.recipe) == (part != "bucketing")
+        assert (one.recipe == other.recipe) == (part == "opponents")

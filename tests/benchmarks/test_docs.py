@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data_sets import PARTS
 from benchmarks.ensemble import table_rows
 from benchmarks.operators import KINDS
 from benchmarks.together import MOST_COST
@@ -62,22 +61,6 @@ def test_every_data_set_against_the_competent_loop_and_the_plain_procedure():
         run["load_before"] for runs in stored("data_sets")["runs"].values() for one in runs for run in one.values()
     ]
     assert f"load averages of {min(loads):.1f} to {max(loads):.1f}" in PAGE
-
-
-def test_accuracy_with_enough_steps():
-    found = stored("data_sets-accuracy")
-    for name, each in found["data_sets"].items():
-        scores = ", ".join(f"{each['scores'][way]:.3f}" for way in ("s3t", "competent"))
-        assert row(TITLES[name], [f"{each['times_as_fast']:.2f}", scores, points(each["points_above"])]) in PAGE
-    assert {name: len(runs) for name, runs in found["runs"].items()} == {
-        name: PARTS["accuracy"].more_seeds.get(name, PARTS["accuracy"].seeds) for name in TITLES
-    }
-    worst, *others = sorted(
-        100 * (run["s3t"]["accuracy"][0] - run["competent"]["accuracy"][0]) for run in found["runs"]["stsb"]
-    )
-    assert f"one seed is {-worst:.1f} points below the loop, the others {others[0]:+.1f} to {others[-1]:+.1f}" in PAGE
-    loads = [run["load_before"] for runs in found["runs"].values() for one in runs for run in one.values()]
-    assert f"**Once it has learnt** (AMD EPYC, load {min(loads):.1f} to {max(loads):.1f})" in PAGE
 
 
 def test_ways_to_make_batches():
