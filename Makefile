@@ -47,9 +47,12 @@ lint: $(VENV)/test.stamp
 types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
+# Files in memory, where there is room: tests wait for thousands of fsyncs else. What a disk may do, they make it do.
+MEMORY = $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo TMPDIR=/dev/shm)
+
 # A file's tests share the runs that it trains, so they go to one process.
 test: lint types
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	$(MEMORY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
 		--durations 20 -m "not slow and not integration"
 
 # Tests of the page need a browser; where none can be installed, they are skipped and say so.
@@ -60,7 +63,7 @@ browser: $(VENV)/pip.stamp
 		|| echo "no browser could be installed: tests of the page will be skipped"
 
 test-integration: $(VENV)/test.stamp browser
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "integration and not slow"
+	$(MEMORY) OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses 2 --durations 20 -m "integration and not slow"
 
 test-slow: $(VENV)/test.stamp
 	$(BIN)/python -m pytest -m slow -s

@@ -10,8 +10,8 @@ from s3t.stages import stages_of
 from testing import tiny
 from testing.counting import answer_nothing, counted, training_nothing
 
-SMALL, LARGE = 3, 20
-"""Numbers of shards, of 3 slices and 3 orders each: 27 and 180 stages."""
+SMALL, LARGE = 2, 10
+"""Numbers of shards, of 3 slices and 3 orders each: 18 and 90 stages."""
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def costs_of(shards, folder, model):
         training={"epochs": 0},
         deletion={"erase_within": 3600},
     )
-    table, costs = tiny.text_table(100), {}
+    table, costs = tiny.text_table(60), {}
     with training_nothing(), s3t.Run.create(folder, recipe=recipe, data=table) as run:
         with counted() as trained:
             run.train()
@@ -45,11 +45,11 @@ def costs_of(shards, folder, model):
                 act()
             costs[name] = dict(found)
         run.train()
-        for record in table.id[1:60]:
+        for record in table.id[1:30]:
             run.delete(records=[record])
         with counted() as found:
-            run.delete(records=[table.id[60]])
-        costs["the sixtieth deletion"] = dict(found)
+            run.delete(records=[table.id[30]])
+        costs["the thirtieth deletion"] = dict(found)
     return costs
 
 
@@ -80,5 +80,5 @@ def test_a_deletion_reads_no_stage_and_asks_no_more_often(costs):
 
 @pytest.mark.parametrize("what", ["statements", "file calls", "looks"])
 def test_a_later_deletion_makes_no_more_calls_than_the_first(what, costs):
-    first, later = costs[LARGE]["a deletion"], costs[LARGE]["the sixtieth deletion"]
+    first, later = costs[LARGE]["a deletion"], costs[LARGE]["the thirtieth deletion"]
     assert later.get(what, 0) <= 1.5 * first.get(what, 0) + 20

@@ -201,12 +201,13 @@ def test_the_status_says_for_which_process_a_deletion_waits(path, monkeypatch):
     with s3t.Run.open(path) as run, s3t.Run.open(path) as other:
         pending = run.hold(TEXTS)
         assert pending.may_leave()
-        roles(other).deleter.patience = 0.0
+        monkeypatch.setattr(roles(other).deleter, "patience", 0.0)
         report = other.delete(records=["r3"])
         (warning,) = report.status.warnings
         assert f"deletion 1 waits for process {os.getpid()} of " in warning
         assert "may have an answer on its way" in warning
         pending.release()
+        monkeypatch.undo()
         other.erase()
         assert other.status().warnings == ()
 
