@@ -77,9 +77,8 @@ def test_a_prior_is_read_from_a_file(tmp_path, content):
     path = tmp_path / "prior"
     path.write_text(content, encoding="utf-8")
     values = "1,0,0" if "1," in content else "0.5,0.25,0.25"
-    assert document("--slices", 3, "--budget", 2, "--prior-file", path) == document(
-        "--slices", 3, "--budget", 2, "--prior", values
-    )
+    sizes = ("--slices", 3, "--budget", 2, "--selector", "bms")
+    assert document(*sizes, "--prior-file", path) == document(*sizes, "--prior", values)
 
 
 @pytest.mark.parametrize(

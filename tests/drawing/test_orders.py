@@ -18,8 +18,7 @@ def labels(path):
     return Counter(text for text in texts(path) if text.isdigit())
 
 
-@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf", ".PNG"])
-@pytest.mark.parametrize("slices", [1, 3, 8, 40])
+@pytest.mark.parametrize(("suffix", "slices"), [(".png", 1), (".svg", 40), (".pdf", 8), (".PNG", 3)])
 def test_a_picture_is_written_in_every_format(tmp_path, suffix, slices):
     path = tmp_path / f"orders{suffix}"
     draw_orders(cyclic(Setting(slices=slices, budget=min(slices, 3))), path, title="orders")

@@ -28,8 +28,8 @@ from tests.run.worlds import SMALL, make_worlds, trained_run
 bitsandbytes = pytest.importorskip("bitsandbytes")
 
 ROOT = Path(__file__).resolve().parents[2]
-BITS = pytest.mark.parametrize("bits", ["8bit", "4bit"])
 IN_INTEGRATION = pytest.mark.integration
+BITS = pytest.mark.parametrize("bits", [pytest.param("8bit", marks=IN_INTEGRATION), "4bit"])
 
 
 @pytest.fixture(scope="module")
