@@ -94,6 +94,8 @@ def _be_beside(scenario: Scenario, opened: Path, *, watched: Path, stock: Expect
             found.add("problem", f"beside, without an opening: {problem}")
         if left := run.status().unfinished:
             found.add("problem", f"beside, without an opening: not erased: {left}")
+        if any(held.state == "approved" for held in run.approvals.all()):
+            found.add("problem", "beside, without an opening: approved, and not carried out")
 
 
 def _wait_for(path: Path, child: int) -> None:

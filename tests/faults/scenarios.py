@@ -7,7 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias, get_args
 
+from fastapi.testclient import TestClient
+
 import s3t
+from s3t.serve.app import create_app
+from s3t.serve.settings import Settings
 from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, recipe, table
 
 Acknowledge = Callable[[str], None]
@@ -79,6 +83,22 @@ def delete_and_erase(program: Program) -> None:
         delete(program, run, ONE)
         run.erase()
         program.acknowledge(ERASED)
+
+
+def approve(program: Program) -> None:
+    with s3t.Run.open(program.run) as run:
+        (held,) = run.approvals.all()
+        run.approvals.approve(held.id, by="operator")
+        program.acknowledge(ONE.name)
+
+
+def delete_at_a_server(program: Program) -> None:
+    settings = Settings(runs=(program.run,), repair=False, hold_share=None, open_scopes=("delete",))
+    with TestClient(create_app(settings)) as client:
+        answer = client.post("/v1/deletions", json={"records": ONE.records})
+    if not answer.is_success:
+        raise s3t.StorageError(answer.text)
+    program.acknowledge(ONE.name)
 
 
 def export_and_delete(program: Program) -> None:
@@ -154,6 +174,9 @@ _ON_SQLITE = (
     Scenario(name="reconcile", start="restored", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="reconcile-slices", start="restored_slices", act=reconcile, before=(ONE,), restored=True),
     Scenario(name="clone", start="trained", act=clone, requests=(ONE,), clones=True),
+    Scenario(name="approve", start="held", act=approve, requests=(ONE,)),
+    Scenario(name="approve-open", start="held", act=approve, requests=(ONE,), beside="open"),
+    Scenario(name="serve", start="trained", act=delete_at_a_server, requests=(ONE,)),
     *(
         Scenario(name=f"delete-{beside}", start="trained", act=deletes(ONE), requests=(ONE,), beside=beside)
         for beside in get_args(Beside)
@@ -169,6 +192,7 @@ _ON_POSTGRES = (
     Scenario(
         name="pg-delete-moved", start="pg_trained", act=deletes(ONE), requests=(ONE,), beside="moved", postgres=True
     ),
+    Scenario(name="pg-approve", start="pg_held", act=approve, requests=(ONE,), postgres=True),
     Scenario(name="pg-repair", start="pg_deleted", act=train, before=(ONE,), postgres=True),
 )
 SCENARIOS = {scenario.name: scenario for scenario in (*_ON_SQLITE, *_ON_POSTGRES)}

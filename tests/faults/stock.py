@@ -14,6 +14,7 @@ from typing import Any
 import pandas as pd
 
 import s3t
+from s3t.deletion.holding import Limits
 from s3t.folder.home import Home, write_home
 from s3t.folder.layout import Layout
 from testing import tiny
@@ -103,6 +104,11 @@ class Stock:
         self.copy(made.name.replace("deleted", "trained"), made)
         self._make(made, self._delete)
 
+    def _make_held(self, made: Path) -> None:
+        """ONE is asked for, and waits for an approval."""
+        self.copy(made.name.replace("held", "trained"), made)
+        self._make(made, _hold)
+
     def _make_unfinished(self, made: Path) -> None:
         """ONE is accepted, and nothing more: killed for real, when the first artifact shall be removed."""
         tried, log = self.folder / "unfinished.tried", self.folder / "unfinished.log"
@@ -183,6 +189,14 @@ def _train(
             run.train(progress=progress)
         except KeyboardInterrupt:
             return
+
+
+def _hold(made: Path) -> None:
+    every = Limits(records=0, share=None)
+    with s3t.Run.open(made) as run:
+        run.approvals.admit(
+            records=ONE.records, subjects=ONE.subjects, key=None, strict=False, caller="app", limits=every
+        )
 
 
 def _extend(made: Path) -> None:

@@ -137,6 +137,9 @@ class Check:
         if warnings := run.status().warnings:
             yield f"the status warns: {warnings}"
         yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
+        for held in run.approvals.all():
+            if held.state == "approved":
+                yield f"{held.id} is approved, and was not carried out"
 
     def _exports(self, run: s3t.Run) -> Iterator[str]:
         """What was exported is of what is alive; what was not, the operator withdraws, and nothing is left of it."""

@@ -91,7 +91,7 @@ def _attempt(act: Any, program: Program, notes: Notes) -> bool:
 def _told_the_truth(scenario: Scenario, program: Program, notes: Notes) -> None:
     """A refusal that does not say that records are out of use says that nothing has changed."""
     (told,) = notes.details("refused")
-    if "out of use" in told or "is unknown whether" in told:
+    if any(said in told for said in ("out of use", "is unknown whether", "is approved already")):
         return
     promised = notes.details("acknowledged")
     known = [request for request in scenario.requests if request.name in promised]
