@@ -1,6 +1,8 @@
 """Making a run is all or nothing."""
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -83,6 +85,18 @@ def test_every_auto_that_decides_bits_is_resolved_and_kept(text_model, tmp_path)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         assert run.recipe.training.precision in ("float32", "bfloat16")
         assert run.recipe.training.threads >= 1
+
+
+@pytest.mark.parametrize("made_for", ["mean", "last"])
+def test_auto_pools_as_the_base_model_was_made_for_and_is_kept(made_for, text_model, tmp_path):
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    declared = folder / "1_Pooling" / "config.json"
+    declared.parent.mkdir()
+    declared.write_text(json.dumps({"pooling_mode": {"last": "lasttoken"}.get(made_for, made_for)}))
+    with s3t.Run.create(tmp_path / "run", recipe=tiny.recipe(folder), data=tiny.text_table()):
+        pass
+    with s3t.Run.open(tmp_path / "run") as run:
+        assert run.recipe.text.pooling == made_for
 
 
 def test_auto_threads_are_no_more_than_the_cores_whose_time_a_container_is_given(text_model, tmp_path, monkeypatch):
