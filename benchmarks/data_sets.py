@@ -11,7 +11,7 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
     opponents    s3t and `benchmarks.competent`, three seeds (STS-B eight, as its scores vary most); and beside them
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
-    accuracy     three shards, 900 records (banking77: 20 a label), 4 epochs, rate 0.002, at most 1,000 test records,
+    accuracy     three shards, 600 records (banking77: 20 a label), 4 epochs, rate 0.002, at most 1,000 test records,
                  three seeds; the opponents are `benchmarks.competent` with batches drawn at random, and, once, s3t with
                  the first token, one adapter on all records and layers, and logistic regression on what the head
                  reads of the bare base model
@@ -118,7 +118,6 @@ PARTS = {
             WHOLE: {"partition": {"shards": 1, "slices": 1}},
         },
         once=(FIRST, FROZEN, WHOLE),
-        records=900,
         a_label={"banking77": 20},
         tried=1_000,
         shards=3,
