@@ -245,7 +245,7 @@ def test_a_chat_has_the_tokens_of_transformers_and_every_prompt_is_its_beginning
 def test_where_a_token_would_reach_from_the_request_into_the_answer_the_chat_is_cut(tmp_path):
     folder = tokens.byte_level(tmp_path, tokens.CHATML)
     encoder = LanguageEncoder(folder, Language(), roles=["messages"])
-    chat = turns("a", "\nthe", "b", "c")
+    chat = turns("a", "\n\nthe", "b", "c")
     (record,), (prompt,) = encoder.encode(table_of(chat)), encoder.prompts(table_of(chat[:1]))
     ids = record["input_ids"].tolist()
     assert ids[: len(prompt)] == prompt
