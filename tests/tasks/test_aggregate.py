@@ -106,6 +106,7 @@ def test_metrics_of_a_classification_are_accuracy_f1_and_matthews():
     logits = [np.array([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]])]
     assert answers.metrics(logits, [0], ["a", "a", "b", "b"]) == {"accuracy": 1.0, "f1": 1.0, "matthews": 1.0}
     assert answers.metrics(logits, [0], ["b", "b", "a", "a"]) == {"accuracy": 0.0, "f1": 0.0, "matthews": -1.0}
+    assert answers.metrics([logits[0][:2]], [0], ["a", "a"]) == {"accuracy": 1.0, "f1": 0.0, "matthews": 0.0}
     found = answers.metrics(logits, [0], ["a", "b", "b", "b"])
     assert (found["accuracy"], found["f1"]) == (0.75, pytest.approx(0.8))  # of the second label: 2 of 2 right, 2 of 3
 

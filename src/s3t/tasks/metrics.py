@@ -18,10 +18,11 @@ def classification_metrics(predicted: Sequence[int], expected: Sequence[int], *,
     from sklearn.metrics import f1_score, matthews_corrcoef  # here: its import is slow
 
     each = f1_score(expected, predicted, labels=list(range(labels)), average=None, zero_division=0.0)
+    varied = len({*predicted, *expected}) > 1
     return {
         "accuracy": float(np.mean(np.asarray(predicted) == np.asarray(expected))),
         "f1": float(each[1] if labels == 2 else each.mean()),
-        "matthews": float(matthews_corrcoef(expected, predicted)),
+        "matthews": float(matthews_corrcoef(expected, predicted)) if varied else 0.0,
     }
 
 
