@@ -58,7 +58,10 @@ DECODERS: dict[str, tuple[str, dict[str, Any]]] = {
     "olmo2": ("Olmo2Config", {}),
     "falcon": ("FalconConfig", {}),
     "opt": ("OPTConfig", {"ffn_dim": 16, "word_embed_proj_dim": 8}),
-    "mixtral": ("MixtralConfig", _GROUPED | {"num_local_experts": 2}),
+    "openai-gpt": ("OpenAIGPTConfig", {}),
+    "nanochat": ("NanoChatConfig", _GROUPED),
+    "mixtral": ("MixtralConfig", _GROUPED | {"num_local_experts": 4}),
+    "phimoe": ("PhimoeConfig", _GROUPED | {"num_local_experts": 4}),
 }
 """Configuration class of each decoder, and what it needs besides the sizes."""
 STATEFUL: dict[str, tuple[str, dict[str, Any]]] = {

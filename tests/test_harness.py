@@ -1,5 +1,6 @@
 """The lm-evaluation-harness on a live run: the scores are those of its own model of Hugging Face."""
 
+import datetime
 import json
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from transformers import AutoTokenizer
 import s3t
 from s3t.harness import S3TModel
 from s3t.models.tensors import deserialize
+from s3t.partition import Place
 from s3t.stages import Stage
 from testing import tiny
 from testing.language import language_recipe, make_language_model, prompt_table
@@ -21,6 +23,7 @@ from testing.plain import copy_with
 from testing.roles import roles
 from tests.cli.typed import document
 from tests.run.worlds import SMALL, trained_run
+from tests.slice_files import read_slice
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # the harness's, and those of what it imports
 
@@ -140,6 +143,62 @@ def test_a_continuation_keeps_what_the_model_takes_of_its_context_and_is_refused
     assert cut == lm._loglikelihood_tokens([("", before[-2:], tokens)])[0][0]
     with pytest.raises(s3t.InputError, match=f"has {lm.max_length + 1} tokens, and the model takes {lm.max_length}"):
         lm._loglikelihood_tokens([("", before, [2] * (lm.max_length + 1))])
+
+
+def test_an_evaluation_that_a_deletion_overtakes_is_begun_anew(tasks, tmp_path, monkeypatch):
+    """The harness holds the likelihoods of choices while texts are written."""
+    model = make_language_model(tmp_path / "model")
+    trained_run(tmp_path / "run", language_recipe(model, **SMALL), prompt_table()).close()
+    monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)  # what it asks before it ends is all that notices
+    with s3t.Run.open(tmp_path / "run") as run, s3t.Run.open(tmp_path / "run") as other:
+        roles(other).deleter.patience = 0.0
+
+        def asked(lm):
+            manager = TaskManager(include_path=str(tasks), include_defaults=False)
+            options = {"task_manager": manager, "bootstrap_iters": 0, "log_samples": True}
+            generation, found = lm.evaluated(tasks=["tiny_choice", "tiny_text"], **options)
+            return generation, [sample["resps"] for samples in found["samples"].values() for sample in samples]
+
+        lm = S3TModel(run)
+        before = asked(lm)
+        write, deleted = lm.generate_until, []
+
+        def after_a_deletion(requests):
+            if not deleted:
+                deleted.append(other.delete(records=[now_serving(other)]))
+            return write(requests)
+
+        monkeypatch.setattr(lm, "generate_until", after_a_deletion)
+        after = asked(lm)
+        assert (before[0], after[0]) == (0, 1)
+        assert after == asked(S3TModel(other))
+        assert after[1] != before[1]
+
+
+def now_serving(run):
+    """A record of the slice that the serving stage has learned last."""
+    (member,) = run.score(prompt_table(2)).members
+    rows = read_slice(run.path / "slices", Place(0, member.prefix[-1]), roles(run).secret).rows
+    return rows["record"].to_pylist()[0]
+
+
+def test_chats_asked_of_a_run_of_prompts_have_the_date_of_the_run(tmp_path):
+    """Which is the day of init, unless the recipe has one."""
+    model = make_language_model(tmp_path / "model")
+    template = model / "chat_template.jinja"
+    template.write_text("{{ strftime_now('%Y-%m-%d') }} " + template.read_text())
+    recipe = language_recipe(model, **SMALL)
+    today = datetime.date.today()
+    with s3t.Run.create(tmp_path / "today", recipe=recipe, data=prompt_table()) as run:
+        assert run.recipe.language.date in (today, datetime.date.today())
+    recipe["language"]["date"] = "2001-02-03"
+    chat = [{"role": "user", "content": "w1"}]
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=prompt_table()) as run:
+        assert S3TModel(run).apply_chat_template(chat).startswith("2001-02-03 ")
+        language = run.recipe.language.model_dump(mode="json")
+    tiny.change_recipe(tmp_path / "run", language=language | {"date": None})
+    with s3t.Run.open(tmp_path / "run") as run, pytest.raises(s3t.InputError, match="the run, of an earlier version"):
+        S3TModel(run).apply_chat_template(chat)
 
 
 @pytest.mark.integration

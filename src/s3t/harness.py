@@ -13,15 +13,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 # The harness enters its own models only while its registry is empty, so before ours is in it.
-import lm_eval.models  # noqa: F401
+import lm_eval
+import lm_eval.models
 from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 
 from s3t.errors import InputError
+from s3t.models.language import asks_for_date
 from s3t.prediction.likelihood import Continuation, Likelihood
 from s3t.prediction.sampling import Sampling
+from s3t.run.answerer import State
 from s3t.run.run import Run
 
 PAPER = ("mmlu", "hellaswag", "piqa", "winogrande", "arc_challenge", "arc_easy", "truthfulqa_mc2", "openbookqa")
@@ -45,8 +48,28 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         self._encoder, self._end = encoder, encoder.end
         self._begin = encoder.tokenizer.bos_token_id
         self.max_length = self._writer.positions
+        self._state: State | None = None
+        """Of the evaluation, which asks several times."""
         self._chats: dict[str, str] = {}
         """Chats by what they look like, as the encoder takes them: it tells control tokens from what people write."""
+
+    def evaluated(self, **asked: Any) -> tuple[int, dict[str, Any]]:
+        """(Generation, results of `lm_eval.simple_evaluate`): all answers are of that one state of the run.
+
+        A deletion that takes a stage that answers makes all be asked anew, as with `Run.evaluate`.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+        """
+
+        def compute(state: State) -> tuple[int, dict[str, Any]]:
+            self._state = state
+            try:
+                return state.now.generation, lm_eval.simple_evaluate(model=self, **asked)
+            finally:
+                self._state = None
+
+        return self._writer.answerer.computed(None, compute)
 
     @property
     def eot_token_id(self) -> int:
@@ -64,7 +87,14 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         return self.run.recipe.base_model.replace("/", "__")
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
-        """A chat as the base model's template writes it; a prefilled turn of the assistant goes on."""
+        """A chat as the base model's template writes it; a prefilled turn of the assistant goes on.
+
+        Raises:
+            InputError: the template writes a date, and the run is too old to have one.
+        """
+        if self._encoder.date is None and asks_for_date(self._encoder.tokenizer):
+            what = "the base model's chat template writes the day's date, and the run, of an earlier version, has none"
+            raise InputError("the harness", f"{what}; ask without chats, or make the run again")
         marked = self._encoder.rendered(chat_history, ask=add_generation_prompt, goes_on=not add_generation_prompt)
         text = self._encoder.shown(marked)
         self._chats |= {text: marked, text.rstrip(): marked.rstrip()}  # the harness moves blanks to the continuation
@@ -98,21 +128,18 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
         """Texts after contexts, until one of the stop texts; contexts that are too long lose their beginning."""
-        by_settings: dict[Sampling, list[int]] = {}
-        for number, request in enumerate(requests):
-            by_settings.setdefault(_sampling(request.args[1]), []).append(number)
-        texts: dict[int, str] = {}
-        for sampling, numbers in by_settings.items():
+        asked: list[tuple[list[int], Sampling]] = []
+        for context, settings in (request.args for request in requests):
+            sampling = _sampling(settings)
             room = max(1, self.max_length - sampling.max_new_tokens)
-            asked = [self.tok_encode(requests[number].args[0])[-room:] for number in numbers]
-            texts |= zip(numbers, self._writer.continued(asked, sampling), strict=True)
-        return [texts[number] for number in range(len(requests))]
+            asked.append((self.tok_encode(context)[-room:], sampling))
+        return self._writer.continued(asked, self._state)
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, Sequence[int], Sequence[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
         asked = [self._fitted(before, tokens) for _, before, tokens in requests]
-        found: list[Likelihood] = self._writer.likelihoods(asked)
+        found: list[Likelihood] = self._writer.likelihoods(asked, self._state)
         return [(one.log_probability, one.greedy) for one in found]
 
     def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:

@@ -54,8 +54,8 @@ def load(folder: Path) -> Any:
             return lambda **batch: SimpleNamespace(logits=whole(batch)["sentence_embedding"])
         if said["merged"]:
             return auto.from_pretrained(folder, local_files_only=True, dtype=torch.float32).eval()
-        options = {"num_labels": said["outputs"], "pad_token_id": said["pad_token_id"], "ignore_mismatched_sizes": True}
-        given = {name: value for name, value in options.items() if value is not None}
+        head = {"num_labels": said["outputs"], "pad_token_id": said["pad_token_id"], "ignore_mismatched_sizes": True}
+        given = {name: value for name, value in head.items() if value is not None and said["outputs"] is not None}
         return PeftModel.from_pretrained(auto.from_pretrained(said["base_model"], **given), folder).eval()
 
 

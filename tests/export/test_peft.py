@@ -10,6 +10,7 @@ import s3t
 from testing import tiny
 from tests.export.loaded import answers, assert_equal_logits, described
 from tests.models.kinds import LLAMA, SMALL, TEXT, model_of_kind, without_projection
+from tests.slow import test_architectures as architectures
 
 QWEN = LLAMA | {"head_dim": 4}
 KINDS = {
@@ -70,6 +71,16 @@ def test_poolings(kind, pooling, text_model, tmp_path):
             own = described(export.path)["auto_class"] == "AutoModelForSequenceClassification"
             assert own == (pooling in POOLED[kind][0])
             assert_equal_logits(export.path, run, TEXTS)
+
+
+@pytest.mark.parametrize("kind", ["mobilebert", "xlnet"])
+def test_classifiers_that_read_large_states_or_more_than_states_are_left_to_sentence_transformers(kind, tmp_path):
+    """MobileBERT normalises no state, so a tanh would bend it; XLNet's classifier reads its memory, too."""
+    model = architectures.make_model(kind, architectures.WORDS, tmp_path / "model")
+    with a_run(tmp_path, model) as run:
+        (export,) = run.export(tmp_path / "out").exports
+        assert described(export.path)["auto_class"] == "AutoModel"
+        assert_equal_logits(export.path, run, TEXTS)
 
 
 ADAPTERS = {

@@ -17,6 +17,7 @@ from s3t.recipe import Language, recipe_from
 from testing import tiny
 from testing.language import language_recipe, make_language_model
 from tests.models.kinds import SMALL, model_of_kind
+from tests.slow.test_architectures import IMAGES, TEXTS, WORDS, make_model, recipe_and_table
 
 GPT2 = {"n_embd": 8, "n_layer": 3, "n_head": 2, "n_positions": 24, "pad_token_id": 0, "initializer_range": 0.3}
 WAYS = {
@@ -150,3 +151,44 @@ def test_a_checkpoint_with_lacking_stray_or_broken_tensors_is_refused_with_all_o
     assert "lacks 1 tensor of its backbone, such as bert.embeddings.LayerNorm.weight" in told
     assert "holds 1 tensor that its layers have no place for, such as" in told
     assert "holds 1 tensor with numbers that are not finite, such as bert.encoder.layer.1.attention.self.value" in told
+
+
+@pytest.mark.parametrize(
+    ("kind", "task", "problem"),
+    [
+        (
+            "glm4_moe",
+            TEXTS,
+            "adapter.target_modules: PEFT adapts other modules than those of block 1: model.layers",
+        ),
+        ("bart", WORDS, "base_model: BartForSequenceClassification is an encoder and a decoder"),
+        ("qwen2", WORDS, "its tokenizer makes no token of common words"),
+        ("resnet", IMAGES, "a resnet model (ResNetConfig) has no one stack of transformer layers"),
+    ],
+)
+def test_what_cannot_be_adapted_is_refused_in_words(kind, task, problem, tmp_path):
+    recipe, _ = recipe_and_table("llama", task, make_model(kind, task, tmp_path))
+    assert problem in problems_of(recipe)
+
+
+def test_modules_of_a_hybrid_are_named_together_and_each_block_needs_one(tmp_path):
+    folder = make_language_model(tmp_path / "model", kind="lfm2")
+    both = recipe_from(language_recipe(folder, adapter={"target_modules": ["q_proj", "in_proj"]}))
+    assert check_assembly(folder, both).writing == "batched"
+    told = problems_of(language_recipe(folder, adapter={"target_modules": ["q_proj"]}))
+    assert "none of them is in the layers of block 1 of Lfm2ForCausalLM (2); name some of each block's" in told
+
+
+def test_a_language_model_whose_head_reads_more_than_the_last_states_is_refused(tmp_path, monkeypatch):
+    from transformers.models.llama import modeling_llama
+
+    forward = modeling_llama.LlamaModel.forward
+
+    def looking_back(self, input_ids=None, **named):
+        found = forward(self, input_ids=input_ids, **named)
+        found.last_hidden_state = found.last_hidden_state + self.embed_tokens(input_ids)
+        return found
+
+    folder = make_language_model(tmp_path / "model")
+    monkeypatch.setattr(modeling_llama.LlamaModel, "forward", looking_back)
+    assert "gives other logits where its head gets the last layer's states" in problems_of(language_recipe(folder))

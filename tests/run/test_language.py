@@ -67,7 +67,13 @@ def test_every_way_of_training_is_exact(changes, llama, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["gpt2", "llama-tied", *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gemma3", "falcon", "phi"))]
+    "kind",
+    [
+        "gpt2",
+        "llama-tied",
+        "mixtral",
+        *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gemma3", "falcon", "phi")),
+    ],
 )
 def test_every_kind_of_decoder_is_exact(kind, tmp_path):
     model = make_language_model(tmp_path / "model", kind=kind)

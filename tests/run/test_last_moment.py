@@ -138,7 +138,7 @@ COMPUTATIONS = {
     "continued texts": (
         "language",
         "write",
-        lambda run: (run._writer.continued([[5, 6]], Sampling(**HOW)), run.status().generation),
+        lambda run: (run._writer.continued([([5, 6], Sampling(**HOW)), ([5, 6], Sampling())]), run.status().generation),
     ),
     "a comparison": ("language", "write", lambda run: run.evaluate(prompt_table(4), write=2).to_json()),
     "scores of texts": ("language", "logits", lambda run: of_answer(run.score(prompt_table(4)))),

@@ -66,7 +66,6 @@ def _measured(
 ) -> dict[str, Any]:
     """The harness's measures by task, and the generation that answered."""
     _check_installed()
-    import lm_eval
     from lm_eval.tasks import TaskManager
 
     from s3t.harness import S3TModel
@@ -80,8 +79,7 @@ def _measured(
     if unknown:
         raise s3t.InputError("the command", [f"--task {name}: the harness has no such task" for name in unknown])
     with s3t.Run.open(run) as opened:
-        result = lm_eval.simple_evaluate(
-            model=S3TModel(opened),
+        generation, result = S3TModel(opened).evaluated(
             tasks=tasks,
             task_manager=manager,
             num_fewshot=shots,
@@ -89,7 +87,6 @@ def _measured(
             apply_chat_template=chat,
             bootstrap_iters=0,
         )
-        generation = opened.status().generation
     return {"generation": generation, "results": [_row(name, found) for name, found in result["results"].items()]}
 
 

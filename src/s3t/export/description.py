@@ -114,7 +114,7 @@ class ExportDescription:
             "revision": self.revision,
             "num_labels": self.outputs,
             "ignore_mismatched_sizes": own_head,
-            "pad_token_id": self.pad_token_id,
+            "pad_token_id": own_head and self.pad_token_id,  # by which a decoder with a head finds a text's end
         }
         options = "".join(f", {name}={value!r}" for name, value in given.items() if value is not None)
         bits = "" if self.quantization == "none" else ", quantization_config=bits"

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import torch
 
-from s3t.errors import RecipeError
+from s3t.errors import IsolationError, RecipeError
 from s3t.methods import Trainable
 from s3t.models.alone import ALONE
 from s3t.models.base import Base, check_model, load_base
@@ -21,7 +21,7 @@ from s3t.models.first_token import cut_modules, packable
 from s3t.models.model import Model
 from s3t.models.next_tokens import ROUNDING, WAYS, Way, writes_as_whole_passes
 from s3t.models.packing import Packing, pack
-from s3t.models.passes import Batch, Passes, pack_states, padded_states
+from s3t.models.passes import Batch, Passes, pack_states, padded_states, run_model
 from s3t.models.pooling import PooledModel
 from s3t.models.sharing import find_sharing
 from s3t.models.whole import WholeModel
@@ -99,6 +99,11 @@ def _noted(problems: list[str], folder: Path, recipe: Recipe) -> Iterator[None]:
         yield
     except RecipeError as error:
         problems += error.problems
+    except IsolationError as error:
+        problems.append(
+            f"adapter.target_modules: {error}; name modules of the attention alone: PEFT takes names of a mixture's "
+            "other ones for its experts"
+        )
     except _UNFIT as error:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0][:300]
         problems.append(
@@ -123,7 +128,11 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
                 mount.add_block(block)
                 model.passes.logits(encoder.collate(records[:1]))
         model.reset_head(seed=0)
-        problems = [*_neighbours(model, encoder, records, recipe), *_length(model, encoder, records, recipe)]
+        problems = [
+            *_own_logits(model, encoder, records),
+            *_neighbours(model, encoder, records, recipe),
+            *_length(model, encoder, records, recipe),
+        ]
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
         varied = recipe.image.varies or not recipe.method.blocks.top_down
         fixed = frozen and not varied and max(borders) > 0
@@ -179,11 +188,30 @@ def _neighbours(model: Model, encoder: Encoder, records: Sequence[Encoded], reci
         moved, spread = (beside - alone).abs().max(), (alone - alone.mean(dim=0)).abs().max()
         if not moved <= ROUNDING * spread + _LAST_BITS * alone.abs().max():
             yield (
-                f"base_model: {type(model.base.model).__name__} gives an input other logits beside a longer one in its "
+                f"base_model: {_name(model)} gives an input other logits beside a longer one in its "
                 f"batch (by {moved:.2g}, where inputs differ by {spread:.2g}), so its answers would hang on their "
                 "neighbours; name a model that leaves padding out"
             )
             return
+
+
+def _own_logits(model: Model, encoder: Encoder, records: Sequence[Encoded]) -> Iterator[str]:
+    """Yields why a language model's layers and head, passed apart, do not give what the whole model gives."""
+    if not model.base.over_vocabulary:
+        return
+    batch = encoder.collate(records)
+    whole = run_model(model.base.model, batch).logits[batch[ANSWERED]]
+    apart = model.passes.logits(batch)
+    if not torch.allclose(apart, whole, rtol=1e-3, atol=1e-4 * float(whole.abs().max())):
+        yield (
+            f"base_model: {_name(model)} gives other logits where its head gets the last layer's states by themselves, "
+            "as s3t passes them; name another model"
+        )
+
+
+def _name(model: Model) -> str:
+    whole: Any = model.base.model
+    return type(whole.backbone if isinstance(whole, PooledModel) else whole).__name__
 
 
 def _length(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:

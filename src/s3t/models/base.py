@@ -94,6 +94,10 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     with ALONE, torch.device("meta"), quiet():
         model = _auto_class(recipe).from_config(config)
     replace_conv1d(model)
+    if config.is_encoder_decoder and any(name.endswith("decoder") for name, _ in model.named_modules()):
+        raise RecipeError(
+            "the recipe", f"base_model: {type(model).__name__} is an encoder and a decoder; name a model of one of them"
+        )
     layers = find_layers(model, config.num_hidden_layers)
     adapter = recipe.block_adapter(layers.count)
     width = adapter.layers_per_slice
@@ -114,9 +118,10 @@ def check_model(folder: Path, recipe: Recipe) -> None:
     if recipe.max_length is not None and positions is not None and recipe.max_length > positions:
         section = recipe.task.inputs.section
         problems.append(f"{section}.max_length: {recipe.max_length} exceeds the model's {positions} positions")
-    if has_experts(model, layers):
+    if recipe.training.quantization != "none" and has_experts(model, layers):
         problems.append(
-            f"base_model: {type(model).__name__} is a mixture of experts, which s3t does not adapt; name a dense model"
+            f"training.quantization: most weights of {type(model).__name__} are its experts', which stay as they are; "
+            "set it to none"
         )
     sides = getattr(config, "image_size", None)
     side = min(sides) if isinstance(sides, list | tuple) else sides
@@ -339,14 +344,18 @@ def _config(folder: Path, *, labels: int) -> Any:
 def _check_stack(config: Any, recipe: Recipe) -> None:
     """Refuse a model of texts and images whose language model is a part, with a configuration inside the model's."""
     inner = getattr(config, "text_config", None)
-    if inner is None or hasattr(config, "num_hidden_layers") or recipe.task.inputs.kind == "image":
+    if hasattr(config, "num_hidden_layers"):
         return
-    raise RecipeError(
-        "the recipe",
-        f"base_model: a {config.model_type} model ({type(config).__name__}) is a language model and a part for images "
-        "or sound, and s3t trains a language model alone; name a checkpoint of that, whose config.json says "
-        f'"model_type": "{inner.model_type}", as its text_config has it here',
-    )
+    kind = f"base_model: a {config.model_type} model ({type(config).__name__})"
+    if inner is None or recipe.task.inputs.kind == "image":
+        problem = f"{kind} has no one stack of transformer layers (num_hidden_layers in its config.json); name another"
+    else:
+        problem = (
+            f"{kind} is a language model and a part for images or sound, and s3t trains a language model alone; name "
+            f'a checkpoint of that, whose config.json says "model_type": "{inner.model_type}", as its text_config has '
+            "it here"
+        )
+    raise RecipeError("the recipe", problem)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
-from s3t.errors import IsolationError
+from s3t.errors import IsolationError, listed
 from s3t.models.base import Base, base_digest, reset_head
 from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
@@ -82,7 +82,7 @@ class MountedModel:
         wrapped = {name for name, module in model.named_modules() if isinstance(module, BaseTunerLayer)}
         if wrapped != set(self._targets):
             stray = sorted(wrapped ^ set(self._targets))
-            raise IsolationError(f"block {block} should wrap other modules than PEFT did: {', '.join(stray)}")
+            raise IsolationError(f"PEFT adapts other modules than those of block {block}: {listed(stray, most=3)}")
         for name in self._targets:
             model.get_submodule(name).eval()  # a new adapter starts in training mode, with its dropout on
         for _, parameter in self._block_parameters():
@@ -185,7 +185,7 @@ class BlockModel:
             finally:
                 if mount.has_block:  # else nothing was wrapped
                     for name, module in list(model.named_modules()):
-                        if isinstance(module, BaseTunerLayer):
+                        if isinstance(module, BaseTunerLayer) and name in self.modules:
                             model.set_submodule(name, self.modules[name])
                     if hasattr(model, "peft_config"):
                         del model.peft_config

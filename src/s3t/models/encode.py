@@ -93,6 +93,12 @@ def load_tokenizer(folder: Path, **options: Any) -> Any:
         # Without a vocabulary transformers makes an empty one, and every text would be the same unknown tokens.
         problem = f"base_model: {folder} has no vocabulary of a tokenizer; name a model with its tokenizer's files"
         raise RecipeError("the recipe", problem)
+    if not tokenizer("one two", add_special_tokens=False)["input_ids"]:
+        problem = (
+            f"base_model: {folder}: its tokenizer makes no token of common words; its files, or the class that "
+            "transformers reads them with, are of another model"
+        )
+        raise RecipeError("the recipe", problem)
     words = None
     if (folder / "config.json").is_file():  # else a tokenizer by itself
         words = getattr(AutoConfig.from_pretrained(folder, **LOCAL).get_text_config(), "vocab_size", None)
@@ -262,17 +268,20 @@ class ImageEncoder:
 
     def __init__(self, folder: Path, image: Image) -> None:
         config = AutoConfig.from_pretrained(folder, **LOCAL)
-        self._mode = "L" if config.num_channels == 1 else "RGB"
+        channels = getattr(config, "num_channels", 3)
+        self._mode = "L" if channels == 1 else "RGB"
         if (folder / "preprocessor_config.json").is_file():
             # Pillow's resampling, whether torchvision is installed or not: other code would give other bits.
             self._processor = AutoImageProcessor.from_pretrained(folder, backend="pil", **LOCAL)
+        elif (side := getattr(config, "image_size", None)) is None:
+            problem = f"base_model: {folder} names no size of images; it needs a preprocessor_config.json"
+            raise RecipeError("the recipe", problem)
         else:
-            side = config.image_size
             height, width = side if isinstance(side, list | tuple) else (side, side)
             self._processor = ViTImageProcessorPil(
                 size={"height": height, "width": width},
-                image_mean=_per_channel(image.mean, config.num_channels, "mean"),
-                image_std=_per_channel(image.std, config.num_channels, "std"),
+                image_mean=_per_channel(image.mean, channels, "mean"),
+                image_std=_per_channel(image.std, channels, "std"),
             )
 
     @property

@@ -63,7 +63,8 @@ class LanguageEncoder:
                 "columns.messages: the base model's tokenizer has no chat template; name a model that was tuned for "
                 "chats, or give prompt and completion"
             )
-        self.date = settings.date if "messages" in roles and asks_for_date(self._tokenizer) else None
+        self.date = settings.date if asks_for_date(self._tokenizer) else None
+        """The day that the chat template writes, also where somebody asks a run of prompts in it."""
         if self.date is not None:
             self._tokenizer.chat_template = dated(self._tokenizer.chat_template, self.date)
         elif "messages" in roles and asks_for_date(self._tokenizer):
@@ -380,7 +381,7 @@ def asks_for_date(tokenizer: Any) -> bool:
 
 def with_date(recipe: Recipe, folder: Path) -> Recipe:
     """A recipe whose chat template has a date, if it asks for one: this day's, unless one is given."""
-    if recipe.columns.messages is None or recipe.language.date is not None:
+    if recipe.task.inputs.section != "language" or recipe.language.date is not None:
         return recipe
     try:
         if not asks_for_date(load_tokenizer(folder)):

@@ -87,21 +87,21 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
     """Full names of the linear modules that a block adapts, in the model's order.
 
     Raises:
-        RecipeError: a target module is in none of the block's layers.
+        RecipeError: a target module is in none of the model's layers, or none is in the block's.
     """
     indices = block_layers(block, layers=layers.count, layers_per_slice=adapter.layers_per_slice)
     chosen: list[str] = []
     matched: set[str] = set()
     available: dict[str, None] = {}
-    for index in indices:
+    for index in range(layers.count):
         layer = f"{layers.path}.{index}"
         for tail, module in model.get_submodule(layer).named_modules():
-            if not isinstance(module, nn.Linear):
-                continue
+            if not isinstance(module, nn.Linear) or type(module).__name__.endswith("Router"):
+                continue  # a router of experts gives its choices beside the product
             available[tail] = None
             targets = [tail] if adapter.target_modules == "all-linear" else _matching(tail, adapter.target_modules)
-            if targets:
-                matched.update(targets)
+            matched.update(targets)
+            if targets and index in indices:
                 chosen.append(f"{layer}.{tail}")
     if not available:
         raise RecipeError(
@@ -117,6 +117,12 @@ def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: 
                 f"{type(model).__name__}; it has {', '.join(available)}"
                 + (did_you_mean(stray[0], (name.rpartition(".")[2] for name in available)) if len(stray) == 1 else ""),
             )
+    if not chosen:
+        raise RecipeError(
+            "the recipe",
+            f"adapter.target_modules: none of them is in the layers of block {block} of {type(model).__name__} "
+            f"({', '.join(map(str, indices))}); name some of each block's",
+        )
     return tuple(chosen)
 
 

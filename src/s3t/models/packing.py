@@ -153,9 +153,9 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         }
 
     def leave(_layer: nn.Module, _args: Any, output: Any) -> Any:
-        states = output[0] if isinstance(output, tuple) else output
+        states = output[0] if isinstance(output, tuple | list) else output
         states = states.flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
-        return (states, *output[1:]) if isinstance(output, tuple) else states
+        return (states, *output[1:]) if isinstance(output, tuple | list) else states
 
     with ExitStack() as stack:
         for layer in layers:

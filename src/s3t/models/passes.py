@@ -183,7 +183,7 @@ class Passes:
                 raise _Stop
 
         def catch_last(_layer: nn.Module, _args: Any, output: Any) -> None:
-            found[border] = output[0] if isinstance(output, tuple) else output
+            found[border] = output[0] if isinstance(output, tuple | list) else output
             raise _Stop  # no border is higher
 
         if border == self.top:
@@ -210,17 +210,24 @@ class Passes:
         handles = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
         try:
             for module in aside:
-                module.forward = self._hand_on(states, bare=module is self._embeddings)
+                module.forward = self._hand_on(states, module)
             yield
         finally:
             for handle in handles:
                 handle.remove()
             for module in aside:
-                del module.forward  # the class's own is there again
+                module.__dict__.pop("forward", None)  # the class's own is there again
 
-    def _hand_on(self, states: Tensor, *, bare: bool) -> Any:
-        result = states if bare or not self._in_tuple else (states, *[None] * (self._in_tuple - 1))
-        return lambda *_args, **_kwargs: result
+    def _hand_on(self, states: Tensor, module: Any) -> Any:
+        """A module's forward that hands on states, once: one that is used again above the layers then computes."""
+        bare = module is self._embeddings or not self._in_tuple
+        result = states if bare else (states, *[None] * (self._in_tuple - 1))
+
+        def forward(*_args: Any, **_kwargs: Any) -> Any:
+            del module.forward
+            return result
+
+        return forward
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
@@ -236,7 +243,7 @@ class Passes:
             outputs.clear()
 
         def returned(_layer: nn.Module, _args: Any, output: Any) -> None:
-            self._in_tuple = len(output) if isinstance(output, tuple) else 0
+            self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
             self._learned = True
 
         handles = [

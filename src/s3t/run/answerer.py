@@ -6,11 +6,11 @@ Shapes: M members, N inputs, C labels.
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeVar
 
 import pyarrow as pa
 
@@ -33,6 +33,16 @@ from s3t.wording import counted
 
 if TYPE_CHECKING:
     from s3t.run.workshop import Workshop
+
+T = TypeVar("T")
+
+
+class State(NamedTuple):
+    """A state of the ledger, the stages that answer at it, and the computation that uses them."""
+
+    now: Snapshot
+    members: list[Stage]
+    work: Work
 
 
 @dataclass(frozen=True)
@@ -75,10 +85,30 @@ class Answerer:
                 now = self.parts.upkeep.erase_due()
                 if uses_of(recent, members).intact_at(now) and self._members(now, prefixes) == members:
                     return replace(answer, generation=now.generation)
+        return self.computed(
+            prefixes, lambda state: self._answer(state.now, state.members, inputs, progress, state.work)
+        )
+
+    def computed(self, prefixes: Prefixes | None, compute: Callable[[State], T], *, within: State | None = None) -> T:
+        """Something computed at one state of the ledger; anew if a deletion has taken a stage that it uses.
+
+        Args:
+            prefixes: that answer; None: the deepest that are alive.
+            compute: watches for deletions, or is short.
+            within: of a computation that holds this one, and begins anew in its place.
+
+        Raises:
+            NoLiveShardError: no shard can answer.
+            InputError: a prefix is not alive.
+            Overtaken: the computation that holds this one has to begin anew.
+        """
+        if within is not None:
+            within.work.check()
+            return compute(within)
         while True:
             now, members = self.choose(prefixes)
             with suppress(Overtaken), self.parts.presence.answering(now, uses_of(now, members)) as work:
-                return self._answer(now, members, inputs, progress, work)
+                return compute(State(now, members, work))
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
         """Inputs, checked. Errors as `Run.checked`."""
@@ -109,18 +139,17 @@ class Answerer:
         """Metrics on labelled data. Errors as `Run.evaluate`."""
         recipe, labels = self.parts.recipe, self.parts.description.labels
         rows = ingest_labelled(data, recipe, labels=labels).rows
-        while True:
-            now, members = self.choose(None)
+
+        def compute(state: State) -> Evaluation:
+            now, members, work = state
             deeper = [link for stage in by_kind(members)[0] for link in stage.chain] if per_depth else []
             wanted = sorted({*members, *deeper})
-            with (
-                suppress(Overtaken),
-                self.parts.presence.answering(now, uses_of(now, members)) as work,
-                telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)),
-            ):
+            with telling(progress, f"evaluating {counted(rows.num_rows, 'record')}", rows.num_rows * len(wanted)):
                 scores = self.workshop.logits(wanted, now, rows, steps=Watched(progress, work))
                 logits, counts = dict(zip(wanted, scores, strict=True)), self.workshop.counts(rows)
                 return evaluate(self._answers, now, members, logits, rows, counts, per_depth=per_depth)
+
+        return self.computed(None, compute)
 
     def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
         """Erase what is due; the state of the ledger then, and the stages that answer at it.

@@ -371,7 +371,8 @@ class _Exporter:
             found.append(f"a turn of the assistant ends with token {encoder.turn_end}; let engines stop there, too")
         if isinstance(encoder, LanguageEncoder) and encoder.date is not None:
             found.append(
-                f"chats were learned with the date {encoder.date}; give engines the chat_template.jinja beside it"
+                f"the chat template writes the run's date, {encoder.date}; give engines the chat_template.jinja beside "
+                "it"
             )
         return found
 

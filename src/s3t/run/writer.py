@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ from s3t.progress import SILENT, Progress, telling
 from s3t.records.ingest import IngestedInputs, ingest_labelled, ingest_prompts
 from s3t.records.inputs import Inputs
 from s3t.records.reading import Data
-from s3t.run.answerer import Answerer, Watched, member_of, uses_of
+from s3t.run.answerer import Answerer, State, Watched, member_of, uses_of
 from s3t.run.pending import PendingTexts
 from s3t.stages import Stage
 from s3t.tasks.writing import rouge_scorer, text_metrics
@@ -99,7 +99,11 @@ class Writer:
         inputs = self.checked(prompts)
         if inputs.features.num_rows == 0:
             raise InputError("generate", "there are no prompts; give at least one")
-        now, members, collected = self._written(self.encoder.prompts(inputs.features), prefixes, sampling, progress)
+        asked = {sampling: self.encoder.prompts(inputs.features)}
+        now, members, written = self.answerer.computed(
+            prefixes, lambda state: (state.now, state.members, self._write(state, asked, progress))
+        )
+        collected = written[sampling]
         return Texts(
             generation=now.generation,
             members=tuple(member_of(stage, now) for stage in members),
@@ -111,9 +115,22 @@ class Writer:
             n=sampling.n,
         )
 
-    def continued(self, prompts: Sequence[Sequence[int]], sampling: Sampling) -> list[str]:
-        """Texts after tokens, as they are. Errors as `Run.generate`."""
-        return ["".join(parts) for parts in self._written(prompts, None, sampling, SILENT)[2].texts]
+    def continued(self, asked: Sequence[tuple[Sequence[int], Sampling]], within: State | None = None) -> list[str]:
+        """A text after each prompt of tokens, all written at one state. Errors as `Run.generate`.
+
+        Args:
+            asked: prompts and settings.
+            within: of a computation that asks several times.
+
+        Raises:
+            Overtaken: that computation has to begin anew.
+        """
+        prompts: dict[Sampling, list[Sequence[int]]] = {}
+        for prompt, sampling in asked:
+            prompts.setdefault(sampling, []).append(prompt)
+        written = self.answerer.computed(None, lambda state: self._write(state, prompts, SILENT), within=within)
+        texts = {sampling: iter(collected.texts) for sampling, collected in written.items()}
+        return ["".join(next(texts[sampling])) for _, sampling in asked]
 
     def check_comparison(self, count: int) -> None:
         """Check that so many texts can be compared with a data set's own, before anything is computed.
@@ -138,19 +155,20 @@ class Writer:
         rows = ingest_labelled(data, recipe, labels=self.answerer.parts.description.labels).rows.slice(0, count)
         prompts, expected = self.encoder.exchanges(rows)
         most = max(1, max(len(ids) for ids in self.encoder.tokens(expected)) + 1)
-        now, _, written = self._written(prompts, None, Sampling(max_new_tokens=most), progress)
-        return now.generation, text_metrics(["".join(parts) for parts in written.texts], expected)
+        sampling = Sampling(max_new_tokens=most)
+        now, written = self.answerer.computed(
+            None, lambda state: (state.now, self._write(state, {sampling: prompts}, progress))
+        )
+        return now.generation, text_metrics(["".join(parts) for parts in written[sampling].texts], expected)
 
-    def likelihoods(self, continuations: Sequence[Continuation], progress: Progress = SILENT) -> list[Likelihood]:
-        """Likelihood of each continuation, given in tokens, under the ensemble. Errors as `Run.score`."""
-        while True:
-            now, members = self.answerer.choose(None)
-            with (
-                suppress(Overtaken),
-                self.answerer.parts.presence.answering(now, uses_of(now, members)) as work,
-                telling(progress, f"scoring {counted(len(continuations), 'text')}", len(continuations)),
-            ):
-                return self.answerer.workshop.likelihoods(members, now, continuations, Watched(progress, work))
+    def likelihoods(self, continuations: Sequence[Continuation], within: State | None = None) -> list[Likelihood]:
+        """Likelihood of each continuation, given in tokens, under the ensemble. Arguments and errors as `continued`."""
+
+        def compute(state: State) -> list[Likelihood]:
+            steps = Watched(SILENT, state.work)
+            return self.answerer.workshop.likelihoods(state.members, state.now, continuations, steps)
+
+        return self.answerer.computed(None, compute, within=within)
 
     @property
     def encoder(self) -> LanguageEncoder:
@@ -162,21 +180,21 @@ class Writer:
         """Tokens that the model takes at most."""
         return self.answerer.workshop.positions
 
-    def _written(
-        self, prompts: Sequence[Sequence[int]], prefixes: Prefixes | None, sampling: Sampling, progress: Progress
-    ) -> tuple[Snapshot, list[Stage], Collected]:
-        """(State of the ledger, members, texts): all texts are written at that one state."""
-        while True:
-            now, members = self.answerer.choose(prefixes)
-            with suppress(Overtaken), self.answerer.parts.presence.answering(now, uses_of(now, members)) as work:
-                count = len(prompts) * sampling.n
-                collected = Collected(count)
-                with telling(progress, f"writing {counted(count, 'text')}", count * sampling.max_new_tokens):
-                    for pieces in self._steps(now, members, prompts, sampling):
-                        work.check()
-                        collected.add(pieces)
-                        progress.advance(_done(pieces, collected, sampling))
-                return now, members, collected
+    def _write(
+        self, state: State, asked: Mapping[Sampling, Sequence[Sequence[int]]], progress: Progress
+    ) -> dict[Sampling, Collected]:
+        """Texts after prompts, by the settings that both have."""
+        now, members, work = state
+        written = {sampling: Collected(len(prompts) * sampling.n) for sampling, prompts in asked.items()}
+        count = sum(len(collected.texts) for collected in written.values())
+        most = sum(len(collected.texts) * sampling.max_new_tokens for sampling, collected in written.items())
+        with telling(progress, f"writing {counted(count, 'text')}", most):
+            for sampling, collected in written.items():
+                for pieces in self._steps(now, members, asked[sampling], sampling):
+                    work.check()
+                    collected.add(pieces)
+                    progress.advance(_done(pieces, collected, sampling))
+        return written
 
     def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:
         """Yields the parts of one text. Errors as `Run.stream`.
