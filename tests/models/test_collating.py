@@ -6,9 +6,10 @@ import shutil
 import pyarrow as pa
 import pytest
 import torch
-from transformers import DataCollatorWithPadding
+from transformers import AutoTokenizer, DataCollatorWithPadding
 
-from s3t.models.encode import TextEncoder
+from s3t.export.merged import copy_beside
+from s3t.models.encode import TextEncoder, WordEncoder
 from s3t.recipe import Text, recipe_from
 from s3t.records.ingest import ingest
 from testing import tiny
@@ -38,3 +39,23 @@ def test_a_text_of_which_the_tokenizer_makes_nothing_is_one_token_of_padding(tex
     assert batch["input_ids"].tolist()[0] == [encoder.pad_token_id] * 2
     assert batch["attention_mask"].tolist() == [[1, 0], [1, 1]]
     assert all(tensor.dtype == torch.int64 for tensor in batch.values())
+
+
+@pytest.mark.parametrize("where", ["tokenizer_config.json", "tokenizer.json"])
+def test_texts_are_cut_at_their_end_whatever_side_the_tokenizer_cuts(where, text_model, tmp_path):
+    """So are those of a merged export, which has the tokenizer's files."""
+    folder = shutil.copytree(text_model, tmp_path / "model")
+    cut = {"direction": "Left", "max_length": 4, "strategy": "LongestFirst", "stride": 0}
+    change = {"tokenizer.json": {"truncation": cut}, "tokenizer_config.json": {"truncation_side": "left"}}[where]
+    (folder / where).write_text(json.dumps(json.loads((folder / where).read_text()) | change))
+    rows = pa.table({"text": ["w1 w2 w3 w4 w5"], "text_pair": ["w6 w7 w8 w9"]})
+    words = pa.table({"text": [["w1", "w2", "w3", "w4", "w5"]]})
+    for encoder, given in ((TextEncoder, rows), (TextEncoder, rows.select(["text"])), (WordEncoder, words)):
+        own, other = (encoder(each, Text(max_length=4)).encode(given)[0] for each in (text_model, folder))
+        assert own["input_ids"].tolist() == other["input_ids"].tolist()
+    (tmp_path / "out").mkdir()
+    copy_beside(folder, tmp_path / "out")
+    exported = AutoTokenizer.from_pretrained(tmp_path / "out")
+    assert exported("w1 w2 w3 w4", truncation=True, max_length=4) == AutoTokenizer.from_pretrained(text_model)(
+        "w1 w2 w3 w4", truncation=True, max_length=4
+    )

@@ -95,12 +95,17 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def copy_beside(base: Path, to: Path, *, but: Collection[str] = ()) -> None:
-    """Copy the base's files that are no weights, nor there already, nor of some names."""
+    """Copy the base's files that are no weights, nor there already, nor of some names. Its tokenizer cuts as the run."""
     for path in files_that_matter(base):
         place = to / path.relative_to(base)
         if not path.name.endswith(_NOT_COPIED) and path.name not in but and not place.exists():
             place.parent.mkdir(exist_ok=True)
             shutil.copyfile(path, place)
+    config, tokenizer = to / "tokenizer_config.json", to / "tokenizer.json"
+    settings, own = (json.loads(path.read_text("utf-8")) if path.is_file() else {} for path in (config, tokenizer))
+    side = settings.get("truncation_side") or (own.get("truncation") or {}).get("direction", "right")
+    if side.lower() != "right":
+        _write_json(config, settings | {"truncation_side": "right"})
 
 
 def _as_transformers_has_them(model: nn.Module, bare: nn.Module) -> dict[str, Tensor]:

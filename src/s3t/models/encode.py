@@ -118,6 +118,7 @@ class TextEncoder:
 
     def __init__(self, folder: Path, settings: Text, *, in_words: bool = False) -> None:
         self._tokenizer = load_tokenizer(folder, **({"add_prefix_space": True} if in_words else {}))
+        self._tokenizer.truncation_side = "right"  # at a text's end, whatever the tokenizer says
         self._control = ControlTokens(self._tokenizer, plain=settings.special_tokens == "plain")
         if self._tokenizer.pad_token is None:
             raise RecipeError("the recipe", "base_model: its tokenizer has no padding token; name another model")
