@@ -95,7 +95,7 @@ def _write_json(path: Path, content: Any) -> None:
 
 
 def copy_beside(base: Path, to: Path, *, but: Collection[str] = ()) -> None:
-    """Copy the base's files that are no weights, nor there already, nor of some names. Its tokenizer cuts as the run."""
+    """Copy the base's files that are no weights, nor there already, nor of some names; tokenizers cut as the run's."""
     for path in files_that_matter(base):
         place = to / path.relative_to(base)
         if not path.name.endswith(_NOT_COPIED) and path.name not in but and not place.exists():

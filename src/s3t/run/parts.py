@@ -17,7 +17,7 @@ from s3t.deletion.export_memory import ExportMemory
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import OpenedFolder, storage_errors
-from s3t.errors import FsyncError, IntegrityError, S3TError, StorageError
+from s3t.errors import FsyncError, IntegrityError, RunFolderError, S3TError, StorageError
 from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Description, Layout, check_files, read_layout
 from s3t.folder.ledger_address import ledger_address
@@ -34,7 +34,7 @@ from s3t.run.latest import Latest
 from s3t.run.lazy_workshop import LazyWorkshop
 from s3t.run.orders import Orders
 from s3t.run.upkeep import Upkeep
-from s3t.stages import KeyInputs, training_part
+from s3t.stages import KeyInputs, training_part, unresolved
 from s3t.store import Artifacts
 
 if TYPE_CHECKING:
@@ -196,6 +196,12 @@ class Parts:
                     )
                 check_files(layout, fields, secret)
                 ledger.check_rows(secret.key("row"))
+            if left := unresolved(recipe):
+                raise RunFolderError(
+                    str(layout.root),
+                    f"was made by an earlier state of s3t {description.version}, which knew no {' or '.join(left)}, so "
+                    "this one cannot tell how its stages were trained: use the one that made it, or make a new run",
+                )
             return cls(layout, folder, recipe, description, secret, ledger)
         except BaseException:
             ledger.close()

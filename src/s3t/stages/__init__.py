@@ -1,6 +1,6 @@
 """Stages: which there are, what they are called, and which seed they have. Pure."""
 
-from s3t.stages.key import KeyInputs, stage_key, training_part
+from s3t.stages.key import KeyInputs, stage_key, training_part, unresolved
 from s3t.stages.seed import stage_seed
 from s3t.stages.trie import Kind, Stage, by_kind, model_stages, prototypes_of, stages_of
 
@@ -15,4 +15,5 @@ __all__ = [
     "stage_seed",
     "stages_of",
     "training_part",
+    "unresolved",
 ]

@@ -49,20 +49,26 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     Raises:
         ValueError: an `auto` is left; the key would not say what was computed.
     """
-    training = recipe.training.model_dump(mode="json", exclude=_NO_BITS)
-    if "auto" in training.values() or (recipe.task.pools and recipe.text.pooling == "auto"):
-        raise ValueError("an `auto` of the recipe's training part is not resolved")
+    if left := unresolved(recipe):
+        raise ValueError(f"{', '.join(left)}: not resolved")
     (unused,) = {"layers", "layers_per_slice"} - {recipe.method.blocks.width}
     return {
         "task": recipe.task.name,
         "labels": list(labels),
         "adapter": recipe.adapter.model_dump(mode="json", exclude={unused}),
-        "training": training,
+        "training": recipe.training.model_dump(mode="json", exclude=_NO_BITS),
         "method": recipe.method.key_part(recipe.partition.slices),
         # The threshold decides how well public records are answered, which the manifest says.
         "validation": None if validation is None else [validation, recipe.prediction.threshold],
         **recipe.model_dump(mode="json", include={recipe.task.inputs.section}),
     }
+
+
+def unresolved(recipe: Recipe) -> list[str]:
+    """Fields that decide a stage's tensors and are still `auto`. `init` resolves all that its version knows."""
+    training = recipe.training.model_dump(exclude=_NO_BITS)
+    left = [f"training.{name}" for name, value in training.items() if value == "auto"]
+    return left + (["text.pooling"] if recipe.task.pools and recipe.text.pooling == "auto" else [])
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
