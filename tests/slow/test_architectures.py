@@ -65,13 +65,6 @@ OTHER_SIZES: dict[str, dict[str, Any]] = {
     "deepseek_v3": {"num_key_value_heads": 2, "head_dim": 4},
     "deit": {"architectures": ["DeiTForImageClassification"]},
     "dots1": {"n_shared_experts": 1},
-    "gemma3n_text": {
-        "num_kv_shared_layers": 0,
-        "laurel_rank": 4,
-        "altup_num_inputs": 2,
-        "activation_sparsity_pattern": [0.0] * 3,
-    }
-    | {"vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8},
     "gemma4_text": {"vocab_size_per_layer_input": 64, "hidden_size_per_layer_input": 8},
     "gpt_neo": {"attention_types": [[["global", "local", "global"], 1]], "num_layers": 3, "num_heads": 2},
     "granitemoehybrid": {"layer_types": ["mamba", "attention", "mamba"]},
@@ -88,18 +81,17 @@ OTHER_SIZES: dict[str, dict[str, Any]] = {
 }
 ARCHITECTURES = {
     TEXTS: """apertus arcee bamba biogpt bitnet bloom codegen cohere cohere2 ctrl deepseek_v2 deepseek_v3 diffllama
-        doge dots1 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3_text gemma3n_text
+        doge dots1 ernie4_5 ernie4_5_moe exaone4 falcon falcon_h1 falcon_mamba gemma gemma2 gemma3_text
         gemma4_text glm glm4 glm4_moe gpt2 gpt_bigcode gpt_neo gpt_neox gpt_neox_japanese gpt_oss gptj granite
         granitemoe granitemoehybrid granitemoeshared helium hunyuan_v1_dense hunyuan_v1_moe jais2 jamba lfm2 lfm2_moe
         llama llama4_text mamba mamba2 minimax ministral ministral3 mistral mixtral modernbert-decoder mpt nanochat
         nemotron nemotron_h olmo olmo2 olmo3 olmo_hybrid olmoe openai-gpt opt persimmon phi phi3 phimoe qwen2 qwen2_moe
         qwen3 qwen3_5_moe_text qwen3_5_text qwen3_moe qwen3_next recurrent_gemma rwkv seed_oss smollm3 stablelm
         starcoder2 vaultgemma xglm xlnet""",
-    WORDS: """albert bart bert big_bird camembert convbert deberta deberta-v2 distilbert electra ernie esm eurobert
-        fnet funnel gpt2 layoutlm llama longformer mixtral mobilebert modernbert mpnet mra nomic_bert nystromformer opt
-        qwen3 rembert roberta roberta-prelayernorm roformer squeezebert t5 xlm xlm-roberta xlm-roberta-xl xlnet xmod
-        yoso""",
-    IMAGES: """beit convnext data2vec-vision deit dinov2 dinov2_with_registers ijepa mobilevit resnet vit
+    WORDS: """albert bart bert big_bird camembert deberta deberta-v2 distilbert electra ernie esm eurobert
+        funnel gpt2 layoutlm llama longformer mixtral mobilebert modernbert mpnet mra nomic_bert opt
+        qwen3 rembert roberta roberta-prelayernorm roformer squeezebert t5 xlm xlm-roberta xlm-roberta-xl xlnet xmod""",
+    IMAGES: """beit data2vec-vision deit dinov2 dinov2_with_registers ijepa mobilevit resnet vit
         vit_msn""",
 }
 SHAPE = {"partition": {"shards": 1, "slices": 2}, "sequences": {"budget": 1}, "training": {"epochs": 1}}
