@@ -1,5 +1,6 @@
 """The page: who sees what, what its forms do and refuse, and what is in no address, log or script."""
 
+import html
 import json
 import logging
 import re
@@ -260,6 +261,30 @@ def test_the_consequences_are_those_that_come(visit):
     now = chains(client.get("/").text, "chains")
     assert len(foreseen) == 1
     assert now == before | foreseen != before
+
+
+def test_what_leaves_nothing_that_answers_is_said_in_the_words_of_the_status(visit, path):
+    client, records = visit("all"), tiny.text_table().id.tolist()
+    for some, would, does in (
+        (
+            records[:-1],
+            "NO SHARD WOULD ANSWER: every prediction would fail until",
+            "NO SHARD ANSWERS: every prediction",
+        ),
+        (records[-1:], "the run would hold no record, so nothing can answer.", "The run holds no record, so nothing"),
+    ):
+        names = "\n".join(some)
+        asked = look_up(client, names).text
+        assert would in asked
+        assert "The run goes on answering" not in asked
+        post(client, "/delete", names=names, kind="records", confirmed="yes")
+        with s3t.Run.open(path) as run:
+            (warning,) = run.status().outage
+        (heading,) = re.findall(r'<h1 class="bad">(.*?)</h1>', client.get("/").text)
+        assert heading.lower() == html.escape(warning).lower() + "."
+        assert heading.startswith(does)
+        assert client.get("/readyz").status_code == 503
+    assert "it holds no record" in client.get("/readyz").text
 
 
 def test_names_that_are_gone_or_unknown_delete_nothing(visit, path):

@@ -116,6 +116,10 @@ class Inventory:
         each = {shard: self.serving(shard) for shard in range(len(self.orders))}
         return {shard: serving for shard, serving in each.items() if serving is not None}
 
+    def answering(self, *, prototypes_alone: bool) -> set[int]:
+        """Shards that answer: with their model, or, where they may alone, with prototypes."""
+        return {*self._members, *(self.classifiers() if prototypes_alone else ())}
+
     def depths(self) -> tuple[int, ...]:
         """The serving depth of every shard, 0 for one that does not answer."""
         members = self.members()

@@ -24,7 +24,7 @@ def outage(inventory: Inventory, *, trained: bool, prototypes_alone: bool, plann
     """
     shards = range(len(inventory.orders))
     holding = {shard for shard in shards if inventory.records_in(shard, tuple(range(inventory.slices)))}
-    answering = inventory.members().keys() | (inventory.classifiers().keys() if prototypes_alone else set())
+    answering = inventory.answering(prototypes_alone=prototypes_alone)
     if not holding:
         return (f"the run {'would hold' if planned else 'holds'} no record, so nothing can answer",)
     dead = holding - answering

@@ -71,6 +71,11 @@ class Status:
         """The serving depth of every shard, 0 for one that does not answer."""
         return self.inventory.depths()
 
+    @property
+    def answering(self) -> set[int]:
+        """Shards that answer, with their model or with prototypes alone."""
+        return self.inventory.answering(prototypes_alone=self.recipe.prediction.prototypes_alone)
+
     @cached_property
     def stored_bytes(self) -> int:
         """Bytes of the live artifacts. Computed on first access, since it looks at every file."""

@@ -177,8 +177,10 @@ def _add_health(app: FastAPI, served: Sequence[ServedRun], metrics: Metrics) -> 
     @app.get("/readyz", summary="Every run can answer", tags=["health"], responses={503: {"description": "not ready"}})
     def readyz() -> dict[str, Any]:
         """Each run has a live shard, and its ledger can be asked."""
-        if not all(any(one.run.status().depths) for one in served):
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "no shard of a run can answer; it needs a repair")
+        for status in (one.run.status() for one in served):
+            if not status.answering:
+                remedy = "it needs a repair" if status.records else "it holds no record"
+                raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"no shard of a run can answer; {remedy}")
         for one in served:
             if one.gateway is not None and (trouble := one.gateway.trouble) is not None:
                 raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, f"{trouble}; the server's log has more")

@@ -146,6 +146,7 @@ async def _looked_up(page: Page, desk: Desk, who: Caller) -> Desk:
         stages_lost=report.stages_lost,
         hours=report.status.missing_hours,
         exports=len(report.to_withdraw),
+        prototypes_alone=report.status.recipe.prediction.prototypes_alone,
         name="after",
     )
     return replace(desk, consequences=cost, asks=True, key=secrets.token_urlsafe(16))

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from s3t.inventory import Inventory
 from s3t.partition import Place
+from s3t.run.advice import outage
 from s3t.run.locating import Location
 from s3t.serve.page.outlook import in_words
 from s3t.serve.page.pictures import chains_picture
@@ -47,6 +48,8 @@ class Consequences:
     """Time of a repair of everything afterwards; None: not known."""
     exports: int
     """Exports that have to be withdrawn."""
+    outage: tuple[str, ...]
+    """A warning of shards that would not answer, or none."""
     last: bool
     """True if no shard would answer."""
 
@@ -60,6 +63,7 @@ def consequences(
     stages_lost: int,
     hours: float | None = None,
     exports: int = 0,
+    prototypes_alone: bool,
     name: str,
 ) -> Consequences:
     """Consequences of a deletion.
@@ -72,6 +76,7 @@ def consequences(
         stages_lost: live stages that it would take.
         hours: of a repair of everything afterwards; None: not known.
         exports: that have to be withdrawn.
+        prototypes_alone: whether a shard's prototypes answer without its model.
         name: beginning of the pictures' ids; a page may show two deletions.
     """
     hits: dict[int, list[int]] = {}
@@ -95,7 +100,8 @@ def consequences(
         stages_lost=stages_lost,
         repair=None if hours is None else in_words(hours),
         exports=exports,
-        last=not any(depths),
+        outage=outage(after, trained=True, prototypes_alone=prototypes_alone, planned=True),
+        last=not after.answering(prototypes_alone=prototypes_alone),
     )
 
 

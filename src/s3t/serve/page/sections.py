@@ -151,6 +151,7 @@ def _held(visit: Visit) -> dict[str, Any]:
             records=outcome.deleted,
             slices=outcome.losses,
             stages_lost=outcome.stages_lost,
+            prototypes_alone=visit.status.recipe.prediction.prototypes_alone,
             name="held-after",
         )
     return {

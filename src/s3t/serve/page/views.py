@@ -41,14 +41,14 @@ def summary(status: Status, forecast: Forecast | None) -> Summary:
     """A run at a glance, with the forecast that is known."""
     depths, wanted = status.depths, status.inventory.wanted_depth
     living = sum(map(bool, depths))
-    tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if living else "bad"
+    tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if status.answering else "bad"
     waiting = len(status.unfinished)
     dies = None if forecast is None or not living else forecast.next_shard_dies
     return Summary(
         tone=tone,
-        sentence=health(depths, wanted),
+        sentence=health(depths, wanted) if living else _without_models(status),
         facts=(
-            Fact(label="Shards that answer", value=f"{living} of {len(depths)}", note=_deadest(depths)),
+            Fact(label="Shards that answer", value=f"{len(status.answering)} of {len(depths)}", note=_deadest(status)),
             Fact(label="Mean depth", value=f"{mean(depths):.1f} of {wanted}", note="slices, over all shards"),
             Fact(
                 label="Until the next shard dies",
@@ -70,15 +70,13 @@ def summary(status: Status, forecast: Forecast | None) -> Summary:
 
 
 def health(depths: Sequence[int], wanted: int) -> str:
-    """How a run does, in one sentence.
+    """How a run does of which some shard's model answers, in one sentence.
 
-    >>> health([4, 3, 2, 3, 4], 4), health([4, 4], 4), health([0, 3], 4), health([0], 2)
+    >>> health([4, 3, 2, 3, 4], 4), health([4, 4], 4), health([0, 3], 4)
     ('All 5 shards answer; 3.2 of 4 slices in the mean.', 'All 2 shards answer, each with all 4 slices.', \
-'1 of 2 shards answers; 1.5 of 4 slices in the mean.', 'No shard answers; repair brings them back.')
+'1 of 2 shards answers; 1.5 of 4 slices in the mean.')
     """
     living, shards = sum(map(bool, depths)), len(depths)
-    if not living:
-        return "No shard answers; repair brings them back."
     who = (
         f"{living} of {shards} shards"
         if living < shards
@@ -92,15 +90,23 @@ def health(depths: Sequence[int], wanted: int) -> str:
     return f"{who} {verb}; {mean(depths):.1f} of {counted(wanted, 'slice')} in the mean."
 
 
+def _without_models(status: Status) -> str:
+    """The same of a run of which no shard's model answers: in the words of `s3t status`, where it warns."""
+    if status.outage:
+        (warning,) = status.outage
+        return f"{warning[0].upper()}{warning[1:]}."
+    return "Prototypes answer alone." if status.answering else "No shard answers yet: no stage is trained."
+
+
 def mean(values: Collection[float]) -> float:
     """The mean of some numbers, at least one."""
     return sum(values) / len(values)
 
 
-def _deadest(depths: Sequence[int]) -> str:
-    if dead := [shard for shard, depth in enumerate(depths) if not depth]:
+def _deadest(status: Status) -> str:
+    if dead := sorted({*range(len(status.depths))} - status.answering):
         return f"shard {dead[0]} does not" if len(dead) == 1 else f"{len(dead)} do not"
-    low = min(depths)
+    low = min(status.depths)
     return f"the shallowest with {counted(low, 'slice')}"
 
 
