@@ -242,6 +242,30 @@ def test_it_ends_in_order_with_nothing_left_in_the_engine(beside, engine, folder
         assert sorted(folder.glob("*/*")) == files
 
 
+def test_what_an_engine_does_not_unload_at_the_end_keeps_a_deletion_from_being_erased_until_the_next_gateway(
+    path, beside, engine
+):
+    """Nobody is answered by it meanwhile: callers ask the gateway alone."""
+    with beside() as client:
+        until(lambda: ready(client))
+        engine.bugs.refuses_to_unload = True
+    left = {*engine.adapters}
+    assert len(left) == 2
+    with s3t.Run.open(path) as run:
+        report = run.delete(records=["r0"])
+        assert (report.state, len(report.to_withdraw)) == ("effective", 1)
+        run.erase()
+        assert run.log()[-1].state == "effective"
+    engine.bugs.refuses_to_unload = False
+    count = len(engine.answered)
+    with beside() as client:
+        until(lambda: ready(client))
+        assert len(left - {*engine.adapters}) == 1
+        until(lambda: state_of(client) == "erased")
+        predicted(client)
+        assert {name for name, _ in engine.answered[count:]} <= {*engine.adapters, BASE}
+
+
 def test_two_runs_and_strangers_share_an_engine(path, engine, server, folder, tmp_path):
     """A clone has the same adapters, under names of its own."""
     s3t.Run.clone(path, tmp_path / "clone").close()

@@ -65,7 +65,11 @@ class Keeper:
         self._thread.start()
 
     def close(self) -> None:
-        """End, and leave nothing of the run in the engine if it can be reached. Files stay for the next start."""
+        """End, and leave nothing of the run in the engine if it can be reached. Files stay for the next start.
+
+        What the engine keeps is left as by a killed gateway: no caller is answered by it, and a deletion of its records
+        is not erased before the next gateway has unloaded it, since its export stands.
+        """
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -75,11 +79,11 @@ class Keeper:
         for adapter in self._known.values():
             try:
                 if time.monotonic() > until:
-                    raise EngineError(f"{adapter.name} may be left in the engine, which answers too slowly")
+                    raise EngineError("the engine answers too slowly")
                 self._engine.unload(adapter.name)
                 self._engine.check_gone(adapter.name, self._prompt)
             except S3TError as error:
-                _LOG.warning("at the end: %s", error)
+                _LOG.warning("at the end %s may stay in the engine, until the next gateway: %s", adapter.name, error)
             adapter.hold.close()
 
     def is_ready(self, now: Snapshot) -> bool:
