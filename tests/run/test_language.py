@@ -71,6 +71,7 @@ def test_every_way_of_training_is_exact(changes, llama, tmp_path):
     [
         "gpt2",
         "llama-tied",
+        "mixtral",
         *(pytest.param(kind, marks=IN_INTEGRATION) for kind in ("gemma3", "falcon", "phi")),
     ],
 )
