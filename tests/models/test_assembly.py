@@ -71,7 +71,7 @@ def test_a_model_of_another_modality_is_refused(text_model, image_model):
 def test_a_model_without_transformer_layers_is_refused(tmp_path):
     config = ResNetConfig(embedding_size=4, hidden_sizes=[4, 4], depths=[1, 1], num_channels=1)
     ResNetForImageClassification(config).save_pretrained(tmp_path / "resnet")
-    assert "cannot be used" in problems_of(tmp_path / "resnet", kind="image")
+    assert "no one stack of transformer layers" in problems_of(tmp_path / "resnet", kind="image")
 
 
 def test_a_model_without_linear_modules_in_its_layers_is_refused(text_model, tmp_path, monkeypatch):
