@@ -74,13 +74,13 @@ def record_of(run, index):
     return read_slice(run.path / "slices", Place(0, index), roles(run).secret).rows["record"].to_pylist()[0]
 
 
-def once_at_the_end(monkeypatch, name, act, *, of=None):
-    """Let something happen when a method of the workshop has computed all, the first time; of one stage, if given."""
+def once_at_the_end(monkeypatch, name, act, *, of=None, nth=1):
+    """Let something happen when a method of the workshop has computed all, the nth time; of one stage, if given."""
     function, done = getattr(Workshop, name), []
 
     def and_then():
-        if not done:
-            done.append(True)
+        done.append(True)
+        if len(done) == nth:
             act()
 
     def computing(self, *args, **named):
@@ -156,6 +156,21 @@ def test_what_is_computed_is_computed_again(open_run, computation, monkeypatch):
     after = ask(run)
     assert done
     assert after == ask(other) != before
+
+
+def test_texts_of_several_settings_are_all_of_one_state(open_run, monkeypatch):
+    settings = [Sampling(max_new_tokens=20, temperature=1.5, seed=seed) for seed in (1, 2)]
+
+    def ask(run):
+        return run._writer.continued([([5, 6], each) for each in settings])
+
+    run, other = open_run("language")
+    before = ask(run)
+    record = record_of(run, 2)
+    once_at_the_end(monkeypatch, "write", lambda: other.delete(records=[record]), nth=2)
+    after = ask(run)
+    assert after == ask(other)
+    assert after[0] != before[0]
 
 
 def test_prototypes_that_answer_alone_are_asked_again(open_run, monkeypatch):
