@@ -47,7 +47,7 @@ lint: $(VENV)/test.stamp
 types: $(VENV)/test.stamp
 	$(BIN)/mypy
 
-# Files in memory, where there is room: tests wait for thousands of fsyncs else. What a disk may do, they make it do.
+# Keep tests' files in memory if there is room: else they wait for thousands of fsyncs. Failing disks are simulated.
 MEMORY = $(shell test "$$(df -k --output=avail /dev/shm 2>/dev/null | tail -1)" -gt 8000000 2>/dev/null && echo TMPDIR=/dev/shm)
 
 # A file's tests share the runs that it trains, so they go to one process.

@@ -45,7 +45,7 @@ def test_the_commands_and_the_python_of_the_readme_run(tmp_path):
 
 @pytest.mark.slow
 def test_the_example_answers_right_however_its_records_fall_into_slices(tmp_path, monkeypatch):
-    """Half a minute each. One order a shard: that of greatest depth, which comes first, answers."""
+    """Some 80 CPU seconds each. One order a shard: that of greatest depth, which comes first, answers."""
     monkeypatch.chdir(tmp_path)
     subprocess.run(["bash", "-c", SHELL + "\n".join(blocks("sh")[:2])], check=True)
     recipe, new = yaml.safe_load(Path("recipe.yaml").read_text()), pd.read_csv("new.csv", dtype=str)

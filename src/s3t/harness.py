@@ -49,14 +49,14 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         self._begin = encoder.tokenizer.bos_token_id
         self.max_length = self._writer.positions
         self._state: State | None = None
-        """Of the evaluation, which asks several times."""
+        """State that answers all requests of an evaluation; None outside of one: then each call takes the newest."""
         self._chats: dict[str, str] = {}
         """Chats by what they look like, as the encoder takes them: it tells control tokens from what people write."""
 
     def evaluated(self, **asked: Any) -> tuple[int, dict[str, Any]]:
-        """(Generation, results of `lm_eval.simple_evaluate`): all answers are of that one state of the run.
+        """(Generation, results of `lm_eval.simple_evaluate`): all answers are of one state of the run.
 
-        A deletion that takes a stage that answers makes all be asked anew, as with `Run.evaluate`.
+        If a deletion takes a stage that answers, the evaluation begins anew, as `Run.evaluate` does.
 
         Raises:
             NoLiveShardError: no shard can answer.

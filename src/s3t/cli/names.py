@@ -49,12 +49,13 @@ def _with_stdin(names: list[str]) -> list[str]:
     """The names, with those of stdin, one a line, in the place of `-`."""
     if STDIN not in names:
         return names
+    wrong_byte = None
     try:
-        text, wrong = sys.stdin.buffer.read().decode("utf-8-sig"), 0
+        text = sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        text, wrong = None, error.start
-    if text is None:  # raised here, where no error is handled that quotes what it could not read
-        raise InputError("stdin", f"is not UTF-8 text at byte {wrong}; save it as UTF-8")
+        wrong_byte = error.start
+    if wrong_byte is not None:  # raised here, where no error is handled that quotes what it could not read
+        raise InputError("stdin", f"is not UTF-8 text at byte {wrong_byte}; save it as UTF-8")
     lines = [line.removesuffix("\r") for line in text.split("\n")]
     ids = [line for line in lines if line]
     if not ids:

@@ -312,8 +312,10 @@ def _packs(model: Model, batch: Batch, packing: Packing) -> bool:
 
 
 def _blind(model: Model, batch: Batch, packing: Packing) -> bool:
-    """True if no text of a language model changes with the tokens of others in its row. Positions weigh more than what
-    a model sees there that takes no notice of where a text begins."""
+    """True if no text of a language model changes with the tokens of other texts in its row.
+
+    The errors that `_packs` compares do not show it: wrong positions change logits more than other texts do.
+    """
     whole: Any = model.base.model
     passes, ids = model.passes, batch["input_ids"]
     own, others = passes.logits(batch, packing=packing), (ids + 1) % whole.get_input_embeddings().num_embeddings

@@ -90,17 +90,17 @@ class Answerer:
         )
 
     def computed(self, prefixes: Prefixes | None, compute: Callable[[State], T], *, within: State | None = None) -> T:
-        """Something computed at one state of the ledger; anew if a deletion has taken a stage that it uses.
+        """Compute something at one state of the ledger; again if a deletion has taken a stage that it uses.
 
         Args:
             prefixes: that answer; None: the deepest that are alive.
             compute: watches for deletions, or is short.
-            within: of a computation that holds this one, and begins anew in its place.
+            within: state of an outer computation, which then begins anew as a whole.
 
         Raises:
             NoLiveShardError: no shard can answer.
             InputError: a prefix is not alive.
-            Overtaken: the computation that holds this one has to begin anew.
+            Overtaken: the outer computation has to begin anew.
         """
         if within is not None:
             within.work.check()

@@ -120,7 +120,7 @@ class Writer:
 
         Args:
             asked: prompts and settings.
-            within: of a computation that asks several times.
+            within: state of an outer computation, which asks several times.
 
         Raises:
             Overtaken: that computation has to begin anew.
