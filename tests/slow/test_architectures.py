@@ -71,6 +71,7 @@ OTHER_SIZES: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2": CONVOLUTIONS,
     "lfm2_moe": CONVOLUTIONS | {"num_dense_layers": 1},
+    "mobilebert": {"initializer_range": 0.02},  # it normalises nothing: larger weights give states of 1e11
     "nemotron_h": {"layers_block_type": ["mamba", "attention", "mlp"], "mamba_num_heads": 4, "mamba_head_dim": 8}
     | {"ssm_state_size": 4, "n_groups": 1},
     "olmo_hybrid": HYBRID,
