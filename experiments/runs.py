@@ -73,10 +73,11 @@ def recipe_of(
 
 
 def _chosen(method: str, budget: int, selector: str, chains: AsNeeded | None) -> dict[str, Any]:
-    """The part of a recipe that says which stages a shard has."""
+    """The part of a recipe that says which stages a shard has. Repairs are counted, so no deletion causes one."""
     if chains is not None:
         return {"deletion": {"repair": {"policy": "as-needed", **dataclasses.asdict(chains)}}}
-    return {"sequences": {"budget": budget, "selector": selector}} if method == "s3t" else {}
+    sequences = {"sequences": {"budget": budget, "selector": selector}} if method == "s3t" else {}
+    return {"deletion": {"repair": "manual"}, **sequences}
 
 
 @contextmanager

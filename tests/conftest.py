@@ -80,7 +80,8 @@ def image_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def postgres() -> Iterator[PostgresServer]:
     """A PostgreSQL server, one a worker. A test makes databases of its own in it."""
     # Not below pytest's folder: that path is too long for a socket, and closed to the account that runs the server.
-    server = PostgresServer.start(Path(tempfile.mkdtemp(prefix="s3t-pg-", dir="/tmp")))
+    folder = "/dev/shm" if tempfile.gettempdir() == "/dev/shm" else "/tmp"
+    server = PostgresServer.start(Path(tempfile.mkdtemp(prefix="s3t-pg-", dir=folder)))
     yield server
     server.stop()
 

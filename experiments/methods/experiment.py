@@ -52,6 +52,7 @@ def recipe_of(config: Config, name: str, task: Task) -> dict[str, Any]:
         "partition": partition | own.get("partition", {}),
         "adapter": config.adapter | size,
         "training": config.training | {"seed": config.seed} | own.get("training", {}),
+        "deletion": {"repair": "manual"},  # what it costs is measured apart
         **({"sequences": {"budget": config.budget}} if blockwise else {"method": own["method"]}),
     }
 

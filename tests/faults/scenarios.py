@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -93,6 +94,7 @@ def approve(program: Program) -> None:
 
 
 def delete_at_a_server(program: Program) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # what a failed fsync sends; uvicorn would end in order
     settings = Settings(runs=(program.run,), repair=False, hold_share=None, open_scopes=("delete",))
     with TestClient(create_app(settings)) as client:
         answer = client.post("/v1/deletions", json={"records": ONE.records})

@@ -22,7 +22,7 @@ SLOW_OK = settings(max_examples=8, suppress_health_check=list(HealthCheck), dera
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("adapter", ["lora", "ia3"])
+@pytest.mark.parametrize("adapter", ["lora", pytest.param("ia3", marks=pytest.mark.slow)])
 @SLOW_OK
 @given(data=st.data())
 def test_any_schedule_of_deletions_is_exact(adapter, text_model, data):
@@ -40,7 +40,7 @@ def test_any_schedule_of_deletions_is_exact(adapter, text_model, data):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("adapter", ["lora", "ia3"])
+@pytest.mark.parametrize("adapter", ["lora", pytest.param("ia3", marks=pytest.mark.slow)])
 @settings(SLOW_OK, max_examples=4)
 @given(data=st.data())
 def test_any_schedule_of_deletions_is_exact_for_images(adapter, image_model, data):

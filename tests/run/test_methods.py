@@ -63,7 +63,7 @@ def test_a_deletion_is_exact_by_every_method(method, text_model, tmp_path):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("kind", ["text", "image"])
+@pytest.mark.parametrize("kind", ["text", pytest.param("image", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_schedule_is_exact_by_every_method(method, kind, text_model, image_model, tmp_path):
     model, table = (text_model, tiny.text_table()) if kind == "text" else (image_model, tiny.image_table())

@@ -61,7 +61,7 @@ def feature_of(run, text):
     model, encoder = roles(run).loaded.get().model, roles(run).loaded.get().encoder
     batch = encoder.collate(encoder.encode(pa.table({"text": [text]})))
     with torch.no_grad():
-        states = model.base.model(**batch, output_hidden_states=True).hidden_states[-1][0]
+        states = model.base.model.backbone(**batch).last_hidden_state[0]
     return torch.nn.functional.normalize(states.mean(dim=0), dim=0).double().numpy()
 
 
