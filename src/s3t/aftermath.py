@@ -15,8 +15,6 @@ from s3t.errors import FsyncError, InputError, S3TError
 
 @dataclass(frozen=True, kw_only=True)
 class Aftermath:
-    """The state now, and the consequences."""
-
     now: str
     """A clause."""
     then: str

@@ -45,7 +45,6 @@ class Bug:
 
     @property
     def sentence(self) -> str:
-        """A message with the place of the bug and the remedy."""
         if self.kind == "MemoryError":
             return "no memory was left; give the process more, or less to do, then run the same command again"
         where = f" at {self._trace[-1].strip()}" if self._trace[-1].startswith(" ") else ""
@@ -66,7 +65,6 @@ class Bug:
         }
 
     def lines(self) -> list[str]:
-        """The report in lines to print; Python's traceback if `S3T_DEBUG` is set."""
         document = self.to_json()
         trace = document.pop("trace")
         bug_lines = [f"bug: {name} {value}" for name, value in document.items()] + [f"bug: {line}" for line in trace]

@@ -46,12 +46,7 @@ def was_before(machine: str) -> bool:
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:
-    """True if a process of this machine still runs.
-
-    Args:
-        process: number of the process.
-        seen_at: when it was seen, in seconds since the epoch: one that began later has only the same number.
-    """
+    """Of processes on this machine; one begun after `seen_at` (seconds since the epoch) has only the same number."""
     import psutil
 
     try:

@@ -15,12 +15,9 @@ _SETTINGS = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
 def let_threads_sleep() -> bool:
-    """Have waiting threads sleep, unless the user has decided.
+    """Have waiting threads sleep, unless the user has decided; False if torch is loaded already, and its threads spin.
 
     OpenMP reads the environment once, when torch is loaded.
-
-    Returns:
-        False if torch is loaded already, and its threads spin.
     """
     if any(name in os.environ for name in _SETTINGS):
         return True
@@ -31,7 +28,6 @@ def let_threads_sleep() -> bool:
 
 
 def warn_if_threads_spin() -> None:
-    """Log a warning where it is too late to let waiting threads sleep."""
     if not let_threads_sleep():
         logging.getLogger("s3t").warning(
             "torch was loaded before s3t, so its threads spin while they wait and slow other work on this machine; "

@@ -37,16 +37,10 @@ class Accepted:
 
 
 class Inventories(Protocol):
-    """Source of a run's inventories of live stages."""
-
-    def inventory(self, snapshot: Snapshot) -> Inventory:
-        """The live stages at a state of the ledger."""
-        ...
+    def inventory(self, snapshot: Snapshot) -> Inventory: ...
 
 
 class Acceptor:
-    """Accepts batches for one run."""
-
     def __init__(self, ledger: Ledger, inventories: Inventories) -> None:
         self._ledger = ledger
         self._inventories = inventories

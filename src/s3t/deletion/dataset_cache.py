@@ -33,13 +33,8 @@ def cached_copies(data: Any) -> tuple[Copy, ...]:
 def remove_copies(copies: Iterable[Copy]) -> tuple[Copy, ...]:
     """Remove copies durably, and the files that `map`, `filter` and killed processes left in their folders.
 
-    Missing files are no error. Files that the user has saved there, or replaced by a link, stay.
-
-    Returns:
-        Copies that are only visible on another host.
-
-    Raises:
-        OSError: the disk refused.
+    Missing files are no error. Files that the user has saved there, or replaced by a link, stay. Returns the copies
+    that are only visible on another host.
     """
     copies = list(copies)
     # By folders: after a crash, a named file may be gone and the files beside it not.

@@ -48,7 +48,6 @@ class Outcome:
     before: Inventory
     after: Inventory
     losses: dict[Place, int]
-    """Records that each slice lost."""
     stages_lost: int
     deleted: int
     """Deleted rows; of a repeated request, those that it deleted the first time."""
@@ -57,7 +56,6 @@ class Outcome:
     unknown: tuple[str, ...]
     """Requested names that the run has never held."""
     entries: tuple[LogEntry, ...]
-    """The log's entries of its generations."""
     unreadable: tuple[Place, ...]
     """Slices whose files could not be searched for an unknown name."""
     repeated: bool
@@ -111,17 +109,9 @@ class Deleter:
     ) -> Outcome:
         """Delete records by id and by subject; deleted and unknown names change nothing.
 
-        Args:
-            request: the names.
-            dry_run: say what would happen.
-            until_erased: wait, so long as patience lasts, also for open runs that still use what is deleted, but cannot
-                answer with it any more.
-            progress: hears of the names.
-
-        Raises:
-            InputError: the idempotency key was used for other names; nothing has changed.
-            IntegrityError: the ledger has lost a record that is in a slice's file; nothing has changed.
-            StorageError: the disk or the database refused. The message says whether records are out of use.
+        With `until_erased`, wait, so long as patience lasts, also for open runs that still use what is deleted, but
+        cannot answer with it any more. After an InputError or an IntegrityError nothing has changed; the message of a
+        StorageError says whether records are out of use.
         """
         with after_refusal(NOTHING_CHANGED):
             search = self._lookup.search if request.held is None else self._lookup.search_tokens

@@ -35,9 +35,7 @@ from s3t.store import Artifacts, blobs_of
 class Memory(Protocol):
     """The slices that a process holds in memory."""
 
-    def forget(self, places: Collection[Place]) -> None:
-        """Drop the records of some slices from memory."""
-        ...
+    def forget(self, places: Collection[Place]) -> None: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +45,6 @@ class Eraser:
     ledger: Ledger
     store: Artifacts
     blobs: Blobs
-    """The blobs that hold the artifacts."""
     secret: Secret
     run: Path
     slices: Slices
@@ -56,27 +53,18 @@ class Eraser:
     memory: Memory
     witness: Witness
     lock: RunLock
-    """Lock of the run, held while bytes are erased."""
     withdrawer: Withdrawer
-    """Withdrawer of the run's exports."""
     _requests: set[object] = field(default_factory=set, init=False, repr=False)
     """Requests of this process with batches that are not accepted yet."""
 
     def finish(
         self, *, everything: bool = False, withdraw: bool = False, wait: bool = True, now: Snapshot | None = None
     ) -> None:
-        """Erase deleted records that may not wait. Safe to run twice.
+        """Erase deleted records that may not wait. Safe to run twice; after a StorageError the next opening goes on.
 
-        Args:
-            everything: also erase records that may still wait.
-            withdraw: try again to withdraw exports that deletions wait for.
-            wait: wait for another eraser. Otherwise leave the work to it, or to a request that is being accepted.
-            now: the newest state of the ledger, where the caller has just read it.
-
-        Raises:
-            StorageError: the disk or the database refused, or another process was erasing for minutes; opening the run
-                again goes on.
-            IntegrityError: a slice's current version is damaged.
+        With `everything`, erase also records that may still wait; with `withdraw`, try again to withdraw exports that
+        deletions wait for. Without `wait`, leave the work to another eraser, or to a request that is being accepted.
+        `now` is the newest state of the ledger, where the caller has just read it.
         """
         snapshot = self.ledger.snapshot() if now is None else now
         if snapshot.condemned or (snapshot.waiting_since is not None and (everything or self.due())):
@@ -120,14 +108,9 @@ class Eraser:
                 transaction.settle()
 
     def erase(self, *, everything: bool) -> None:
-        """Go through the places, and note which deletions are erased.
+        """Go through the places, and note which deletions are erased. After a StorageError the next call goes on.
 
-        Args:
-            everything: also erase what may still wait.
-
-        Raises:
-            StorageError: the disk or the database refused; the next call goes on.
-            IntegrityError: a slice's current version is damaged.
+        With `everything`, erase also what may still wait.
         """
         with self.ledger.writing() as transaction:
             # An acceptance that is not on the disk yet may be lost; what is erased for it does not come back.
@@ -257,11 +240,7 @@ class Eraser:
         _raise_all(refused)
 
     def _put_next(self, place: Place, tokens: Collection[bytes], *, state: SliceState) -> str:
-        """Put a slice's next version, without records; returns its digest.
-
-        Raises:
-            IntegrityError: the current version is damaged.
-        """
+        """Put a slice's next version, without records; returns its digest."""
         kept = without_records(self.slices.read(place, state.digest), tokens, self.secret)
         if kept.num_rows != state.records:
             raise IntegrityError(
@@ -284,12 +263,7 @@ class Eraser:
             transaction.note_removed(versions=versions)
 
     def check_slices(self) -> None:
-        """Compare every slice's current version with its digest.
-
-        Raises:
-            IntegrityError: some are missing, or hold other rows, perhaps deleted ones.
-            StorageError: the disk or the database refused.
-        """
+        """Compare every slice's current version with its digest: one with other rows may hold deleted records."""
         problems = []
         with hold(self.lock):
             for place, state in sorted(self.ledger.snapshot().slices.items()):
@@ -341,7 +315,6 @@ class Eraser:
 
 
 def _is_away(copy: Copy) -> bool:
-    """True if a copy is on another host."""
     return copy.host != platform.node() and not copy.cache.is_dir()
 
 

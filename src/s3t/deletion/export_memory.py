@@ -18,8 +18,6 @@ from s3t.ledger.exports import export_of, export_values, is_of
 
 
 class ExportMemory:
-    """Exports of one run, as its state folder remembers them."""
-
     def __init__(self, path: Path) -> None:
         self._path = path
 
@@ -29,11 +27,7 @@ class ExportMemory:
         return cls(state_folder() / f"{run}.exports")
 
     def note(self, exports: Iterable[Export]) -> None:
-        """Append the present state of some exports, durably.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Append the present state of some exports, durably."""
         lines = "".join(json.dumps(export_values(export)) + "\n" for export in exports)
         if lines:
             with storage_errors(f"using {self._path}, the memory of exports ({VARIABLE} may name another folder)"):
@@ -41,11 +35,7 @@ class ExportMemory:
                 append_durably(self._path, lines.encode())
 
     def noted(self) -> Mapping[str, Export]:
-        """The last state of every export, by its mark. A line that a crash tore tells nothing: it is written again.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """The last state of every export, by its mark. A line that a crash tore tells nothing: it is written again."""
         found: dict[str, Export] = {}
         with storage_errors(f"reading {self._path}, the memory of exports"):
             try:
@@ -61,11 +51,7 @@ class ExportMemory:
         return found
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Tell the ledger of exports that it lacks, or takes for standing or good; note here those that are missing.
-
-        Raises:
-            StorageError: the disk or the database refused.
-        """
+        """Tell the ledger of exports that it lacks, or takes for standing or good; note here those that are missing."""
         noted = self.noted()
         with ledger.reading() as transaction:
             snapshot, tainted = transaction.snapshot(), transaction.exports.tainted()

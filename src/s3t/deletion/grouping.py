@@ -16,15 +16,11 @@ Result = TypeVar("Result")
 
 
 class Grouped(Generic[Item, Result]):
-    """Calls `work` with the items that came while the last call was running.
+    """Calls `work` with the items that came while the last call was running, at most `limit` of them.
 
     A caller alone is a group of one: no thread waits for others to come. One of the waiting threads does the work for
-    its group.
-
-    Args:
-        work: returns a result, or the exception to raise, for every item in order. An exception that it raises is
-            raised in every caller.
-        limit: largest number of items in a group.
+    its group. `work` returns a result, or the exception to raise, for every item in order; an exception that it raises
+    is raised in every caller.
 
     >>> Grouped(lambda numbers: [2 * number for number in numbers], limit=8)(21)
     42
@@ -38,7 +34,6 @@ class Grouped(Generic[Item, Result]):
         self._working = False
 
     def __call__(self, item: Item) -> Result:
-        """The item's result; waits for it."""
         call: tuple[Item, Future[Result]] = item, Future()
         _, answer = call
         with self._changed:

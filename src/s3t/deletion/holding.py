@@ -26,11 +26,8 @@ class Limits:
 def why_held(limits: Limits, *, losses: Mapping[int, int], present: Mapping[int, int], rates: Rates) -> str | None:
     """Reason for which a request is held, in words; None if it is not.
 
-    Args:
-        limits: of the server.
-        losses: records that the request takes from each shard.
-        present: records of each shard, those included.
-        rates: of the last hour, without this request.
+    `losses` are the records that the request takes from each shard, `present` all records of each shard, those
+    included, and `rates` those of the last hour, without this request.
 
     >>> rates = Rates(by_caller=8, by_shard={0: 3})
     >>> why_held(Limits(records=10, share=None), losses={0: 2}, present={0: 20}, rates=rates)

@@ -25,15 +25,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class FileMatches:
-    """Requested names that the slices' files hold."""
-
     records: Mapping[bytes, frozenset[bytes]] = field(default_factory=dict)
     """Tokens of the records in the files, for each requested token of a record or subject."""
     unreadable: Mapping[Place, frozenset[bytes]] = field(default_factory=dict)
     """Slices whose files could not be read, and the requested tokens that they may hold."""
 
     def unreadable_for(self, token: bytes) -> tuple[Place, ...]:
-        """Unreadable slices that may hold a requested name."""
         return tuple(place for place, tokens in self.unreadable.items() if token in tokens)
 
     def of(self, batch: Batch) -> frozenset[bytes]:
@@ -44,8 +41,6 @@ class FileMatches:
 
 @dataclass(frozen=True, kw_only=True)
 class Lookup:
-    """Search in the files of one run's slices."""
-
     ledger: Ledger
     secret: Secret
     slices: Slices
@@ -57,12 +52,7 @@ class Lookup:
     """True if records may have a subject, which then decides their slice."""
 
     def search(self, *, records: Mapping[bytes, str], subjects: Mapping[bytes, str]) -> FileMatches:
-        """Matches for all requested subjects, and for the requested records that the ledger does not know.
-
-        Args:
-            records: requested ids, by token.
-            subjects: requested subjects, by token.
-        """
+        """Matches for all requested subjects, and for the requested records that the ledger does not know."""
         unknown = {token: records[token] for token in self._unknown(records)}
         where: dict[Place, dict[str, dict[bytes, str]]] = {}
         for kind, names in (("record", unknown), ("subject", subjects)):
@@ -106,17 +96,11 @@ class Lookup:
         )
 
     def _unknown(self, records: Collection[bytes]) -> frozenset[bytes]:
-        """The requested tokens of records that the ledger does not know."""
         with self.ledger.reading() as transaction:
             located = transaction.locate(records=records, subjects=())
         return frozenset(records) - {row.token for row in located.rows} - located.gone.keys()
 
     def _names_in(self, place: Place) -> pa.Table:
-        """The names in a slice's current version.
-
-        Raises:
-            IntegrityError: it is missing or cannot be read.
-        """
         digest = self.ledger.snapshot().slices[place].digest
         while True:
             try:
@@ -154,15 +138,10 @@ class Lookup:
 
 
 def refuse_if_lost(transaction: Transaction, located: Located, in_files: Collection[bytes]) -> None:
-    """Compare the records in the files with those in the ledger.
+    """Refuse if a file holds a requested record that the ledger knows neither as present nor as deleted.
 
-    Args:
-        transaction: begun after the files were read.
-        located: the requested names in the ledger.
-        in_files: tokens of the requested records in the files.
-
-    Raises:
-        IntegrityError: a file holds a record that the ledger knows neither as present nor as deleted.
+    The transaction must have begun after the files were read. `in_files` are the tokens of the requested records in
+    them.
     """
     missing = set(in_files) - {row.token for row in located.rows} - located.gone.keys()
     if missing:

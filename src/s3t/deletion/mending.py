@@ -17,18 +17,8 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Se
     """Mend a ledger in one transaction; returns the number of rows that were put right or written anew.
 
     Indexes are built anew from their tables, and rows in which one bit flipped are put right. Records that the ledger
-    has lost are written anew from slices whose digest is right.
-
-    Args:
-        ledger: the run's.
-        secret: the run's.
-        slices: the run's.
-        witnessed: deleted tokens in the witness.
-        run: the folder, for messages.
-
-    Raises:
-        IntegrityError: other damage remains; nothing was changed.
-        StorageError: the disk or the database refused.
+    has lost are written anew from slices whose digest is right; `witnessed` are the deleted tokens in the witness. If
+    other damage remains, nothing is changed.
     """
     with ledger.writing() as transaction:
         if structure_problems(transaction.rows):
@@ -46,11 +36,7 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Se
 def _lost_records(
     transaction: Transaction, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path
 ) -> list[RecordRow]:
-    """Records in the slices' files that the ledger counts and has no row of.
-
-    Raises:
-        IntegrityError: the counts differ all the same.
-    """
+    """Records in the slices' files that the ledger counts and has no row of."""
     snapshot = transaction.snapshot()
     contents = contents_of(transaction.rows)
     lost: list[RecordRow] = []

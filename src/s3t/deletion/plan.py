@@ -12,10 +12,7 @@ from s3t.stages import Stage
 
 @dataclass(frozen=True, kw_only=True)
 class Impact:
-    """The slices that lose records and the stages above them."""
-
     losses: Mapping[Place, int]
-    """Records that each slice loses."""
     tainted: tuple[Stage, ...]
     """Live stages trained on any of those slices; their artifacts are erased."""
 
@@ -35,7 +32,6 @@ def plan_deletion(inventory: Inventory, losses: Mapping[Place, int]) -> Impact:
 
 
 def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[Stage]:
-    """Stages that were trained on one of some slices."""
     hit: dict[int, set[int]] = {}
     for place in places:
         hit.setdefault(place.shard, set()).add(place.slice)
@@ -43,7 +39,6 @@ def tainted_by(places: Collection[Place], stages: Iterable[Stage]) -> Iterator[S
 
 
 def after_deletion(inventory: Inventory, plan: Impact) -> Inventory:
-    """The inventory as the plan will leave it."""
     gone = set(plan.tainted)
     return replace(
         inventory,

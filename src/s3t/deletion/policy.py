@@ -7,13 +7,7 @@ from s3t.recipe import AsNeeded, BelowDepth, RepairPolicy
 
 
 def repair_due(policy: RepairPolicy, inventory: Inventory, *, trained: bool) -> bool:
-    """True if a policy asks for a repair now.
-
-    Args:
-        policy: `deletion.repair` of the recipe, or of a later extension.
-        inventory: the live stages after a deletion.
-        trained: whether the run ever had a live stage. One that was never trained has nothing to repair.
-    """
+    """True if a policy asks for a repair now. `trained`: the run once had a live stage; else nothing is to repair."""
     if not trained or policy == "manual" or not inventory.missing():
         return False
     if policy == "eager" or isinstance(policy, AsNeeded):

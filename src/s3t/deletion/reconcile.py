@@ -38,8 +38,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Reconciled:
-    """Result of reconciling."""
-
     rows: int
     """Damaged or lost rows of the ledger that were mended."""
     records: int
@@ -113,9 +111,8 @@ class Reconciler:
     def reconcile(self) -> Reconciled:
         """Apply later deletions of any of the three memories.
 
-        Raises:
-            IntegrityError: no deletion explains some slices' files, which the message lists; nothing is changed.
-            StorageError: the disk or the database refused; running it again goes on.
+        If no deletion explains some slices' files, nothing is changed, and the error lists them. After a StorageError,
+        running it again goes on.
         """
         witnessed, has_key = frozenset(self.witness.tokens()), self.secret.salt is not None
         rows = 0
@@ -149,11 +146,7 @@ class Reconciler:
         return mended
 
     def _explained(self, witnessed: Set[bytes]) -> dict[Place, _Version]:
-        """The newest whole version of every slice.
-
-        Raises:
-            IntegrityError: no deletion explains some of them.
-        """
+        """The newest whole version of every slice, if deletions explain them all."""
         with storage_errors("looking at the slices"):
             stored = self.eraser.slices.versions()
         newest: dict[Place, _Version] = {}
@@ -175,11 +168,7 @@ class Reconciler:
         return newest
 
     def _newest(self, place: Place, digests: Collection[str], *, state: SliceState) -> _Version:
-        """The newest whole version of a slice.
-
-        Raises:
-            IntegrityError: none is whole; the message is about the current one.
-        """
+        """The newest whole version of a slice. If none is whole, the error is about the current one."""
         whole: dict[str, pa.Table] = {}
         refused: dict[str, IntegrityError] = {}
         for digest in sorted(digests):

@@ -47,7 +47,6 @@ class Request:
 
     @classmethod
     def of(cls, secret: Secret, *, records: Sequence[str], subjects: Sequence[str], key: str | None) -> Request:
-        """A request by names, received now."""
         received = time.monotonic()
         by_record = {secret.token("ledger", "record", name): name for name in records}
         by_subject = {secret.token("ledger", "subject", name): name for name in subjects}
@@ -64,7 +63,6 @@ class Request:
 
     @property
     def names(self) -> dict[bytes, str]:
-        """Names of records and subjects by token."""
         return self.records | self.subjects
 
     def batches(self, size: int) -> Iterator[Batch]:

@@ -19,19 +19,6 @@ from s3t.records.slices import Slices
 
 
 def refuse_if_restored(ledger: Ledger, witness: Witness, *, lock: RunLock, run: Path, slices: Slices) -> None:
-    """Refuse a run that is an older state of itself.
-
-    Args:
-        ledger: the run's.
-        witness: the run's, on this machine.
-        lock: the run's.
-        run: the folder, for the message.
-        slices: the run's.
-
-    Raises:
-        RestoredError: the run is an older state.
-        StorageError: the disk or the database refused.
-    """
     with ledger.reading() as transaction:
         reason = _why_older(transaction, witness, slices)
     if reason is not None:  # a deletion may have come between two of the readings: again, while none can come

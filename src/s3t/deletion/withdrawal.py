@@ -23,8 +23,6 @@ from s3t.wording import did_you_mean
 
 @dataclass(frozen=True, kw_only=True)
 class Withdrawer:
-    """Withdraws one run's exports."""
-
     ledger: Ledger
     memory: ExportMemory
     hook: tuple[str, ...]
@@ -87,11 +85,7 @@ class Withdrawer:
                 self.discard(export)
 
     def discard(self, export: Export) -> None:
-        """Forget an export of which nothing is left and that nobody can have used.
-
-        Raises:
-            StorageError: the disk or the database refused.
-        """
+        """Forget an export of which nothing is left and that nobody can have used."""
         with self.ledger.writing() as transaction:
             named = transaction.exports.find(export.mark)
             transaction.exports.discard(export.mark)
@@ -100,12 +94,7 @@ class Withdrawer:
             self.memory.note([replace(named, withdrawn_at=time.time())])
 
     def withdraw(self, name: str) -> None:
-        """Believe the operator that no copy of an export is left, on this host only after a look.
-
-        Raises:
-            InputError: there is no such export, or it is still there.
-            StorageError: the disk or the database refused.
-        """
+        """Believe the operator that no copy of an export is left, on this host only after a look."""
         with self.ledger.reading() as transaction:
             exports = transaction.exports.all()
         named = [export for export in exports if export.label == name]
@@ -118,31 +107,18 @@ class Withdrawer:
         self._withdraw_gone([export for export in named if export.withdrawn_at is None])
 
     def retire(self, export: Export) -> None:
-        """Remove an export's files, and believe that its one server has let go of it. The same content elsewhere stays.
-
-        Raises:
-            InputError: something of it is still there.
-            StorageError: the disk or the database refused.
-        """
+        """Remove an export's files, and believe that its one server has let go. The same content elsewhere stays."""
         self.remove_files(export)
         self._withdraw_gone([export])
 
     def remove_files(self, export: Export) -> None:
-        """Remove an export's files where they are on this host and unchanged, so that no server loads them again.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Remove an export's files where they are on this host and unchanged, so that no server loads them again."""
         if export.host == this_host():
             with storage_errors(f"removing the export {export.label} from {export.output}"):
                 remove_unchanged(export.path, files_of(export))
 
     def _withdraw_gone(self, exports: Sequence[Export]) -> None:
-        """Note that exports are withdrawn, on this host only after a look.
-
-        Raises:
-            InputError: one is still there.
-        """
+        """Note that exports are withdrawn, on this host only after a look."""
         problems = [
             f"export {export.label} is being written by another process; try again when it has ended"
             for export in exports

@@ -33,11 +33,6 @@ _WHOLE_LINE = re.compile(
 
 
 def state_folder() -> Path:
-    """The folder of witnesses on this machine.
-
-    Raises:
-        StorageError: the user has no home folder, and the environment names no other.
-    """
     if folder := os.environ.get(VARIABLE):
         return Path(folder)
     if (base := Path(os.environ.get("XDG_STATE_HOME", ""))).is_absolute():  # XDG ignores relative paths
@@ -88,32 +83,19 @@ class Witness:
 
     @property
     def path(self) -> Path:
-        """The witness's file."""
         return self._path
 
     def lines(self) -> list[Line]:
-        """Every whole line, in order. A line that a crash tore belongs to no acknowledged deletion.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """Every whole line, in order. A line that a crash tore belongs to no acknowledged deletion."""
         with self._errors(), self._reading:
             return self._look()
 
     def newest(self) -> int:
-        """The newest generation; 0 without one.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """The newest generation; 0 without one."""
         return max((line.generation for line in self.lines()), default=0)
 
     def tokens(self, lines: Iterable[Line] | None = None) -> list[bytes]:
-        """Sorted tokens of some lines, or of all.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """Sorted tokens of some lines, or of all."""
         lines = self.lines() if lines is None else list(lines)
         if not lines:
             return []
@@ -125,20 +107,12 @@ class Witness:
         return sorted(tokens)
 
     def strangers(self, transaction: Transaction) -> list[Line]:
-        """Lines of deletions that the ledger has not made: those of a copy, or of a later state.
-
-        Raises:
-            StorageError: the file cannot be read.
-        """
+        """Lines of deletions that the ledger has not made: those of a copy, or of a later state."""
         marks = transaction.history.marks()
         return [line for line in self.lines() if marks.get(line.generation) != line.mark]
 
     def catch_up(self, ledger: Ledger) -> None:
-        """Note the ledger's deletions that are missing here. A repeated line does no harm.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Note the ledger's deletions that are missing here. A repeated line does no harm."""
         with self._errors(), self._noting, self._reading:
             with ledger.reading() as transaction:
                 if self._noted is None:
@@ -157,11 +131,7 @@ class Witness:
         return transaction.snapshot().generation, {number: taken[number] for number in missing}
 
     def note_again(self, ledger: Ledger) -> None:
-        """Note every deletion of the ledger again of which a token is missing: its line may be damaged.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Note every deletion of the ledger again of which a token is missing: its line may be damaged."""
         noted = set(Witness(self._path).tokens())
         with self._errors(), self._noting:
             with ledger.reading() as transaction:
@@ -169,11 +139,7 @@ class Witness:
             self.note({number: row for number, row in deletions.items() if not noted.issuperset(row[1])})
 
     def note(self, deletions: Mapping[int, tuple[str, Sequence[bytes]]]) -> None:
-        """Append generations, their marks and their tokens, durably.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Append generations, their marks and their tokens, durably."""
         if not deletions:
             return
         make_folder(self._path.parent)

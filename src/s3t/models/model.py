@@ -25,7 +25,7 @@ class Mounted(Protocol):
     """
 
     @property
-    def base(self) -> Base: ...  # noqa: D102
+    def base(self) -> Base: ...
 
     def add_block(self, block: int) -> None:
         """Put a block on, 1 for the top one, at initial values."""
@@ -53,10 +53,10 @@ class Model(Protocol):
     """A base model that blocks are mounted on, one chain at a time."""
 
     @property
-    def base(self) -> Base: ...  # noqa: D102
+    def base(self) -> Base: ...
 
     @property
-    def passes(self) -> Passes: ...  # noqa: D102
+    def passes(self) -> Passes: ...
 
     def mounted(self, blocks: BlockTensors) -> AbstractContextManager[Mounted]:
         """The model with some blocks on, and the head of the stage that trained the last of them.

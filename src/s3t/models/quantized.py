@@ -95,7 +95,7 @@ class Linear4Bit(QuantizedLinear):
         self.register_buffer("nested_absmax", state.state2.absmax)
         self.register_buffer("nested_code", state.state2.code)
 
-    def unpacked(self) -> Tensor:  # noqa: D102
+    def unpacked(self) -> Tensor:
         package = functional()
         nested = package.QuantState(
             absmax=self.nested_absmax, code=self.nested_code, blocksize=_NESTED_BLOCK, dtype=torch.float32
@@ -125,7 +125,7 @@ class Linear8Bit(QuantizedLinear):
         super().__init__(linear, packed, dtype=dtype)
         self.register_buffer("scale", scale)
 
-    def unpacked(self) -> Tensor:  # noqa: D102
+    def unpacked(self) -> Tensor:
         return self.weight.to(self.compute_dtype).mul_(self.scale[:, None] / 127)
 
 

@@ -17,7 +17,6 @@ SCOPES = {
     "operate": "see status, forecast, metrics and deletions, begin repairs; with delete also dry runs",
     "audit": "read the log of deletions",
 }
-"""Scopes, and what each allows."""
 PREFIX = "s3t_"
 """Begins every token, so that scanners for secrets find one that was committed somewhere."""
 _MOST_NAME = 100
@@ -42,14 +41,7 @@ class Access:
     ) -> tuple[Token, str]:
         """Make a token; the second value is the secret, which is kept nowhere and cannot be shown again.
 
-        Args:
-            name: its holder; no two tokens have the same.
-            scopes: of `SCOPES`, at least one.
-            days: after which it expires; None: never.
-            per_minute: requests in a minute, at each server process; None: any number.
-
-        Raises:
-            InputError: with everything that is wrong.
+        Without `days` it never expires. `per_minute` counts requests at each server process; None: any number.
         """
         problems = list(_problems(name, scopes, days, per_minute))
         if problems:
@@ -66,11 +58,7 @@ class Access:
         return made, secret
 
     def revoke(self, name: str) -> Token:
-        """Accept a token no more. Servers ask at every request, so it holds at once.
-
-        Raises:
-            InputError: there is no such token.
-        """
+        """Accept a token no more. Servers ask at every request, so it holds at once."""
         with self.ledger.writing() as transaction:
             revoked = transaction.tokens.revoke(name)
             if revoked is None:
@@ -90,7 +78,6 @@ class Access:
 
 
 def digest_of(secret: str) -> bytes:
-    """SHA-256 of a token; the ledger keeps nothing else of it."""
     return hashlib.sha256(secret.encode(errors="surrogateescape")).digest()
 
 

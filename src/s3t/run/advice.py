@@ -16,11 +16,8 @@ STEPS_A_LABEL = 10
 def outage(inventory: Inventory, *, trained: bool, prototypes_alone: bool, planned: bool) -> tuple[str, ...]:
     """A warning of shards that do not answer, or none. It tells nobody which: a caller could learn where records lie.
 
-    Args:
-        inventory: the live stages.
-        trained: whether the run ever had a live stage; one that was never trained has not failed.
-        prototypes_alone: whether a shard's prototypes answer without its model.
-        planned: whether it is a forecast.
+    `trained`: the run once had a live stage; else it has not failed. With `prototypes_alone`, a shard's prototypes
+    answer without its model; with `planned`, it is a forecast.
     """
     shards = range(len(inventory.orders))
     holding = {shard for shard in shards if inventory.records_in(shard, tuple(range(inventory.slices)))}
@@ -39,7 +36,6 @@ def outage(inventory: Inventory, *, trained: bool, prototypes_alone: bool, plann
 
 
 def empty_slices(inventory: Inventory) -> tuple[str, ...]:
-    """A warning of slices without a record, or none."""
     empty = sum(count == 0 for count in inventory.records.values())
     if not empty:
         return ()
@@ -50,13 +46,7 @@ def empty_slices(inventory: Inventory) -> tuple[str, ...]:
 
 
 def few_steps(inventory: Inventory, recipe: Recipe, *, labels: int) -> tuple[str, ...]:
-    """A warning where stages take few optimiser steps for their labels, or none.
-
-    Args:
-        inventory: the orders, and the records of the slices.
-        recipe: epochs, batch size, and how much of earlier slices a stage sees again.
-        labels: number of labels; 0 where the task has none.
-    """
+    """A warning where stages take few optimiser steps for their labels, or none. Without labels, `labels` is 0."""
     training, wanted = recipe.training, STEPS_A_LABEL * labels
     steps = {}
     for stage in stages_of(inventory.orders):

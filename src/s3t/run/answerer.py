@@ -59,16 +59,13 @@ class Answerer:
     parts: Parts
 
     def predict(self, inputs: Inputs, prefixes: Prefixes | None, progress: Progress) -> Predictions:
-        """The ensemble's answers. Errors as `Run.predict`."""
         return self._predict(self.checked(inputs), prefixes, progress)
 
     def score(self, data: Inputs, prefixes: Prefixes | None, progress: Progress) -> Likelihoods:
-        """The ensemble's log-probabilities of texts. Errors as `Run.score`."""
         self.parts.recipe.task.check_answers("score")
         return Likelihoods.of(self._predict(ingest_inputs(data, self.parts.recipe), prefixes, progress))
 
     def predict_windows(self, source: str | Path | BinaryIO, form: str | None, *, whole: bool) -> Iterator[Predictions]:
-        """Answers window by window, each at a generation of its own. Errors as `Run.predict_windows`."""
         recipe = self.parts.recipe
         recipe.task.check_answers("predict")
         size = sys.maxsize if whole else recipe.task.inputs.window_batches * recipe.prediction.batch_size
@@ -92,15 +89,8 @@ class Answerer:
     def computed(self, prefixes: Prefixes | None, compute: Callable[[State], T], *, within: State | None = None) -> T:
         """Compute something at one state of the ledger; again if a deletion has taken a stage that it uses.
 
-        Args:
-            prefixes: that answer; None: the deepest that are alive.
-            compute: watches for deletions, or is short.
-            within: state of an outer computation, which then begins anew as a whole.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
-            InputError: a prefix is not alive.
-            Overtaken: the outer computation has to begin anew.
+        Without `prefixes`, the deepest that are alive answer. `compute` watches for deletions, or is short. `within` is
+        the state of an outer computation, which then has to begin anew as a whole (Overtaken).
         """
         if within is not None:
             within.work.check()
@@ -111,12 +101,10 @@ class Answerer:
                 return compute(State(now, members, work))
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
-        """Inputs, checked. Errors as `Run.checked`."""
         self.parts.recipe.task.check_answers("predict")
         return ingest_inputs(inputs, self.parts.recipe)
 
     def hold(self, requests: Sequence[Inputs | IngestedInputs]) -> PendingAnswers:
-        """The ensemble's answers to several requests. Errors as `Run.hold`."""
         checked = [each if isinstance(each, IngestedInputs) else self.checked(each) for each in requests]
         together = IngestedInputs(pa.concat_tables([each.features for each in checked]), None, range(0))
         while True:
@@ -136,7 +124,6 @@ class Answerer:
             return predict(self.workshop, self._answers, now, members, inputs, steps=Watched(progress, work))
 
     def evaluate(self, data: Data, *, per_depth: bool, progress: Progress) -> Evaluation:
-        """Metrics on labelled data. Errors as `Run.evaluate`."""
         recipe, labels = self.parts.recipe, self.parts.description.labels
         rows = ingest_labelled(data, recipe, labels=labels).rows
 
@@ -152,12 +139,7 @@ class Answerer:
         return self.computed(None, compute)
 
     def choose(self, prefixes: Prefixes | None) -> tuple[Snapshot, list[Stage]]:
-        """Erase what is due; the state of the ledger then, and the stages that answer at it.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
-            InputError: a prefix is not alive.
-        """
+        """Erase what is due; the state of the ledger then, and the stages that answer at it."""
         now = self.parts.upkeep.erase_due()
         return now, self._members(now, prefixes)
 
@@ -177,7 +159,6 @@ class Answerer:
         return Answers.of(self.parts.recipe, self.parts.description.labels)
 
     def _members(self, now: Snapshot, prefixes: Prefixes | None) -> list[Stage]:
-        """The stages that answer at a state of the ledger."""
         inventory, settings = self.parts.latest.inventory(now), self.parts.recipe.prediction
         return choose_members(inventory, prefixes, settings=settings, run=str(self.parts.layout.root))
 
@@ -206,11 +187,6 @@ def predict(
     *,
     steps: Steps,
 ) -> Predictions:
-    """The ensemble's answers to inputs.
-
-    Raises:
-        IntegrityError: an artifact is not what its manifest, or its child's, says.
-    """
     features = inputs.features
     counts = workshop.counts(features)
     logits_MNC = workshop.logits(members, snapshot, features, steps=steps)  # noqa: N806
@@ -252,14 +228,8 @@ def evaluate(
 ) -> Evaluation:
     """Metrics of the ensemble, of each member, and (`per_depth`) of the ensemble cut to each depth.
 
-    Args:
-        answers: of the run.
-        snapshot: the ledger.
-        members: stages that answer.
-        logits: of the members, and with `per_depth` of all their links, each N x C.
-        rows: labelled records.
-        counts: answers to each record; None: one each.
-        per_depth: also cut.
+    `logits` has those of the members, and with `per_depth` of all their links, each N x C. `counts` are the answers to
+    each record; None: one each.
     """
     expected = answers.target.expected(rows)
 
@@ -290,7 +260,6 @@ def evaluate(
 
 
 def member_of(stage: Stage, snapshot: Snapshot) -> Member:
-    """A stage as answers name it."""
     links = stage.chain if stage.kind == "prototypes" else (stage,)
     return Member(stage.shard, stage.prefix, ",".join(snapshot.stages[link] for link in links), stage.kind)
 
@@ -308,11 +277,6 @@ class Watched:
     work: Work
 
     def advance(self, count: int) -> None:
-        """Count finished steps.
-
-        Raises:
-            Overtaken: a deletion took what the computation uses.
-        """
         self.progress.advance(count)
         self.work.check()
 

@@ -61,7 +61,6 @@ class Approvals:
             return tuple(transaction.held.waiting())
 
     def find(self, id: str) -> Held | None:
-        """The held request of an id."""
         with self._parts.ledger.reading() as transaction:
             return transaction.held.find(id)
 
@@ -77,19 +76,8 @@ class Approvals:
     ) -> Held | None:
         """Hold a request for deletion if it is over a limit. Else count it, and return None: it may be carried out.
 
-        A request that is repeated, with its key or while it waits, is held and counted once.
-
-        Args:
-            records: ids, as for `Run.delete`; `subjects`, `key` and `strict`, too.
-            subjects: people.
-            key: the idempotency key.
-            strict: a request with an unknown name is not held: `Run.delete` refuses it.
-            caller: name of the caller's token.
-            limits: of the server.
-
-        Raises:
-            InputError: as `Run.delete`.
-            TooManyHeldError: `MOST_WAITING` of the caller's requests wait already.
+        A request that is repeated, with its key or while it waits, is held and counted once. With `strict`, one with an
+        unknown name is not held: `Run.delete` refuses it. `caller` is the name of the caller's token.
         """
         if limits == Limits(records=None, share=None):
             return None
@@ -110,17 +98,7 @@ class Approvals:
         return self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
 
     def approve(self, id: str, *, by: str) -> Held:
-        """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with.
-
-        Args:
-            id: of the request.
-            by: name of the approver; not the caller that asked.
-
-        Raises:
-            InputError: there is no such request.
-            OwnRequestError: `by` asked for it.
-            DecidedError: it was refused, or its key was used for another request since.
-        """
+        """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with."""
         self._parts.check_changeable()
         self._parts.check_trainable()
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
@@ -142,14 +120,7 @@ class Approvals:
     def refuse(self, id: str, *, by: str, reason: str) -> Held:
         """Refuse a held request: nothing is deleted, and its names are forgotten.
 
-        Args:
-            id: of the request.
-            by: name of who refuses.
-            reason: kept and shown to the caller that asked; it names no person.
-
-        Raises:
-            InputError: there is no such request, or the reason is empty, too long or no line of text.
-            DecidedError: it was approved.
+        The reason is kept and shown to the caller that asked; it names no person.
         """
         reason = reason.strip()
         if not 0 < len(reason) <= MOST_REASON or any(unicodedata.category(each) in _NO_TEXT for each in reason):

@@ -23,17 +23,7 @@ from s3t.wording import counted
 
 
 def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) -> AuditReport:
-    """Check every live stage, and train some again.
-
-    Args:
-        parts: roles of the open run.
-        replay: number of stages to train again.
-        seed: chooses which.
-        progress: hears of replayed training.
-
-    Raises:
-        KeyDestroyedError: the run's secret was destroyed.
-    """
+    """Check every live stage, and train `replay` of them again."""
     parts.secret.reveal()  # without it, everything would look wrong
     parts.upkeep.erase_due()
     try:

@@ -34,15 +34,7 @@ from s3t.store import blobs_of
 def clone(parts: Parts, to: Path) -> None:
     """Make a run of its own identity from an open one, beside which it serves at once.
 
-    Args:
-        parts: roles of the open run.
-        to: a folder that does not exist.
-
-    Raises:
-        RunFolderError: `to` exists.
-        MovedError: the run's folder is a copy itself.
-        KeyDestroyedError: the run's secret was destroyed: what it holds cannot be told any more.
-        StorageError: the disk or the database refused; no run is left.
+    A run whose secret was destroyed is refused: what it holds cannot be told any more.
     """
     check_free(to)
     parts.check_changeable()
@@ -69,16 +61,7 @@ def clone(parts: Parts, to: Path) -> None:
 
 
 def adopt(parts: Parts) -> None:
-    """Give a copy of a run's folder an identity of its own. It is reconciled afterwards, under that.
-
-    Args:
-        parts: roles of the opened copy.
-
-    Raises:
-        InputError: the folder is no copy.
-        KeyDestroyedError: the run's secret was destroyed.
-        StorageError: the disk or the database refused; it is the copy that it was.
-    """
+    """Give a copy of a run's folder an identity of its own. It is reconciled afterwards, under that."""
     layout = parts.layout
     if moved_error(layout, run=parts.description.run) is None:
         raise InputError("the folder", f"{layout.root} is the run itself, not a copy; name a folder to copy it to")
@@ -144,7 +127,6 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Copy) -> None:
 
 
 def _copy(paths: Iterable[Path], source: Layout, made: Layout) -> None:
-    """Copy those of a run's files that are there."""
     for path in paths:
         if path.is_file():
             to = made.root / path.relative_to(source.root)

@@ -58,12 +58,7 @@ def create_run(
 ) -> tuple[str, ...]:
     """Check recipe and data, partition the records, draw the orders, write the run folder.
 
-    Returns notices of odd records, which are stored nowhere. Arguments are as for `Run.create`.
-
-    Raises:
-        RunFolderError: `path` exists.
-        InputError: all that is wrong with recipe and data; no folder is left.
-        StorageError: the disk refused; no folder is left.
+    Returns notices of odd records, which are stored nowhere. A refusal before the final rename leaves no folder.
     """
     recipe, recipe_name = recipe_from(given), str(given) if isinstance(given, str | Path) else "the recipe"
     check_free(path)
@@ -205,7 +200,6 @@ def _check_model(recipe: Recipe) -> tuple[str, Recipe]:
 
 
 def _folder(recipe: Recipe) -> Path:
-    """The base model's folder."""
     from s3t.models.source import model_folder
 
     return model_folder(recipe.base_model, revision=recipe.revision)

@@ -24,34 +24,21 @@ from s3t.wording import counted
 
 @dataclass(frozen=True, kw_only=True)
 class DeletionArguments:
-    """Arguments of `Run.delete`."""
-
     records: Sequence[str | int]
     subjects: Sequence[str | int]
     key: str | None
     """The idempotency key; an empty one would be everybody's, and is refused."""
     strict: bool
-    """Refuse unless every name is known."""
     dry_run: bool
-    """Only forecast; delete nothing."""
     wait: bool = True
     """Wait for processes that have records in memory, but cannot answer with them any more; repair by policy."""
     before_repair: Callable[[DeletionReport], None] | None = None
-    """Called with the report right before a repair."""
 
 
 def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
     """Delete, repair if the recipe's `deletion.repair` asks for it now, and report.
 
     A repair that fails takes nothing of the deletion back: the report has its error.
-
-    Args:
-        parts: roles of the open run.
-        asked: names, key and whether to do it.
-        progress: hears of the names of a long request as they are accepted, and of the repair.
-
-    Raises:
-        UnknownNamesError: `strict`, and a name is unknown; nothing has changed.
     """
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
@@ -100,7 +87,6 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
 
 
 def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
-    """Exports with records of a deletion in them."""
     if dry_run:
         hit = {(place.shard, place.slice) for place in outcome.losses}
         holds = (
@@ -115,15 +101,8 @@ def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> 
 def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
     """Erase everything that is accepted; returns the status after it.
 
-    Args:
-        parts: roles of the open run.
-        copies_are_gone: copies of the records on other hosts have been removed.
-
-    Raises:
-        MovedError: the folder is a copy, or was moved.
-        StorageError: the disk or the database refused.
-        IntegrityError: a slice's file is not one that the ledger knows, whether or not something was to erase: it may
-            hold what was deleted.
+    With `copies_are_gone`, copies of the records on other hosts have been removed. A slice's file that the ledger does
+    not know is an error, whether or not something was to erase: it may hold what was deleted.
     """
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
@@ -143,7 +122,6 @@ def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
 
 
 def reconcile(parts: Parts) -> Reconciliation:
-    """Apply later deletions to a run that is an older state of itself."""
     from s3t.deletion.reconcile import Reconciler
 
     parts.check_changeable()

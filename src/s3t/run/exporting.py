@@ -53,8 +53,6 @@ from s3t.wording import counted
 
 @dataclass(frozen=True, kw_only=True)
 class ExportArguments:
-    """Arguments of `Run.export`."""
-
     output: Path
     shard: int | None
     merge: bool
@@ -107,13 +105,7 @@ class ExportReport:
 
 
 def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportReport:
-    """Write the chain of each shard that answers, or of one.
-
-    Raises:
-        InputError: wrong arguments; or the engine, or PEFT, would not take the export: all reasons.
-        NoLiveShardError: no shard, or not that one, has a live chain.
-        StorageError: the disk or the database refused.
-    """
+    """Write the chain of each shard that answers, or of one."""
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
         parts.check_changeable()
@@ -141,11 +133,7 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportRe
 
 
 def _checked(parts: Parts, asked: ExportArguments) -> Path:
-    """The output folder's own path.
-
-    Raises:
-        InputError: all problems of the arguments.
-    """
+    """The output folder's own path, if the arguments have no problem."""
     recipe, shards = parts.recipe, parts.recipe.partition.shards
     problems = output_problems(asked.output, run=parts.layout.root)
     if asked.engine not in ENGINES:
@@ -198,8 +186,6 @@ class _Form:
 
 @dataclass(frozen=True)
 class _Exporter:
-    """Writes one chain after the other."""
-
     parts: Parts
     asked: ExportArguments
     folder: Path
@@ -211,11 +197,7 @@ class _Exporter:
         return None if target.over_vocabulary else target.outputs(self.parts.description.labels)
 
     def export(self, stage: Stage, now: Snapshot, work: Work) -> Exported:
-        """Write one chain.
-
-        Raises:
-            Overtaken: a deletion took a stage of it; nothing is left of the export.
-        """
+        """Write one chain. If a deletion takes a stage of it meanwhile (Overtaken), nothing is left of the export."""
         blocks = self._blocks(stage, now)
         form = self._form(blocks)
         adapter = None if self.asked.merge else self._adapter(form)
@@ -252,11 +234,7 @@ class _Exporter:
         }
 
     def _form(self, blocks: Mapping[int, StageTensors]) -> _Form:
-        """The chain by the names of the class that loads it.
-
-        Raises:
-            InputError: the engine has no such class.
-        """
+        """The chain by the names of the class that loads it."""
         recipe, bare = self.parts.recipe, self._bare()
         if not recipe.task.pools:
             return _Form(auto_class=recipe.task.model, bare=bare, blocks=blocks)
@@ -377,7 +355,6 @@ class _Exporter:
         return found
 
     def notices(self, made: Sequence[Exported]) -> list[str]:
-        """Parts of the run that the exports lack, and options with which the engine must be started."""
         recipe, found = self.parts.recipe, []
         dead = sorted({*range(recipe.partition.shards)} - {export.stage.shard for export in made})
         if dead and self.asked.shard is None:
@@ -407,16 +384,10 @@ class _Announced:
     work: Work
 
     def make(self, write: Callable[[Path], None]) -> tuple[Export, bool]:
-        """Write it, give it its place, and commit it.
+        """Write it, give it its place, and commit it; returns the export, and whether its content is new there.
 
-        Args:
-            write: writes all files into an empty folder.
-
-        Returns:
-            The export, and whether its content is new there.
-
-        Raises:
-            Overtaken: a deletion took a stage of it; nothing is left of it.
+        `write` writes all files into an empty folder. If a deletion takes a stage of the export (Overtaken), nothing is
+        left of it.
         """
         part, final = part_folder(self.export.output, self.export.mark), None
         try:

@@ -31,13 +31,11 @@ class Extension:
     lost: int
     """Missing stages of the old orders, which are trained, too, as `train` and `repair` would."""
     gain: Gain
-    """Gain in depth after deletions."""
     orders_vote: bool
     """True if orders are of use beside survival: all live ones answer, or the best on public records does."""
 
     @property
     def buys_nothing(self) -> bool:
-        """True if the new orders would change nothing."""
         return self.stages > 0 and self.gain.is_none and not self.orders_vote
 
     @property
@@ -116,11 +114,7 @@ class RepairExtension:
 def more_asked(
     *, budget: int | None, spares: int | None, spare_depth: int | None, policy: Any | None
 ) -> Spares | Policy | int:
-    """The one thing that an extension asks for: spares, a policy of repair, or a number of orders.
-
-    Raises:
-        InputError: it asks for several, or for nothing.
-    """
+    """The one thing that an extension asks for: spares, a policy of repair, or a number of orders."""
     asked = {
         "a budget": budget is not None,
         "spares or their depth": spares is not None or spare_depth is not None,
@@ -135,19 +129,13 @@ def more_asked(
 
 
 def extension_forecast(parts: Parts, asked: Spares | Policy | int, progress: Progress) -> Extension | RepairExtension:
-    """Forecast of an extension; errors as `Run.extend`."""
     if isinstance(asked, Spares | Policy):
         return _other_repair(parts, asked)
     return _more_orders(parts, budget=asked, progress=progress)
 
 
 def _other_repair(parts: Parts, asked: Spares | Policy) -> RepairExtension:
-    """Forecast cost and gain of more spares, longer ones, or another policy of repair.
-
-    Raises:
-        InputError: the run has fixed orders and no spares, such spares cannot be added, or there is no such policy.
-        KeyDestroyedError: nothing can be trained any more.
-    """
+    """Forecast cost and gain of more spares, longer ones, or another policy of repair."""
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()
         description = parts.orders.proposed_repair(parts.recipe, asked)
@@ -178,17 +166,6 @@ def _depth_after_hit(inventory: Inventory, chances: Sequence[Sequence[float]]) -
 
 
 def _more_orders(parts: Parts, *, budget: int, progress: Progress) -> Extension:
-    """Forecast cost and gain of orders up to a budget.
-
-    Args:
-        parts: roles of the open run.
-        budget: B.
-        progress: hears of the choice of orders.
-
-    Raises:
-        InputError: there are no such orders to add.
-        KeyDestroyedError: nothing can be trained any more.
-    """
     recipe = parts.recipe
     with after_refusal(NOTHING_CHANGED):
         parts.check_trainable()

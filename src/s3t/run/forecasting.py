@@ -38,10 +38,8 @@ def forecast_of(inventory: Inventory, recipe: Recipe) -> Forecast:
 def hours_of(stages: Iterable[Stage], durations: Mapping[Stage, float], *, costs: StageCosts) -> float | None:
     """Hours in which one process trains some stages, by the times of the run's live ones; None if none is measured.
 
-    Args:
-        stages: missing ones.
-        durations: seconds that the training of each live stage took.
-        costs: of stages by depth, L of them, for depths without times.
+    `durations` are the seconds that the training of each live stage took. `costs` of stages by depth, L of them, stand
+    in for depths without times.
     """
     (models, prototypes), (timed, classes) = by_kind(list(stages)), by_kind(list(durations))
     measured = costs.measured(

@@ -36,11 +36,7 @@ class Latest:
     _scoring: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def snapshot(self) -> Snapshot:
-        """The ledger now. It never goes back, unless an operator puts an old one in its place.
-
-        Raises:
-            RestoredError: an older one was put in its place.
-        """
+        """The ledger now. It never goes back, unless an operator puts an old one in its place (RestoredError)."""
         seen = self._newest  # before the ledger is asked: another thread may see a newer one meanwhile
         snapshot = self.ledger.snapshot()
         if snapshot.generation < seen:

@@ -28,7 +28,6 @@ class LazyWorkshop:
 
     slices: Slices
     tmp: Path
-    """Folder for files being written."""
     recipe: Recipe
     labels: Sequence[str]
     inputs: KeyInputs
@@ -38,7 +37,6 @@ class LazyWorkshop:
     _making: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def get(self) -> Workshop:
-        """The workshop, with its base model."""
         with self._making:
             if self._made is None:
                 from s3t.run.workshop import Workshop  # here: it imports torch
@@ -55,7 +53,7 @@ class LazyWorkshop:
             return self._made
 
     def train(self, stage: Stage, snapshot: Snapshot, listener: StageListener = UNHEARD) -> tuple[str, bytes, Manifest]:
-        """Train one stage; stores nothing. As `Workshop.train`."""
+        """As `Workshop.train`: stores nothing."""
         try:
             return self.get().train(stage, snapshot, listener)
         except (IsolationError, TrainingError):
@@ -63,7 +61,6 @@ class LazyWorkshop:
             raise
 
     def forget(self, places: Collection[Place]) -> None:
-        """Drop what is in memory of slices."""
         if (made := self._made) is not None:  # read once: another thread may close the run
             made.forget(places)
 
@@ -73,5 +70,4 @@ class LazyWorkshop:
             made.forget_stale(snapshot)
 
     def drop(self) -> None:
-        """Let go of the base model and of all that is in memory."""
         self._made = None

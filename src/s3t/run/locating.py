@@ -61,16 +61,7 @@ class Location:
 
 
 def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:
-    """Look names up, in the slices' files and in the ledger.
-
-    Args:
-        lookup: the run's.
-        records: ids.
-        subjects: people.
-
-    Raises:
-        IntegrityError: the ledger has lost a record that is in a slice's file.
-    """
+    """Look names up, in the slices' files and in the ledger."""
     secret = lookup.secret
     in_files = lookup.search(
         records={secret.token("ledger", "record", name): name for name in records},

@@ -29,12 +29,9 @@ EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
 
 
 class Material:
-    """Training data of one run.
+    """Training data of one run. Trunk states that exceed their memory lie in `tmp`, in files without a name.
 
-    Args:
-        tmp: folder for trunk states that exceed their memory, in files without a name.
-        labels: in the head's order.
-        model: the bare base model.
+    `labels` are in the head's order; `model` is the bare base model.
     """
 
     def __init__(
@@ -66,7 +63,6 @@ class Material:
             return frozenset(self._encoded) | self._trunk.places
 
     def forget(self, places: Collection[Place]) -> None:
-        """Let go of slices that lost a record."""
         with self._remembering:
             for place in places:
                 self._encoded.pop(place, None)
@@ -83,14 +79,7 @@ class Material:
     def examples(self, stage: Stage, digests: Sequence[str], *, steps: Steps) -> Examples:
         """The records of a stage's prefix, from files that are what the ledger says they are.
 
-        Args:
-            stage: the stage.
-            digests: digests of the prefix's slices, in its order.
-            steps: hears of every batch of states that have to be computed.
-
-        Raises:
-            IntegrityError: a file is not what it should be.
-            StorageError: the trunk cache has no room.
+        `digests` are those of the prefix's slices, in its order. `steps` hears of every batch of states to be computed.
         """
         parts = [
             self.slice(Place(stage.shard, index), digest) for index, digest in zip(stage.prefix, digests, strict=True)
@@ -129,11 +118,7 @@ class Material:
             )[border]
 
     def slice(self, place: Place, digest: str) -> EncodedSlice:
-        """A slice's records, from a file that is what the ledger says it is.
-
-        Raises:
-            IntegrityError: it is not.
-        """
+        """A slice's records, from a file that is what the ledger says it is."""
         with self._remembering:
             known = self._encoded.get(place)
         if known is None or known.digest != digest:

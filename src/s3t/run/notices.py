@@ -21,11 +21,8 @@ from s3t.wording import counted
 class Notices:
     """Counts of rows that repeat or contradict another, and of texts that are cut; and whether the precision is slow.
 
-    Takes 16 bytes of memory a record.
-
-    Args:
-        recipe: the run's recipe, with nothing left to resolve.
-        model: the base model's folder, which has the tokenizer.
+    Takes 16 bytes of memory a record. The recipe has nothing left to resolve; `model` is the base model's folder, which
+    has the tokenizer.
     """
 
     def __init__(self, recipe: Recipe, *, model: Path) -> None:
@@ -40,7 +37,6 @@ class Notices:
         self._records, self._features = bytearray(), bytearray()
 
     def add(self, rows: pa.Table) -> None:
-        """Take in some records, as ingested."""
         names = features_of(rows)
         features = [name for name in names if name != "label"]  # all of them, if the task reads no labels
         self._rows += rows.num_rows
@@ -53,11 +49,7 @@ class Notices:
             self._features += short_digest(content)
 
     def check(self) -> None:
-        """See that no record is longer than the recipe allows, and that something is learned, once all are taken in.
-
-        Raises:
-            DataError: some are longer, and the recipe refuses such; or no record has a token to learn.
-        """
+        """See that no record is longer than the recipe allows, and that something is learned, once all are taken in."""
         if self._unlearned and self._unlearned == self._rows:
             raise DataError(
                 "the data",
@@ -72,7 +64,6 @@ class Notices:
             )
 
     def sentences(self) -> Iterator[str]:
-        """Yields a sentence for each kind that there is."""
         different = count_distinct(self._records)
         if repeated := self._rows - different:
             yield (

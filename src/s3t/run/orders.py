@@ -46,8 +46,6 @@ class Policy:
 
 
 class Orders:
-    """The orders of one open run."""
-
     def __init__(self, layout: Layout, opened: Description, secret: Secret) -> None:
         self._layout = layout
         self._opened = opened
@@ -56,27 +54,18 @@ class Orders:
         self._proposed: tuple[Shards, int, Shards] | None = None  # orders, a budget, and those orders extended to it
 
     def now(self) -> Shards:
-        """Every shard's orders as they are on the disk; raises as `described`."""
+        """Every shard's orders as they are on the disk."""
         return self.described().orders
 
     def described(self) -> Description:
-        """The run.json that is on the disk; it is read only if it is another file than before.
-
-        Raises:
-            IntegrityError: the file is damaged, or more of it has changed than what may be added.
-            RunFolderError: there is no such file any more.
-        """
+        """The run.json that is on the disk; it is read only if it is another file than before."""
         file = self._file()  # before it is read: if it is replaced meanwhile, it is read once more
         if file is None or file != self._known[0]:
             self._known = file, self._read()
         return self._known[1]
 
     def proposed(self, recipe: Recipe, *, budget: int, progress: Progress = SILENT) -> Shards:
-        """Every shard's orders as `extend` would make them. Changes nothing. `progress` hears of the search.
-
-        Raises:
-            InputError: as `extend`.
-        """
+        """Every shard's orders as `extend` would make them. Changes nothing. `progress` hears of the search."""
         description = self._read()
         self._check(budget, description, recipe)
         if budget == len(description.orders[0]):  # they are there
@@ -86,19 +75,10 @@ class Orders:
     def extend(self, recipe: Recipe, *, budget: int, lock: RunLock, progress: Progress = SILENT) -> None:
         """Add orders to every shard until it has `budget`, durably; nothing if it has them already.
 
-        A crash leaves the old file or the new one. Which orders are added follows from declared numbers and the orders
-        that are there: never from what was deleted, from the number of records, or from a clock.
-
-        Args:
-            recipe: the run's.
-            budget: B, not below the present one.
-            lock: the run's. It is held while the file is replaced, not while orders are chosen, which may take a
-                minute: deletions do not wait for it.
-            progress: hears of the search, unless `proposed` has made it already.
-
-        Raises:
-            InputError: the budget is below the present one, or there are not so many orders; nothing has changed.
-            StorageError: the disk refused; `now` says whether the orders are there.
+        A crash leaves the old file or the new one; after a StorageError, `now` says whether the orders are there. Which
+        orders are added follows from declared numbers and the orders that are there: never from what was deleted, from
+        the number of records, or from a clock. The lock is held while the file is replaced, not while orders are
+        chosen, which may take a minute: deletions do not wait for it.
         """
         while True:
             description = self._read()
@@ -114,22 +94,14 @@ class Orders:
                     return
 
     def proposed_repair(self, recipe: Recipe, asked: Spares | Policy) -> Description:
-        """The run.json that `change_repair` would write. Changes nothing; raises as it."""
+        """The run.json that `change_repair` would write. Changes nothing."""
         return _with_repair(self._read(), recipe, asked)
 
     def change_repair(self, recipe: Recipe, asked: Spares | Policy, *, lock: RunLock) -> None:
         """Let every shard have more spares, or another policy of repair, durably; nothing if it has them already.
 
-        A crash leaves the old file or the new one. The orders stay in the file under any policy.
-
-        Args:
-            recipe: the run's.
-            asked: number and depth of spares, neither below the present one; or a policy.
-            lock: the run's.
-
-        Raises:
-            InputError: with everything that is wrong about them; nothing has changed.
-            StorageError: the disk refused; `described` says whether the policy is there.
+        A crash leaves the old file or the new one; after a StorageError, `described` says whether the policy is there.
+        The orders stay in the file under any policy.
         """
         with hold(lock):
             description = self._read()
@@ -211,7 +183,6 @@ def _policy(recipe: Recipe, asked: Policy) -> RepairPolicy:
 
 
 def _with_spares(present: RepairPolicy, recipe: Recipe, asked: Spares) -> AsNeeded:
-    """A policy with more spares than the present one, or longer ones."""
     if not isinstance(present, AsNeeded):
         raise InputError("the spares", "the run has fixed orders, and no spares: give --budget, which adds orders")
     most = min(recipe.partition.slices - 1, MOST_SPARES), present.depth

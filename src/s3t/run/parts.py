@@ -114,28 +114,24 @@ class Parts:
 
     @cached_property
     def access(self) -> Access:
-        """Bearer tokens of callers of the run's servers."""
         from s3t.run.access import Access
 
         return Access(self.ledger)
 
     @cached_property
     def approvals(self) -> Approvals:
-        """Requests for deletion that servers hold."""
         from s3t.run.approvals import Approvals
 
         return Approvals(self)
 
     @cached_property
     def repairs(self) -> Repairs:
-        """Repairs beside a server."""
         from s3t.run.repairs import Repairs
 
         return Repairs(self)
 
     @cached_property
     def watch(self) -> Watch:
-        """Changes, for those who look on."""
         from s3t.run.watching import Watch
 
         return Watch(self)
@@ -144,7 +140,6 @@ class Parts:
 
     @cached_property
     def lookup(self) -> Lookup:
-        """Search for names."""
         from s3t.deletion.lookup import Lookup
 
         partition = self.recipe.partition
@@ -160,7 +155,6 @@ class Parts:
 
     @cached_property
     def deleter(self) -> Deleter:
-        """Deletions."""
         from s3t.deletion.acceptance import Acceptor
         from s3t.deletion.deleter import Deleter
 
@@ -170,12 +164,6 @@ class Parts:
 
     @classmethod
     def open(cls, path: Path) -> Parts:
-        """The parts of the run in a folder.
-
-        Raises:
-            RunFolderError: the folder is no run, or a newer version's.
-            IntegrityError: a describing file is damaged, or the ledger or the secret is missing.
-        """
         with suppress(ValueError):  # `read_layout` refuses a name that no folder can have
             # The folder itself: links to it may change, and leftovers are beside it.
             path = Path(os.path.realpath(path))
@@ -208,28 +196,17 @@ class Parts:
             raise
 
     def close(self) -> None:
-        """End the session, and let go of the ledger and the model."""
         self.presence.close()
         self.ledger.close()
         self.loaded.drop()
 
     def check_trainable(self) -> None:
-        """Look, before anything is done for stages to come, whether they can be trained.
-
-        Raises:
-            KeyDestroyedError: the run's secret was destroyed, perhaps by another process.
-            ClosedError: the run was closed.
-        """
+        """Refuse, before anything is done for new stages, if the secret was destroyed, perhaps by another process."""
         if self.ledger.key_destroyed_at() is not None:
             Secret.destroyed().reveal()
 
     def check_changeable(self) -> None:
-        """Look, before anything is changed, whether the folder is the run's home, and can be written to.
-
-        Raises:
-            StorageError: its file system is mounted read-only.
-            MovedError: it is a copy, or was moved; nothing was changed.
-        """
+        """Look, before anything is changed, whether the folder is the run's home, and can be written to."""
         with after_refusal(NOTHING_CHANGED):
             self.ledger.check_place()
             if is_read_only(self.layout.root):
@@ -240,12 +217,8 @@ class Parts:
     def note_home(self, *, moved: bool) -> None:
         """Note the folder as the run's home, if there is no note yet or the run was moved.
 
-        Args:
-            moved: the user says that this is the run, and no copy.
-
-        Raises:
-            MovedError: at the noted path there still is the run.
-            StorageError: the disk refused, and the user had said so.
+        With `moved` the user says that this is the run, and no copy; that is refused if the run is still at the noted
+        path. Without it, a disk that refuses is an error only if an fsync failed.
         """
         if moved:
             error = moved_error(self.layout, run=self.description.run)

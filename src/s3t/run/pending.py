@@ -39,9 +39,6 @@ class Pending:
         """True if it may be given out now: ask right before. If not, release it, and ask the run again.
 
         It looks at what this process knows of deletions: those that it does not know yet still wait.
-
-        Raises:
-            StorageError: the lease is not fresh, and the ledger cannot be asked.
         """
         if not self.lease_is_fresh:
             self._presence.renew()
@@ -60,11 +57,7 @@ class Pending:
 
 
 class PendingAnswers(Pending):
-    """Answers to several requests, of one computation.
-
-    Attributes:
-        predictions: one for each request.
-    """
+    """Answers to several requests, of one computation; `predictions` has one for each request."""
 
     def __init__(
         self, predictions: tuple[Predictions, ...], work: Work, presence: Presence, open_work: ExitStack
@@ -76,12 +69,9 @@ class PendingAnswers(Pending):
 class PendingTexts(Pending):
     """Texts that are written for one request, all with what was alive when they were begun.
 
-    One thread calls `turn` and `stop`, and another gives out what it has got. Deletions wait for both: until `stop`
-    the texts are computed with what they use, and until `release` a part of them may be on its way.
-
-    Attributes:
-        generation: the newest one when they were begun.
-        prompt_tokens: of all prompts together.
+    One thread calls `turn` and `stop`, and another gives out what it has got. Deletions wait for both: until `stop` the
+    texts are computed with what they use, and until `release` a part of them may be on its way. `generation` is the
+    newest one when they were begun; `prompt_tokens` counts those of all prompts together.
     """
 
     def __init__(
@@ -107,11 +97,7 @@ class PendingTexts(Pending):
     def turn(self, seconds: float) -> tuple[Sequence[Piece], bool]:
         """Write for some seconds, at least a step; (what was added, whether all texts are finished).
 
-        Between two turns other threads may compute. After an error it has stopped.
-
-        Raises:
-            OvertakenError: a deletion has taken what the texts use. Nothing of this turn may leave.
-            InputError: a prompt leaves no room within the model's positions.
+        Between two turns other threads may compute. After an error it has stopped, and nothing of this turn may leave.
         """
         found: list[Piece] = []
         finished = True

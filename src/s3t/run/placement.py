@@ -20,7 +20,6 @@ MOST_WORKERS = 10_000
 
 
 def check_workers(workers: WorkerCount) -> None:
-    """Raises InputError if it is no number of workers."""
     whole = isinstance(workers, int) and not isinstance(workers, bool)
     if workers != "auto" and not (whole and 1 <= workers <= MOST_WORKERS):
         shown = repr(workers)[:40]
@@ -28,13 +27,7 @@ def check_workers(workers: WorkerCount) -> None:
 
 
 def placements(workers: WorkerCount, missing: Collection[Stage], training: Training) -> list[Placement]:
-    """Placements of the workers, at most as many as can be busy; one or none: this process trains alone.
-
-    Args:
-        workers: largest number of workers.
-        missing: the stages to train.
-        training: section of the run's recipe, resolved.
-    """
+    """Placements of the workers, at most as many as can be busy; one or none: this process trains alone."""
     most = trainable_at_once(missing)
     if workers == 1 or most <= 1:
         return []

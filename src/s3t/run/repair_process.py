@@ -38,16 +38,13 @@ class Heartbeat(threading.Thread):
         self._told_at = time.monotonic()
 
     def start_counting(self, total: int) -> None:
-        """Begin to count steps."""
         self._total, self._done = total, 0
 
     def count(self, steps: int, *, stages: int = 0) -> None:
-        """Count steps and stages."""
         self._done += steps
         self._trained += stages
 
     def run(self) -> None:
-        """Tell until it is stopped."""
         failures = 0
         while not self._stopped.wait(_BEAT_SECONDS):
             try:
@@ -70,7 +67,6 @@ class Heartbeat(threading.Thread):
         return ours
 
     def stop(self) -> None:
-        """Tell a last time, and end."""
         self._stopped.set()
         self.join()
         self.beat()
@@ -83,18 +79,15 @@ class CountedProgress:
         self._heartbeat = heartbeat
 
     def start(self, what: str, total: int) -> None:
-        """Begin to count."""
         self._heartbeat.start_counting(total)
 
     def note(self, what: str) -> None:
         """Do nothing: stages tell of themselves."""
 
     def advance(self, count: int) -> None:
-        """Count steps."""
         self._heartbeat.count(count)
 
     def hear(self, event: Event) -> None:
-        """Count stages."""
         if isinstance(event, StageEnd):
             self._heartbeat.count(0, stages=1)
 

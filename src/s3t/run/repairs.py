@@ -35,22 +35,11 @@ class Repairs:
             return tuple(transaction.repairs.all())
 
     def find(self, id: str) -> Repair | None:
-        """The repair of an id."""
         with self._parts.ledger.reading() as transaction:
             return transaction.repairs.find(id)
 
     def begin(self, *, asked_by: str, hours: float | None = None) -> Repair | None:
-        """Begin a repair; None if one runs. It takes the place of one that was interrupted.
-
-        Args:
-            asked_by: name of the caller.
-            hours: begin no stage after so many; None: no bound.
-
-        Raises:
-            MovedError: the folder is a copy.
-            KeyDestroyedError: nothing can be trained any more.
-            WorkerError: the process could not be started.
-        """
+        """Begin a repair; None if one runs. It takes the place of an interrupted one. No stage begins after `hours`."""
         return self._begin(asked_by, hours=hours, if_idle=False)
 
     def _begin(self, asked_by: str, *, hours: float | None, if_idle: bool) -> Repair | None:
@@ -66,11 +55,7 @@ class Repairs:
             return None if repair is None else self._start(repair)
 
     def resume(self, *, hours_a_day: float | None) -> Repair | None:
-        """Go on with a repair whose process is gone; None if there is none, or it is not its time.
-
-        Args:
-            hours_a_day: as of `begin_if_due`.
-        """
+        """Go on with a repair whose process is gone; None if there is none, or it is not its time."""
         with self._parts.ledger.reading() as transaction:
             if transaction.repairs.interrupted() is None:
                 return None
@@ -86,8 +71,7 @@ class Repairs:
     def begin_if_due(self, *, hours_a_day: float | None) -> Repair | None:
         """Begin a repair if the run's policy asks for one and the day has hours left; None if not.
 
-        Args:
-            hours_a_day: most hours of repairs within the last 24, whoever asked for them; None: no bound.
+        `hours_a_day` bounds all repairs within the last 24 hours, whoever asked for them; None: no bound.
         """
         with self._parts.ledger.reading() as transaction:
             busy, left = transaction.repairs.is_busy(), transaction.repairs.hours_left(hours_a_day)

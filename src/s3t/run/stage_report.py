@@ -14,12 +14,7 @@ from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, tell
 class StageReport:
     """Listener of one stage's training: reports progress, and stops the training if a deletion overtakes it.
 
-    Args:
-        stage: the stage in training.
-        records: records an epoch, about.
-        epochs: epochs of the stage.
-        progress: receives steps and events.
-        work: the computation that a deletion may overtake.
+    `records` are those of an epoch, about.
     """
 
     def __init__(self, stage: Stage, *, records: int, epochs: int, progress: Progress, work: Work) -> None:
@@ -32,21 +27,14 @@ class StageReport:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the stage's training began."""
         return time.monotonic() - self._began
 
     def advance(self, count: int) -> None:
-        """Count a step's records.
-
-        Raises:
-            Overtaken: a deletion came between.
-        """
         self._records += count
         self._progress.advance(count)
         self._work.check()
 
     def end_epoch(self, loss: float) -> None:
-        """Report the end of an epoch, with its mean loss."""
         now = time.monotonic()
         self._losses.append(loss)
         tell(
@@ -82,27 +70,21 @@ class Summarised:
         self._ends: dict[Stage, StageEnd] = {}
 
     def of(self, stages: tuple[Stage, ...]) -> tuple[StageEnd, ...]:
-        """The last end of each of some trained stages."""
         return tuple(self._ends[stage] for stage in stages)
 
     def start(self, what: str, total: int) -> None:
-        """Hand on."""
         self._progress.start(what, total)
 
     def note(self, what: str) -> None:
-        """Hand on."""
         self._progress.note(what)
 
     def advance(self, count: int) -> None:
-        """Hand on."""
         self._progress.advance(count)
 
     def hear(self, event: Event) -> None:
-        """Keep the end of a stage, and hand on."""
         if isinstance(event, StageEnd):
             self._ends[event.stage] = event
         tell(self._progress, event)
 
     def finish(self) -> None:
-        """Hand on."""
         self._progress.finish()

@@ -16,9 +16,7 @@ from s3t.run import Run
 def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
     """Train with others what is missing.
 
-    Args:
-        arguments: the run's folder; time after which no stage is begun, in seconds since the epoch, inf without one.
-        progress: hears of it.
+    Arguments: the run's folder; time after which no stage is begun, in seconds since the epoch, inf without one.
     """
     folder, until = arguments
     left = (float(until) - time.time()) / 3600

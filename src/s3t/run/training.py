@@ -36,22 +36,12 @@ from s3t.wording import counted
 
 @dataclass(frozen=True)
 class Trainer:
-    """Trains the missing stages of one run."""
-
     parts: Parts
 
     def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> TrainReport:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
 
         What is trained is kept, whatever is refused later.
-
-        Args:
-            progress: hears of it.
-            workers: processes that share the work; 1: this one.
-            hours: time after which no stage is begun; None: no bound.
-
-        Raises:
-            InputError: that is no number of workers, or of hours.
         """
         check_workers(workers)
         if hours is not None and not (isinstance(hours, int | float) and 0 < hours < math.inf):

@@ -69,12 +69,7 @@ class Upkeep:
         return moved_error(self.layout, run=self.run)
 
     def resume(self) -> None:
-        """Finish what a crash left undone.
-
-        Raises:
-            RestoredError: the run is an older state of itself.
-            StorageError: the disk or the database refused.
-        """
+        """Finish what a crash left undone. A run that is an older state of itself is refused."""
         ledger, eraser = self.eraser.ledger, self.eraser
         refuse_if_restored(ledger, eraser.witness, lock=eraser.lock, run=eraser.run, slices=eraser.slices)
         if self.passive:
@@ -91,11 +86,7 @@ class Upkeep:
     def carry_out_approved(self, *, at_once: bool = False) -> Snapshot:
         """Carry out held requests that were approved, and stopped by a crash or an error. What fails is tried again.
 
-        Args:
-            at_once: leave no time to the process that has approved.
-
-        Returns:
-            The ledger afterwards.
+        With `at_once`, leave no time to the process that has approved. Returns the ledger afterwards.
         """
         snapshot = self.latest.snapshot()
         if self.passive or (not snapshot.approved and not self._approved):
@@ -116,7 +107,6 @@ class Upkeep:
         return self.latest.snapshot()
 
     def forget_stale(self, snapshot: Snapshot) -> None:
-        """Drop what is in memory of records and stages that a snapshot does not have."""
         self.loaded.forget_stale(snapshot)
 
     def forget_all(self) -> None:
@@ -127,13 +117,7 @@ class Upkeep:
         """Erase what has waited long enough, and drop from memory what the ledger has no more.
 
         If it cannot be erased (a full disk), what is alive serves on without it: the status warns. It is tried again
-        after `AGAIN_SECONDS`. Another process that is erasing is not waited for.
-
-        Returns:
-            The ledger afterwards.
-
-        Raises:
-            RestoredError: an older ledger was put in the run's place.
+        after `AGAIN_SECONDS`. Another process that is erasing is not waited for. Returns the ledger afterwards.
         """
         snapshot = self.carry_out_approved()
         self.forget_stale(snapshot)
@@ -152,7 +136,6 @@ class Upkeep:
             self.erase_due()
 
     def _is_left_to_others(self, snapshot: Snapshot) -> bool:
-        """True if what is to erase is left to others for now."""
         if not snapshot.condemned and snapshot.waiting_since is None:
             self._noticed = None
             return False
@@ -162,7 +145,7 @@ class Upkeep:
         return now < self._noticed[1] + OTHERS_FIRST_SECONDS
 
     def erase_all(self) -> None:
-        """Erase also what may still wait: before training, which reads the slices. Errors as `erase_due`."""
+        """Erase also what may still wait: before training, which reads the slices."""
         snapshot, until = self.latest.snapshot(), time.monotonic() + OTHERS_FIRST_SECONDS
         while self.is_background and _is_in_the_way(snapshot) and time.monotonic() < until:
             time.sleep(_LOOK_SECONDS)

@@ -10,8 +10,6 @@ from s3t.run.parts import Parts
 
 @dataclass(frozen=True, kw_only=True)
 class Vitals:
-    """Held deletions, sessions and repairs of a run, of one state of its ledger."""
-
     held_deletions: int
     """Requests for deletion that wait for an operator."""
     silences: tuple[float, ...]

@@ -9,13 +9,6 @@ from s3t.run.results import Status
 
 
 def withdraw(parts: Parts, name: str) -> Status:
-    """Note that no copy of an export is left; returns the status after it.
-
-    Raises:
-        InputError: there is no such export, or it is still there.
-        MovedError: the folder is a copy, or was moved.
-        StorageError: the disk or the database refused.
-    """
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger

@@ -96,7 +96,6 @@ class Workshop:
 
     @property
     def device(self) -> torch.device:
-        """The model's device."""
         return self.model.passes.device
 
     @contextmanager
@@ -110,7 +109,6 @@ class Workshop:
         return environment(self.device, quantized=self.model.base.quantized)
 
     def forget(self, places: Collection[Place]) -> None:
-        """Drop what is in memory of slices that lost a record."""
         self.material.forget(places)
 
     def forget_stale(self, snapshot: Snapshot) -> None:
@@ -128,13 +126,7 @@ class Workshop:
     ) -> tuple[str, bytes, Manifest]:
         """Train a stage from the slices and the parents of a snapshot; its key, tensor file and manifest.
 
-        Args:
-            stage: which.
-            snapshot: the ledger.
-            listener: hears of every step and epoch; no loss goes into what is returned.
-
-        Raises:
-            IntegrityError: a slice file or a parent is not what the ledger and the manifests say.
+        The listener hears of every step and epoch; no loss goes into what is returned.
         """
         digests = snapshot.digests(stage)
         parents = self._parents(stage, snapshot)
@@ -218,11 +210,7 @@ class Workshop:
         return key, content, manifest
 
     def chain(self, stage: Stage, snapshot: Snapshot) -> list[Any]:
-        """The links of a live prefix, ready to answer; each artifact was checked against its manifest and its parent.
-
-        Raises:
-            IntegrityError: one of them is not what it should be.
-        """
+        """The links of a live prefix, ready to answer; each artifact was checked against its manifest and parent."""
 
         def prepared(artifact: Artifact) -> Link:
             block = self._recipe.trained_block(len(artifact.manifest.prefix))
@@ -242,11 +230,7 @@ class Workshop:
         inputs: pa.Table,
         steps: Steps = SILENT,
     ) -> Scores:
-        """The logits of live prefixes, M x N x C.
-
-        Raises:
-            IntegrityError: as `chain`.
-        """
+        """The logits of live prefixes, M x N x C."""
         models, classifiers = by_kind(stages)
         scores: dict[Stage, Scores] = {}
         if models:
@@ -262,7 +246,6 @@ class Workshop:
 
     @property
     def language(self) -> LanguageEncoder:
-        """The encoder of a language model."""
         return cast(LanguageEncoder, self.encoder)
 
     @property
@@ -273,11 +256,6 @@ class Workshop:
     def likelihoods(
         self, stages: Sequence[Stage], snapshot: Snapshot, continuations: Sequence[Continuation], steps: Steps
     ) -> list[Likelihood]:
-        """Likelihood of each continuation under the ensemble of live prefixes.
-
-        Raises:
-            IntegrityError: as `chain`.
-        """
         return likelihoods_of(
             continuations,
             self.ensemble,
@@ -292,13 +270,7 @@ class Workshop:
     def write(
         self, stages: Sequence[Stage], snapshot: Snapshot, prompts: Sequence[Sequence[int]], sampling: Sampling
     ) -> WritingSteps:
-        """Yields what each step adds to texts after prompts, written by live prefixes; members of a shard share its
-        weight.
-
-        Raises:
-            InputError: a prompt leaves no room within the model's positions.
-            IntegrityError: as `chain`.
-        """
+        """Yields what each step adds to texts after prompts. Members of a shard share its weight."""
         chains = [self.chain(stage, snapshot) for stage in stages]
         return write_after(
             prompts,

@@ -95,7 +95,6 @@ class Writer:
     answerer: Answerer
 
     def generate(self, prompts: Inputs, prefixes: Prefixes | None, sampling: Sampling, progress: Progress) -> Texts:
-        """Texts after prompts. Errors as `Run.generate`."""
         inputs = self.checked(prompts)
         if inputs.features.num_rows == 0:
             raise InputError("generate", "there are no prompts; give at least one")
@@ -116,15 +115,7 @@ class Writer:
         )
 
     def continued(self, asked: Sequence[tuple[Sequence[int], Sampling]], within: State | None = None) -> list[str]:
-        """A text after each prompt of tokens, all written at one state. Errors as `Run.generate`.
-
-        Args:
-            asked: prompts and settings.
-            within: state of an outer computation, which asks several times.
-
-        Raises:
-            Overtaken: that computation has to begin anew.
-        """
+        """A text after each prompt of tokens, all written at one state; `within` as for `Answerer.computed`."""
         prompts: dict[Sampling, list[Sequence[int]]] = {}
         for prompt, sampling in asked:
             prompts.setdefault(sampling, []).append(prompt)
@@ -133,12 +124,7 @@ class Writer:
         return ["".join(next(texts[sampling])) for _, sampling in asked]
 
     def check_comparison(self, count: int) -> None:
-        """Check that so many texts can be compared with a data set's own, before anything is computed.
-
-        Raises:
-            InputError: a negative number; the run is of another task, or learns texts without prompts; or the library
-                of measures is not installed.
-        """
+        """Check that so many texts can be compared with a data set's own, before anything is computed."""
         recipe = self.answerer.parts.recipe
         if count < 0:
             raise InputError("write", f"{count} texts: give a number from 0")
@@ -162,7 +148,7 @@ class Writer:
         return now.generation, text_metrics(["".join(parts) for parts in written[sampling].texts], expected)
 
     def likelihoods(self, continuations: Sequence[Continuation], within: State | None = None) -> list[Likelihood]:
-        """Likelihood of each continuation, given in tokens, under the ensemble. Arguments and errors as `continued`."""
+        """Likelihood of each continuation, given in tokens, under the ensemble; `within` as for `Answerer.computed`."""
 
         def compute(state: State) -> list[Likelihood]:
             steps = Watched(SILENT, state.work)
@@ -172,12 +158,10 @@ class Writer:
 
     @property
     def encoder(self) -> LanguageEncoder:
-        """The encoder of the run's language model."""
         return self.answerer.workshop.language
 
     @property
     def positions(self) -> int:
-        """Tokens that the model takes at most."""
         return self.answerer.workshop.positions
 
     def _write(
@@ -197,7 +181,7 @@ class Writer:
         return written
 
     def stream(self, prompt: Any, prefixes: Prefixes | None, sampling: Sampling) -> Iterator[str]:
-        """Yields the parts of one text. Errors as `Run.stream`.
+        """Yields the parts of one text.
 
         Another thread computes, and waits for no reader: a deletion is effective when it has stopped. Each part leaves
         only if the ledger, read again when the reader takes it, still has all that it was made with.
@@ -249,18 +233,13 @@ class Writer:
         return self.answerer.workshop.write(members, now, prompts, sampling)
 
     def checked(self, prompts: Inputs) -> IngestedInputs:
-        """Prompts, checked without the model. Errors as `Run.generate`."""
+        """Prompts, checked without the model."""
         recipe = self.answerer.parts.recipe
         recipe.task.check_answers("generate")
         return ingest_prompts(prompts, recipe)
 
     def hold(self, prompts: IngestedInputs, sampling: Sampling) -> PendingTexts:
-        """Begin texts that deletions wait for: for servers. Another thread may compute with the model meanwhile.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
-            DataError: the tokenizer's chat template refuses a chat.
-        """
+        """Begin texts that deletions wait for: for servers. Another thread may compute with the model meanwhile."""
         tokens = self.encoder.prompts(prompts.features)
         presence = self.answerer.parts.presence
         while True:
@@ -289,7 +268,6 @@ class Collected:
         self.tokens = [0] * count
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Take in what steps have added."""
         for piece in pieces:
             self.texts[piece.text].append(piece.added)
             self.tokens[piece.text] += 1
