@@ -215,6 +215,16 @@ def test_every_module_has_a_docstring():
         assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
+def test_what_is_public_has_a_docstring():
+    for name in sorted(set(s3t.__all__) - {"__version__"}):
+        public = getattr(s3t, name)
+        assert public.__doc__, name
+        for member, value in vars(public).items() if isinstance(public, type) else ():
+            own = getattr(value, "fget", None) or getattr(value, "__func__", value)
+            if not member.startswith("_") and callable(own):
+                assert own.__doc__, f"{name}.{member}"
+
+
 def test_the_module_docstring_of_errors_draws_the_whole_tree():
     errors = importlib.import_module("s3t.errors")
     for name, value in vars(errors).items():

@@ -46,7 +46,7 @@ def was_before(machine: str) -> bool:
 
 
 def is_running(process: int, *, seen_at: float | None = None) -> bool:
-    """Of processes on this machine; one begun after `seen_at` (seconds since the epoch) has only the same number."""
+    """True if a process of this machine runs, and did not start after `seen_at` (seconds since the epoch)."""
     import psutil
 
     try:

@@ -39,15 +39,15 @@ each_cheap = pytest.mark.parametrize("name", CHEAP)
 each_measured = pytest.mark.parametrize("name", MEASURED)
 
 
-def often(name, *, quick):
-    """Marks of a test that runs an experiment: of those that train, two are enough for every day."""
+def marks_of(name, *, quick):
+    """Marks of a test that runs an experiment. CI runs two of those that train, `make test-slow` all."""
     if name in quick:
         return []
     return [pytest.mark.slow] if name in TRAINED - {"slice_wise", "tofu"} else [pytest.mark.integration]
 
 
 every_name = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=often(name, quick=set(NAMES) - TRAINED)) for name in NAMES]
+    "name", [pytest.param(name, marks=marks_of(name, quick=set(NAMES) - TRAINED)) for name in NAMES]
 )
 
 
@@ -84,7 +84,7 @@ def test_an_experiment_runs_at_a_tiny_size_and_its_figure_draws(name, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["figure.png", "results.json"]
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=often(name, quick={"bms_random"})) for name in NAMES])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=marks_of(name, quick={"bms_random"})) for name in NAMES])
 @pytest.mark.usefixtures("runnable")
 def test_the_same_seed_gives_the_same_numbers_and_the_same_picture(name, tmp_path, monkeypatch):
     """However many processes share the work."""

@@ -131,11 +131,11 @@ class Check:
         for name in self.stock.alive & wanted.keys() - artifacts.keys():
             yield f"artifact {name} was lost, though nothing under it was deleted"
         name = json.loads((self.folder / "run.json").read_text())["run"]
-        witness = Witness.of_run(name).newest()
-        if witness != run.status().generation:
-            yield f"the witness has seen generation {witness}, the ledger is at {run.status().generation}"
-        status = run.status()
-        if warnings := set(status.warnings) - set(status.outage):  # a deletion may end what a shard answers with
+        witness, status = Witness.of_run(name).newest(), run.status()
+        if witness != status.generation:
+            yield f"the witness has seen generation {witness}, the ledger is at {status.generation}"
+        silent = set() if all(status.depths) else set(status.outage)  # a deletion may leave a shard without a stage
+        if warnings := set(status.warnings) - silent:
             yield f"the status warns: {warnings}"
         yield from (f"audit: {mismatch}" for mismatch in run.audit().mismatches)
         for held in run.approvals.all():
