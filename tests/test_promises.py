@@ -219,6 +219,7 @@ def test_what_is_public_has_a_docstring():
     for name in sorted(set(s3t.__all__) - {"__version__"}):
         public = getattr(s3t, name)
         assert public.__doc__, name
+        assert not public.__doc__.startswith(f"{name}("), f"{name} has only what `dataclass` writes"
         for member, value in vars(public).items() if isinstance(public, type) else ():
             own = getattr(value, "fget", None) or getattr(value, "__func__", value)
             if not member.startswith("_") and callable(own):
