@@ -99,6 +99,16 @@ def test_a_flipped_bit_in_a_token_leaves_no_deletion_incomplete(content, asked, 
     assert refused > 0
 
 
+def test_a_table_that_has_a_row_twice_is_refused_and_left_alone(run):
+    """No index can be made anew from it; "free space", which the database's error was taken for, is no remedy."""
+    data, (last, _) = bytearray((run / "ledger.sqlite").read_bytes()), places_of(run, token("record", "r1"))
+    data[last - 31 : last + 1] = token("record", "r0")
+    (run / "ledger.sqlite").write_bytes(data)
+    with pytest.raises(s3t.IntegrityError, match=r"UNIQUE constraint") as refused:
+        s3t.Run.reconcile(run)
+    assert "nothing was changed. Put the ledger back from a backup" in " ".join(str(refused.value).split())
+
+
 def test_a_lost_row_is_no_unknown_record(run):
     """As a damaged page would lose it: no check fails, for there is nothing to check."""
     with s3t.Run.open(run) as opened:

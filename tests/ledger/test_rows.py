@@ -147,9 +147,3 @@ def test_another_key_makes_other_checks(ledger):
     ledger.check_rows(b"another")
     with pytest.raises(IntegrityError):
         ledger.snapshot(anew=True)
-
-
-def test_a_row_that_would_be_there_twice_is_damage(ledger):
-    """No statement of ours writes one, so an index lacks the first. "Free space" would be no remedy."""
-    with pytest.raises(IntegrityError, match="the ledger is damaged"), ledger.writing() as transaction:
-        transaction.rows.insert(schema.notes, [{"name": "x", "value": 1}, {"name": "x", "value": 2}])

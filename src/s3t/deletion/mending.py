@@ -21,10 +21,8 @@ def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Se
     other damage remains, nothing is changed.
     """
     with ledger.writing() as transaction:
-        if structure_problems(transaction.rows):
-            rebuild_indexes(transaction.rows)
-            if problems := structure_problems(transaction.rows):
-                raise IntegrityError(_damaged(run, problems))
+        if structure_problems(transaction.rows) and (problems := rebuild_indexes(transaction.rows)):
+            raise IntegrityError(_damaged(run, problems))
         mended = mend_rows(transaction.rows)
         if left := [name for name in mended.left if name != "records"]:
             raise IntegrityError(_damaged(run, [f"rows of the table `{name}` are damaged" for name in left]))

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy import Connection, Row, Table, exc, text
 
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
@@ -75,14 +74,15 @@ def structure_problems(rows: Rows) -> list[str]:
     return list(_in_postgres(connection) if connection.dialect.name == "postgresql" else _in_sqlite(connection))
 
 
-def rebuild_indexes(rows: Rows) -> None:
-    """Make every index anew from its table."""
-    connection = rows.connection
-    if connection.dialect.name == "sqlite":
-        connection.execute(text("REINDEX"))
-        return
-    for table in schema.metadata.sorted_tables:
-        connection.execute(text(f"REINDEX TABLE {table.name}"))
+def rebuild_indexes(rows: Rows) -> list[str]:
+    """Make every index anew from its table; returns the problems that are left."""
+    tables = [f"TABLE {table.name}" for table in schema.metadata.sorted_tables]
+    try:
+        for what in [""] if rows.connection.dialect.name == "sqlite" else tables:
+            rows.connection.execute(text(f"REINDEX {what}"))
+    except exc.IntegrityError as error:  # a table has a row twice
+        return [str(error.orig)]
+    return structure_problems(rows)
 
 
 def _in_sqlite(connection: Connection) -> Iterator[str]:
@@ -90,7 +90,7 @@ def _in_sqlite(connection: Connection) -> Iterator[str]:
         for line in connection.exec_driver_sql(f"PRAGMA integrity_check({_MOST_PROBLEMS})").scalars():
             if line != "ok":
                 yield str(line)
-    except DBAPIError as error:  # a page that it cannot read
+    except exc.DBAPIError as error:  # a page that it cannot read
         yield str(error.orig)
 
 
@@ -119,7 +119,7 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
             try:
                 with connection.begin_nested():  # an error would end the transaction
                     problems = connection.execute(query, {"oid": oid}).scalars().all()
-            except DBAPIError as error:
+            except exc.DBAPIError as error:
                 yield str(error.orig)
             else:
                 yield from (str(line) for line in problems if line)

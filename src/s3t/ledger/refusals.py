@@ -12,9 +12,7 @@ from s3t.ledger.address import Address
 
 _LOCK_TIMEOUT = "55P03"
 _IDLE_TIMEOUT = "25P03"  # PostgreSQL ended a transaction that was idle for too long: before any commit
-_DAMAGED = ("XX001", "XX002", "23505")
-"""PostgreSQL found a damaged page, a damaged index, or a row twice, which none of our statements writes."""
-_DAMAGED_FILE = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_CONSTRAINT")
+_DAMAGED = ("XX001", "XX002")  # PostgreSQL found a damaged page, or a damaged index
 
 
 def refusal(address: Address, error: Exception, *, ending: bool = False) -> StorageError | IntegrityError:
@@ -63,5 +61,5 @@ def _is_damage(reason: object) -> bool:
     if isinstance(reason, sqlite3.Error):
         name = getattr(reason, "sqlite_errorname", "")
         # Damage may be in a name of the schema (SQLITE_ERROR), or make a text undecodable for Python's module.
-        return name.startswith(_DAMAGED_FILE) or "decode" in str(reason)
+        return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")) or "decode" in str(reason)
     return getattr(reason, "sqlstate", None) in _DAMAGED
