@@ -116,7 +116,8 @@ def test_an_older_version_that_is_put_back_beside_the_current_one_is_swept(later
         assert run.audit().ok
 
 
-def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
+@pytest.mark.parametrize("read", [False, True], ids=["not read", "read by another thread"])
+def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch, read):
     monkeypatch.setattr(Presence, "do_meanwhile", lambda presence: None)
     with s3t.Run.open(later) as run:
         run.predict(["w1"])
@@ -129,6 +130,8 @@ def test_an_open_run_notices_that_its_ledger_went_back(later, monkeypatch):
                     (later / name).write_bytes(source.read_bytes())
                 else:
                     (later / name).unlink(missing_ok=True)
+        if read:  # as a heartbeat does
+            roles(run).presence.look()
         with pytest.raises(s3t.RestoredError, match="went back"):
             run.predict(["w1"])
         with pytest.raises(s3t.RestoredError, match="went back"):

@@ -48,8 +48,11 @@ class Latest:
         return snapshot
 
     def recent(self) -> Snapshot | None:
-        """The state that was read last, by any thread, without asking the ledger; None before the first."""
-        return self.ledger.recent()
+        """The state that was read last, by any thread, without asking the ledger; None before the first, and where it
+        is older than one seen before: `snapshot` says whether a backup was put back.
+        """
+        recent = self.ledger.recent()
+        return None if recent is not None and recent.generation < self._newest else recent
 
     def inventory(self, snapshot: Snapshot) -> Inventory:
         """The live stages: committed and untainted; after the secret was destroyed, also in the store."""
