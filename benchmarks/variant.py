@@ -235,6 +235,7 @@ def _plain(run: Any, watch: Stopwatch, job: Job) -> Scores:
     """The plain procedure on the run's own slices and orders."""
     import datasets
     import pyarrow.parquet
+    import torch
 
     from benchmarks import competent, plain
     from s3t.models.source import model_folder
@@ -282,7 +283,7 @@ def _plain(run: Any, watch: Stopwatch, job: Job) -> Scores:
             setting,
             list(slices_of(shard)),
             orders,
-            attention="eager" if procedure is competent else None,
+            attention="eager" if procedure is competent and not torch.cuda.is_available() else None,
             train=procedure.train_stage,
             on_stage=watch.note,
             on_step=watch.advance,
