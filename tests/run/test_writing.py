@@ -263,10 +263,10 @@ def test_half_a_character_and_the_beginning_of_a_stop_text_wait():
     tokenizer = bytewise(fallback=False)
     written = Written(tokenizer=tokenizer, ends=(0,), stop=["stop"], most=99)
     told = [written.add(token) for token in tokenizer("é st é")["input_ids"]]
-    assert [added for added, _ in told] == ["", "é", " ", "", "", "st ", "", "é"]
-    assert all(finish is None for _, finish in told)
+    assert [added for added, _, _ in told] == ["", "é", " ", "", "", "st ", "", "é"]
+    assert all(finish is None for _, finish, _ in told)
     rest = [written.add(token) for token in tokenizer("a stop b")["input_ids"]]
-    assert "".join(added for added, _ in rest[:6]) == "a "
+    assert "".join(added for added, _, _ in rest[:6]) == "a "
     assert rest[5][1] == "stop"
 
 
@@ -291,7 +291,26 @@ def test_of_a_character_in_bytes_nothing_leaves_before_it_is_whole():
     written = Written(tokenizer=tokenizer, ends=(0,), stop=(), most=99)
     told = [written.add(token)[0] for token in tokenizer("😀a😀")["input_ids"]]
     assert told == ["", "", "", "", "😀a", "", "", "", ""]
-    assert written.add(0) == ("😀", "stop")
+    assert written.add(0)[:2] == ("😀", "stop")
+
+
+@pytest.mark.parametrize("fallback", [False, True])
+def test_tokens_that_are_told_spell_the_text_up_to_its_stop(fallback):
+    tokenizer = bytewise(fallback=fallback)
+    written = Written(tokenizer=tokenizer, ends=(0,), stop=["stop"], most=99)
+    ids = tokenizer("é😀 a daystop", add_special_tokens=False)["input_ids"]
+    steps = [written.add(token, [(token, -0.5), (0, -3.0), (ids[0], -0.5)]) for token in ids]
+    tokens = [token for _, _, whole in steps for token in whole]
+    assert written.told == "é😀 a day"
+    assert b"".join(token.chosen.bytes for token in tokens).decode() == written.told
+    assert [token.offset for token in tokens] == [0] * 2 + [1] * 4 + list(range(2, len(tokens) - 4))
+    assert tokens[6].chosen == (" ", b" ", -0.5)
+    assert [len(one.bytes) for one in tokens[6].likeliest] == [0, 1]
+    assert [one.logprob for one in tokens[6].likeliest] == [-3.0, -0.5]
+    told = 0
+    for added, _, whole in steps:  # none is told before the letters that it is a part of
+        told += len(added)
+        assert all(token.offset < told for token in whole)
 
 
 def test_a_deletion_ends_a_stream_and_waits_for_no_reader(small):

@@ -14,6 +14,7 @@ import pytest
 import s3t
 from s3t.errors import StorageError
 from s3t.ledger.work import Work
+from s3t.prediction.likelihood import Continuation
 from s3t.prediction.sampling import Sampling
 from s3t.records.ingest import IngestedInputs
 from s3t.run.access import SCOPES
@@ -145,6 +146,39 @@ def test_a_stream_has_the_same_text_in_parts(client, seed):
     assert not any("usage" in one for one in found)
 
 
+def test_a_completion_tells_how_likely_its_tokens_are(client, path):
+    """As the ensemble says, whatever the temperature; the end of the text is no token of it."""
+    for seed in range(200):
+        body = asked(seed, logprobs=3)
+        answer = client.post(COMPLETIONS, json=body).json()
+        (whole,) = answer["choices"]
+        found = whole["logprobs"]
+        written = answer["usage"]["completion_tokens"] - (whole["finish_reason"] == "stop")
+        if len(found["tokens"]) == written >= 5:  # without special tokens, of which nothing is in the text
+            break
+    with s3t.Run.open(path) as run:
+        writer = run._writer
+        tokenizer = writer.encoder.tokenizer
+        (before,) = writer.encoder.prompts(writer.checked(["w1 w2"]).features)
+        tokens = tokenizer("".join(found["tokens"]), add_special_tokens=False)["input_ids"]
+        (wanted,) = writer.likelihoods([Continuation(before, tokens)])
+        assert len(tokens) == written
+    assert "".join(found["tokens"]) == whole["text"]
+    assert sum(found["token_logprobs"]) == pytest.approx(wanted.log_probability, abs=1e-4)
+    places = zip(found["tokens"], found["token_logprobs"], found["top_logprobs"], found["text_offset"], strict=True)
+    for token, log, likeliest, offset in places:
+        assert whole["text"][offset:].startswith(token)
+        assert likeliest[token] == pytest.approx(log)
+        assert log <= max(likeliest.values()) <= 0
+        assert 3 <= len(likeliest) <= 4
+    with client.stream("POST", COMPLETIONS, json=body | {"stream": True}) as answer:
+        parts = [json.loads(part)["choices"][0]["logprobs"] for part in events(answer)[:-1]]
+    assert {name: sum((part[name] for part in parts), []) for name in found} == found
+    (alone,) = client.post(COMPLETIONS, json=asked(seed, logprobs=0)).json()["choices"]
+    assert [list(one) for one in alone["logprobs"]["top_logprobs"]] == [[token] for token in found["tokens"]]
+    assert client.post(COMPLETIONS, json=asked(seed)).json()["choices"][0]["logprobs"] is None
+
+
 def test_a_stream_counts_its_tokens_if_it_is_asked_to(client, seed):
     whole = client.post(COMPLETIONS, json=asked(seed, prompt=["w1 w2", "w3"])).json()
     body = asked(seed, prompt=["w1 w2", "w3"], stream=True, stream_options={"include_usage": True})
@@ -216,6 +250,13 @@ def test_a_chat_is_answered(made, tmp_path):
         assert "".join(delta["content"] for delta in deltas) == wanted.texts[0]
         assert [delta.get("role") for delta in deltas] == ["assistant", *[None] * (len(deltas) - 1)]
         long = client.post(CHAT, json={"messages": chat, "temperature": 5.0}).json()
+        likely = {"messages": chat, "temperature": 5.0, "logprobs": True, "top_logprobs": 2, "seed": 4}
+        (choice,) = client.post(CHAT, json=likely).json()["choices"]
+        content = choice["logprobs"]["content"]
+        assert bytes(byte for one in content for byte in one["bytes"]).decode() == choice["message"]["content"]
+        assert all(len(one["top_logprobs"]) == 2 for one in content)
+        assert all(one["logprob"] <= one["top_logprobs"][0]["logprob"] <= 0 for one in content)
+        assert "logprobs: true" in client.post(CHAT, json=likely | {"logprobs": False}).text
         assert long["usage"]["total_tokens"] <= 48
         refused = client.post(COMPLETIONS, json={"prompt": "w1"})
         assert (refused.status_code, CHAT in refused.json()["detail"]) == (404, True)
@@ -250,8 +291,9 @@ def test_prompts_are_rows_where_the_recipe_has_a_template(made, tmp_path):
         ({"best_of": 2}, "best_of"),
         ({"echo": True}, "echo"),
         ({"suffix": "w1"}, "suffix"),
-        ({"logprobs": 0}, "logprobs"),
-        ({"logprobs": True, "top_logprobs": 2}, "top_logprobs"),
+        ({"logprobs": True}, "logprobs"),
+        ({"logprobs": 21}, "logprobs"),
+        ({"logprobs": 1, "top_logprobs": 2}, "top_logprobs"),
         ({"logit_bias": {"5": 1}}, "logit_bias"),
         ({"presence_penalty": 0.5}, "presence_penalty"),
         ({"frequency_penalty": -1}, "frequency_penalty"),

@@ -79,8 +79,10 @@ def test_completions_whole_and_streamed_with_real_errors(path, stories):
         parts = list(client.completions.create(model="stories", prompt=prompt, **HOW, **options))
         assert "".join(choice.text for part in parts for choice in part.choices) == wanted.texts[0]
         assert parts[-1].usage == whole.usage
-        with pytest.raises(openai.UnprocessableEntityError, match="logprobs: cannot be honoured"):
-            client.completions.create(model="stories", prompt=prompt, logprobs=2)
+        likely = client.completions.create(model="stories", prompt=prompt, logprobs=2, **HOW).choices[0].logprobs
+        assert "".join(likely.tokens) == wanted.texts[0]
+        with pytest.raises(openai.UnprocessableEntityError, match="logit_bias: cannot be honoured"):
+            client.completions.create(model="stories", prompt=prompt, logit_bias={"5": 1})
         with pytest.raises(openai.NotFoundError, match="this address serves stories"):
             client.completions.create(model="gpt", prompt=prompt)
         with pytest.raises(openai.NotFoundError, match="send `prompt` to /v1/completions"):

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import torch
@@ -20,11 +21,30 @@ from s3t.errors import InputError
 from s3t.models.language import LanguageEncoder
 from s3t.models.next_tokens import Way, next_logits
 from s3t.prediction.choice import AnyEnsemble
-from s3t.prediction.sampling import Sampling, pick
+from s3t.prediction.sampling import Sampling, logs_of, pick
 from s3t.tasks.aggregate import shares
 
 Finish: TypeAlias = Literal["stop", "length"]
 """Why a text ended: at its end or a stop text; or at the greatest length."""
+
+
+class Likely(NamedTuple):
+    """A token that might stand at a place."""
+
+    text: str
+    bytes: bytes
+    """In UTF-8; a token may be a part of a letter."""
+    logprob: float
+
+
+class Token(NamedTuple):
+    """A token of a text."""
+
+    offset: int
+    """Letters of the text before it."""
+    chosen: Likely
+    likeliest: tuple[Likely, ...]
+    """The likeliest tokens at its place, as many as were asked for."""
 
 
 class Piece(NamedTuple):
@@ -36,6 +56,8 @@ class Piece(NamedTuple):
     """New letters; empty while a letter of several tokens, or the beginning of a stop text, is incomplete."""
     finish: Finish | None
     """None: the text goes on."""
+    tokens: tuple[Token, ...] = ()
+    """Those that have become certain, if `Sampling.logprobs` asks for them."""
 
 
 WritingSteps: TypeAlias = Generator[list[Piece], bool | None, None]
@@ -54,14 +76,26 @@ class Written:
     tokens: list[int] = field(default_factory=list)
     told: str = ""
     """Text returned so far."""
+    _spelled: bytes = b""
+    """What the tokens add, if they are told."""
+    _held: list[Token] = field(default_factory=list)
+    """Tokens of which nothing has been returned."""
     _bytes: int = 0
     """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 
-    def add(self, token: int) -> tuple[str, Finish | None]:
-        """Take a token in; the letters that are new and certain, and why the text ends here, if it does.
+    def add(self, token: int, logs: Sequence[tuple[int, float]] = ()) -> tuple[str, Finish | None, tuple[Token, ...]]:
+        """Take a token in; the letters that are new and certain, why the text ends here, if it does, and whole tokens.
 
         All tokens are decoded at each step, since a decoder may change what it has made of earlier ones.
+
+        Args:
+            token: its number.
+            logs: the token with the logarithm of its probability, then the likeliest ones; empty: not asked for.
         """
+        if logs:
+            chosen, *likeliest = (Likely(*self._named(each), log) for each, log in logs)
+            self._held.append(Token(len(self._spelled.decode(errors="ignore")), chosen, tuple(likeliest)))
+            self._spelled += chosen.bytes
         self.tokens.append(token)
         finish: Finish | None = "stop" if token in self.ends else None
         shown = self.tokens[:-1] if finish else self.tokens
@@ -74,7 +108,23 @@ class Written:
         certain = text if finish else self._certain(text)
         added = certain[len(self.told) :]
         self.told += added
-        return added, finish
+        whole = [each for each in self._held if each.offset < len(self.told)]
+        self._held = self._held[len(whole) :]
+        return added, finish, tuple(whole)
+
+    def _named(self, token: int) -> tuple[str, bytes]:
+        """Letters and bytes that a token adds after the last one."""
+        name, special = self.tokenizer.convert_ids_to_tokens(token) or "", self.tokenizer.all_special_ids
+        if _BYTE.fullmatch(name):
+            content = bytes.fromhex(name[3:5])
+        elif token not in special and _byte_level(self.tokenizer):
+            content = bytes(_bytes_of_letters()[letter] for letter in name)
+        else:  # what a token is written as can depend on whether there is one before it
+            last = [each for each in self.tokens if each not in special][-1:]
+            before, both = self._decoded(last), self._decoded([*last, token])
+            text = both[len(before) :] if both.startswith(before) else self._decoded([token])
+            return text, text.encode()
+        return content.decode(errors="replace"), content
 
     def _decoded(self, tokens: Sequence[int]) -> str:
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True)
@@ -100,6 +150,18 @@ class Written:
 
 _BYTE = re.compile("<0x[0-9A-F]{2}>")
 """A token of one byte, in vocabularies with byte fallback."""
+
+
+def _byte_level(tokenizer: Any) -> bool:
+    """True if the letters of a token's name stand for bytes, as in GPT-2."""
+    return tokenizer.is_fast and "ByteLevel" in repr(tokenizer.backend_tokenizer.decoder)
+
+
+@cache
+def _bytes_of_letters() -> dict[str, int]:
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
+    return {letter: byte for byte, letter in bytes_to_unicode().items()}
 
 
 def _cleans_up(tokenizer: Any) -> bool:
@@ -247,7 +309,8 @@ def write(
         logits_MNV = logits_RV.float().view(members, len(writing), -1)
         probabilities_NV = torch.einsum("m,mnv->nv", weights, logits_MNV.softmax(dim=2))
         tokens = pick(probabilities_NV, sampling, [draws[text] for text in writing])
-        pieces = [Piece(text, *texts[text].add(token)) for text, token in zip(writing, tokens, strict=True)]
+        logs = logs_of(probabilities_NV, tokens, sampling)
+        pieces = [Piece(text, *texts[text].add(*each)) for text, *each in zip(writing, tokens, logs, strict=True)]
         yield pieces
         going = {place: tokens[place] for place, piece in enumerate(pieces) if piece.finish is None}
         if not going:

@@ -16,6 +16,10 @@ from torch import Tensor
 from s3t.errors import InputError
 
 
+LEAST = -9999.0
+"""Logarithm of a probability of 0, as OpenAI has it."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
     """Settings of writing."""
@@ -32,6 +36,8 @@ class Sampling:
     """Seed of the draws. Each prompt and choice has draws of its own, whatever is written beside it."""
     n: int = 1
     """Texts after each prompt."""
+    logprobs: int | None = None
+    """So many of the likeliest tokens are told beside each token, with their probabilities; None: nothing is."""
 
     def __post_init__(self) -> None:
         problems = []
@@ -67,6 +73,20 @@ def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Gen
     if sampling.top_p < 1:
         tempered = _nucleus(tempered, sampling.top_p)
     return [int(torch.multinomial(row, 1, generator=draw).item()) for row, draw in zip(tempered, draws, strict=True)]
+
+
+def logs_of(probabilities_NV: Tensor, tokens: Sequence[int], sampling: Sampling) -> list[list[tuple[int, float]]]:
+    """Of each text the token that was picked, with the logarithm of its probability, and then the likeliest ones; empty
+    where nobody asks."""
+    if sampling.logprobs is None:
+        return [[] for _ in tokens]
+    logs_NV = probabilities_NV.log().clamp(min=LEAST)
+    own_N = logs_NV.gather(1, torch.tensor(tokens, device=logs_NV.device)[:, None])[:, 0].tolist()
+    logs, places = logs_NV.topk(min(sampling.logprobs, logs_NV.shape[1]))
+    return [
+        [own, *zip(numbers, each, strict=True)]
+        for own, numbers, each in zip(zip(tokens, own_N, strict=True), places.tolist(), logs.tolist(), strict=True)
+    ]
 
 
 def _nucleus(probabilities_NV: Tensor, share: float) -> Tensor:

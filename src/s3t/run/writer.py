@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from s3t.ledger import Snapshot
     from s3t.models.language import LanguageEncoder
-    from s3t.prediction.generation import Finish, Piece, WritingSteps
+    from s3t.prediction.generation import Finish, Piece, Token, WritingSteps
     from s3t.prediction.likelihood import Continuation, Likelihood
     from s3t.prediction.sampling import Sampling
 
@@ -260,17 +260,19 @@ class Writer:
 
 
 class Collected:
-    """Texts, ends and token counts so far, by prompt."""
+    """Texts, ends, token counts, and tokens if they are asked for, so far, by prompt."""
 
     def __init__(self, count: int) -> None:
         self.texts: list[list[str]] = [[] for _ in range(count)]
         self.finish: list[Finish] = ["length"] * count
         self.tokens = [0] * count
+        self.each: list[list[Token]] = [[] for _ in range(count)]
 
     def add(self, pieces: Sequence[Piece]) -> None:
         for piece in pieces:
             self.texts[piece.text].append(piece.added)
             self.tokens[piece.text] += 1
+            self.each[piece.text] += piece.tokens
             self.finish[piece.text] = piece.finish or "length"
 
 

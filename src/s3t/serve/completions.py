@@ -31,7 +31,6 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
     "echo": (False,),
     "suffix": ("",),
-    "logprobs": (False,),
     "top_logprobs": (),
     "logit_bias": ({},),
     "presence_penalty": (0,),
@@ -57,6 +56,7 @@ WITHOUT_EFFECT: dict[str, tuple[Any, ...]] = {
 """Fields of OpenAI, and of vLLM, that cannot be honoured, and their values that change nothing; null is always one."""
 _TEXT = {"type": "string"}
 _ROW = {"type": "object", "description": "A row with the columns of the recipe's template."}
+_Likeliest = Annotated[StrictInt, Field(ge=0, le=20)] | None
 _Stop = Annotated[StrictStr, Field(min_length=1, max_length=1000)]
 
 
@@ -93,6 +93,9 @@ class TextRequest(BaseModel):
 class CompletionRequest(TextRequest):
     """Prompts to write after."""
 
+    logprobs: _Likeliest = Field(
+        default=None, description="Tell each token's probability, and so many of the likeliest tokens at its place."
+    )
     # Checked by hand: of a long list pydantic would report each element.
     prompt: Annotated[
         Any,
@@ -106,6 +109,8 @@ class ChatRequest(TextRequest):
     max_completion_tokens: Annotated[StrictInt, Field(ge=1)] | None = Field(
         default=None, description="The same as max_tokens."
     )
+    logprobs: StrictBool | None = Field(default=None, description="Tell each token's probability.")
+    top_logprobs: _Likeliest = Field(default=None, description="With logprobs: so many of the likeliest tokens, too.")
     messages: Annotated[
         Any,
         WithJsonSchema(
@@ -135,12 +140,15 @@ def add_texts(router: APIRouter, served: ServedRun) -> None:
         if not prompts or not all(isinstance(prompt, str | dict) for prompt in prompts):
             raise wrong_input(["prompt: is no text, row, or list of them; tokens are not taken"])
         most = asked.max_tokens or min(DEFAULT_TOKENS, served.settings.max_new_tokens)
-        return _response(served, asked, prompts, most=most, chat=False)
+        return _response(served, asked, prompts, most=most, logprobs=asked.logprobs, chat=False)
 
     def chat(asked: ChatRequest) -> Response:
         """The assistant's next turn, by the newest generation, which `system_fingerprint` and a header name."""
         most = min(filter(None, (asked.max_tokens, asked.max_completion_tokens)), default=None)
-        return _response(served, asked, [_messages(asked.messages)], most=most, chat=True)
+        if asked.top_logprobs is not None and not asked.logprobs:
+            raise wrong_input(["top_logprobs: tells of tokens that are not asked for; give logprobs: true, too"])
+        logprobs = asked.top_logprobs or 0 if asked.logprobs else None
+        return _response(served, asked, [_messages(asked.messages)], most=most, logprobs=logprobs, chat=True)
 
     chats = served.run.recipe.columns.messages is not None
     own, other = ("/v1/chat/completions", "/v1/completions")[:: 1 if chats else -1]
@@ -157,7 +165,15 @@ def add_texts(router: APIRouter, served: ServedRun) -> None:
         raise Refused(HTTPStatus.NOT_FOUND, f"this run has learned {learned}; send `{field}` to {own}")
 
 
-def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most: int | None, chat: bool) -> Response:
+def _response(
+    served: ServedRun,
+    asked: TextRequest,
+    prompts: list[Any],
+    *,
+    most: int | None,
+    logprobs: int | None,
+    chat: bool,
+) -> Response:
     """The response to a request whose prompts are a list.
 
     Raises:
@@ -179,13 +195,15 @@ def _response(served: ServedRun, asked: TextRequest, prompts: list[Any], *, most
         stop=tuple(stop),
         seed=secrets.randbelow(2**63) if asked.seed is None else asked.seed % 2**63,
         n=asked.n or 1,
+        logprobs=logprobs,
     )
     options = asked.stream_options
+    counted = options is not None and options.include_usage is True
     return TextsResponse(
         served,
         served.writer.checked(prompts),
         sampling,
-        Shape(chat=chat, model=served.name, counted=options is not None and options.include_usage is True),
+        Shape(chat=chat, model=served.name, counted=counted, logprobs=logprobs is not None),
         stream=asked.stream is True,
     )
 

@@ -25,7 +25,7 @@ from s3t.serve.problems import refusal_to
 from s3t.serve.writing import Gone, Order
 
 if TYPE_CHECKING:
-    from s3t.prediction.generation import Piece
+    from s3t.prediction.generation import Finish, Likely, Piece, Token
     from s3t.prediction.sampling import Sampling
     from s3t.records.ingest import IngestedInputs
     from s3t.run.pending import PendingTexts
@@ -39,6 +39,8 @@ class Shape:
     model: str
     counted: bool
     """A stream ends with a count of tokens."""
+    logprobs: bool = False
+    """Tokens are told one by one, with their probabilities."""
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -49,7 +51,7 @@ class Shape:
             text = "".join(parts)
             message = {"role": "assistant", "content": text, "refusal": None}
             shown = {"message": message} if self.chat else {"text": text}
-            choices.append({"index": index, **shown, "logprobs": None, "finish_reason": texts.finish[index]})
+            choices.append(self._choice(index, shown, texts.each[index], texts.finish[index]))
         return self._document(pending, choices, usage=_usage(texts, pending))
 
     def chunks(
@@ -67,11 +69,18 @@ class Shape:
         for index in dict.fromkeys(piece.text for piece in pieces or ()):
             own = [piece for piece in pieces or () if piece.text == index]
             text, finish = "".join(piece.added for piece in own), own[-1].finish
-            if text or finish:
+            tokens = [token for piece in own for token in piece.tokens]
+            if text or tokens or finish:
                 role = {} if any(texts.texts[index]) else {"role": "assistant"}
                 shown = {"delta": role | {"content": text}} if self.chat else {"text": text}
-                choice = {"index": index, **shown, "logprobs": None, "finish_reason": finish}
+                choice = self._choice(index, shown, tokens, finish)
                 yield self._document(pending, [choice], chunk=True, **({"usage": None} if self.counted else {}))
+
+    def _choice(
+        self, index: int, shown: dict[str, Any], tokens: Sequence[Token], finish: Finish | None
+    ) -> dict[str, Any]:
+        logprobs = (_of_chat(tokens) if self.chat else _of_completion(tokens)) if self.logprobs else None
+        return {"index": index, **shown, "logprobs": logprobs, "finish_reason": finish}
 
     def _document(
         self, pending: PendingTexts, choices: list[Any], *, chunk: bool = False, **more: Any
@@ -86,6 +95,25 @@ class Shape:
             "choices": choices,
             **more,
         }
+
+
+def _of_chat(tokens: Sequence[Token]) -> dict[str, Any]:
+    def shown(one: Likely) -> dict[str, Any]:
+        return {"token": one.text, "logprob": one.logprob, "bytes": list(one.bytes)}
+
+    content = [shown(token.chosen) | {"top_logprobs": list(map(shown, token.likeliest))} for token in tokens]
+    return {"content": content, "refusal": None}
+
+
+def _of_completion(tokens: Sequence[Token]) -> dict[str, Any]:
+    return {
+        "tokens": [token.chosen.text for token in tokens],
+        "token_logprobs": [token.chosen.logprob for token in tokens],
+        "top_logprobs": [
+            {one.text: one.logprob for one in (token.chosen, *reversed(token.likeliest))} for token in tokens
+        ],
+        "text_offset": [token.offset for token in tokens],
+    }
 
 
 def _usage(texts: Collected, pending: PendingTexts) -> dict[str, int]:
