@@ -2,8 +2,8 @@
 
 As `benchmarks.plain` (block k and the head on slices 1..k, the blocks above on and frozen); where s3t takes bfloat16,
 with autocast and all frozen weights in bfloat16; with batches of texts of similar length, by `transformers`' own
-sampler, padded to multiples of 8; with fused AdamW, and eager attention on a CPU, where it is the fastest in bfloat16; without
-dropout of the base model, as s3t has none. With `bucketing: none`, batches of texts are drawn at random, too.
+sampler, padded to multiples of 8; with fused AdamW, and eager attention on a CPU, where it is the fastest in bfloat16;
+without dropout of the base model, as s3t has none. With `bucketing: none`, batches of texts are drawn at random, too.
 """
 
 from __future__ import annotations

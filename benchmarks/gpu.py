@@ -8,7 +8,8 @@
 
 Records, and tokens, a second in an epoch once the trunk cache is filled; and the operations that the stage needs, over
 that time, as a share of the best matrix product of the same process at the same precision. The opponent is
-`benchmarks.competent`, with torch's own attention. Needs a GPU; writes benchmarks/results/gpu-DEVICE.json, a kind at a time.
+`benchmarks.competent`, with torch's own attention. Needs a GPU; writes benchmarks/results/gpu-DEVICE.json, a kind at a
+time.
 """
 
 from __future__ import annotations

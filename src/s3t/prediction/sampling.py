@@ -15,7 +15,6 @@ from torch import Tensor
 
 from s3t.errors import InputError
 
-
 LEAST = -9999.0
 """Logarithm of a probability of 0, as OpenAI has it."""
 
