@@ -310,7 +310,9 @@ def write(
         probabilities_NV = torch.einsum("m,mnv->nv", weights, logits_MNV.softmax(dim=2))
         tokens = pick(probabilities_NV, sampling, [draws[text] for text in writing])
         logs = logs_of(probabilities_NV, tokens, sampling)
-        pieces = [Piece(text, *texts[text].add(*each)) for text, *each in zip(writing, tokens, logs, strict=True)]
+        pieces = [
+            Piece(text, *texts[text].add(token, each)) for text, token, each in zip(writing, tokens, logs, strict=True)
+        ]
         yield pieces
         going = {place: tokens[place] for place, piece in enumerate(pieces) if piece.finish is None}
         if not going:
