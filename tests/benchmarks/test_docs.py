@@ -321,3 +321,12 @@ def test_serving_while_people_are_deleted():
         f"after {effective['50']:.0f} ms in the median, and {effective['99']:.0f} ms at the 99th percentile" in README
     )
     assert not any(during[name] for name in counts)
+
+
+def test_the_gpus():
+    files = sorted(RESULTS.glob("gpu-*.json"))
+    assert len(files) == 2
+    for found in (each for path in files for each in json.loads(path.read_text()).values()):
+        ways = [found[variant] for variant in ("competent", "s3t")]
+        shown = [f"{way['records_a_second']:,.0f} ({100 * way['share_of_peak']:.1f} %)" for way in ways]
+        assert row(found["device"].split()[1], [*shown, f"{found['times_as_fast']:.2f}"]) in PAGE

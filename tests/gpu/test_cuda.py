@@ -10,7 +10,9 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("name", gpu.KINDS)
-def test_a_stage_trains_faster_than_a_competent_loop(cuda, name):
+def test_a_stage_trains_faster_than_a_competent_loop(cuda, name, monkeypatch):
+    # s3t needs it to be exact; torch before 2.13 reads it anew for every product, which costs both the same here.
+    monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     found = gpu.measured(gpu.KINDS[name])
     for variant in gpu.VARIANTS:
         one = found[variant]
