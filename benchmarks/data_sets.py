@@ -12,9 +12,10 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
     accuracy     three shards, 600 records (banking77: 20 a label), 4 epochs, rate 0.002, at most 1,000 test records,
-                 three seeds; the opponents are `benchmarks.competent` with batches drawn at random, and, once, s3t with
-                 the first token, one adapter on all records and layers, and logistic regression on what the head
-                 reads of the bare base model
+                 three seeds (SST-2 eight); the opponents are `benchmarks.competent` with batches drawn at random, and,
+                 once, s3t with the first token, one adapter on all records and layers, and logistic regression on what
+                 the head reads of the bare base model
+    head         the same by s3t alone, once, with other rates of the head, without clipping, and without warm-up
 
 Each repetition is written to benchmarks/results/data_sets.json (of another part: data_sets-PART.json) when it is done,
 and not made again on the same machine. With --quick: a few records, one repetition; that it works, no measurement.
@@ -47,6 +48,13 @@ TEXTS = ("banking77", "sst2", "cola", "stsb")
 DATA_SETS = (*TEXTS, "cifar10")
 COMPETENT, PLAIN = "competent", "plain without dropout"
 WHOLE, FROZEN, FIRST = "one adapter", "frozen", "s3t, first token"
+HEADS: dict[str, dict[str, Any]] = {
+    "head 2.5 times": {"head_learning_rate": 5e-3},
+    "head 5 times": {"head_learning_rate": 1e-2},
+    "head 10 times": {"head_learning_rate": 2e-2},
+    "no clipping": {"max_grad_norm": None},
+    "no warm-up": {"warmup": 0.0},
+}
 RECORDS, TRIED, SLICES = 600, 500, 3
 QUICK = 24
 TRAINING: dict[str, Any] = {
@@ -117,6 +125,7 @@ PARTS = {
             FROZEN: {},
             WHOLE: {"partition": {"shards": 1, "slices": 1}},
         },
+        more_seeds={"sst2": 8},
         once=(FIRST, FROZEN, WHOLE),
         a_label={"banking77": 20},
         tried=1_000,
@@ -124,6 +133,14 @@ PARTS = {
         training={"epochs": 4, "learning_rate": 2e-3},
     ),
 }
+PARTS["head"] = replace(
+    PARTS["accuracy"],
+    file="data_sets-head.json",
+    variants={"s3t": {}} | {name: {"training": changes} for name, changes in HEADS.items()},
+    seeds=1,
+    more_seeds={},
+    once=(),
+)
 
 
 def main() -> None:
@@ -263,10 +280,16 @@ def accuracy(runs: Sequence[Run]) -> dict[str, Any]:
     }
 
 
+def heads(runs: Sequence[Run]) -> dict[str, Any]:
+    """How many points of its score each of `HEADS` is above s3t with its defaults."""
+    return {"points_above": {each: points_above(runs, "s3t", each) for each in HEADS}, **scores_and_seconds(runs)}
+
+
 CONCLUSIONS: Mapping[str, Callable[[Sequence[Run]], dict[str, Any]]] = {
     "opponents": concluded,
     "bucketing": bucketing,
     "accuracy": accuracy,
+    "head": heads,
 }
 
 
@@ -325,7 +348,10 @@ def show(part: str, result: Mapping[str, Any]) -> None:
     console, variants = Console(soft_wrap=True), list(PARTS[part].variants)
     table = Table(part, *(f"{variant}: {what}" for variant in variants for what in ("CPU s", "score")))
     for name, found in result["data_sets"].items():
-        cells = [(f"{found['seconds'][each]:.1f}", f"{found['scores'][each]:.3f}") for each in variants]
+        told = found["scores"]
+        cells = [
+            (f"{found['seconds'][each]:.1f}", f"{told[each]:.3f}") if each in told else ("", "") for each in variants
+        ]
         table.add_row(name, *(cell for both in cells for cell in both))
     console.print(table)
     for name, found in result["data_sets"].items():
