@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, WHOLE
 from benchmarks.ensemble import table_rows
 from benchmarks.operators import KINDS
 from benchmarks.together import MOST_COST
@@ -330,3 +331,18 @@ def test_the_gpus():
         ways = [found[variant] for variant in ("competent", "s3t")]
         shown = [f"{way['records_a_second']:,.0f} ({100 * way['share_of_peak']:.1f} %)" for way in ways]
         assert row(found["device"].split()[1], [*shown, f"{found['times_as_fast']:.2f}"]) in PAGE
+
+
+def test_the_accuracy_and_where_a_frozen_model_is_better():
+    readme = (ROOT / "README.md").read_text()
+    for name, title in {"banking77": "banking77", "sst2": "SST-2", "cola": "CoLA", "cifar10": "CIFAR-10"}.items():
+        found = stored("data_sets-accuracy")["data_sets"][name]
+        scores, seconds, above = found["scores"], found["seconds"], found["points_above"]
+        shown = [f"{scores[each]:.3f}" for each in ("frozen", "s3t", COMPETENT)]
+        shown += [f"{above['mean']:+.1f} ± {above['standard_error']:.1f}"]
+        shown += [f"{scores[each]:.3f}" if each in scores else "" for each in (FIRST, WHOLE)]
+        shown += [", ".join(f"{seconds[each]:.0f}" for each in (FROZEN, "s3t", COMPETENT)) + " s"]
+        assert row(title, shown).replace("|  |", "| |") in PAGE
+        assert (scores["frozen"] > scores["s3t"]) == (name != "sst2")
+        if name in ("banking77", "sst2"):
+            assert f"{shown[0]} against {shown[1]}" in readme
