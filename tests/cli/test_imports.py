@@ -17,7 +17,6 @@ MODEL = {"torch", "transformers", "peft", "accelerate", "pandas", "PIL", "scipy"
 PREDICTING = {"s3t.models", "s3t.training", "s3t.records.reading"}
 SLOW = {
     *(TABLES | PLANNED | MODEL),
-    "alembic",
     "datasets",
     "matplotlib",
     "optuna",

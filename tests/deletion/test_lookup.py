@@ -169,7 +169,7 @@ def test_names_are_looked_for_in_the_slices_that_their_group_may_lie_in(text_mod
                 run.delete(records=[name])
 
 
-def test_a_row_with_more_than_one_wrong_bit_is_written_anew_from_its_slice_and_of_another_table_refused(run):
+def test_a_wrong_row_of_a_record_is_written_anew_from_its_slice_and_of_another_table_refused(run):
     with s3t.Run.open(run) as opened, roles(opened).ledger.writing() as transaction:
         changed = schema.records.update().where(schema.records.c.token == token("record", "r0"))
         transaction.rows.connection.execute(changed.values(copies=6, subject=b"x" * 32))

@@ -95,7 +95,6 @@ def table() -> pd.DataFrame:
 def warm_up() -> None:
     """Load what every trial needs, so that it is there when a process is forked off."""
     for name in (
-        "alembic.command",
         "pyarrow.parquet",
         "s3t.run.workshop",
         "sqlalchemy.dialects.sqlite",

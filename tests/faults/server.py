@@ -198,7 +198,6 @@ def import_everything() -> None:
     """Once, and not in every child. Nothing is computed before a fork."""
     for name in (
         "peft.utils.transformers_weight_conversion",
-        "alembic.command",
         "psycopg",
         "pyarrow.pandas_compat",
         "s3t.run.workshop",

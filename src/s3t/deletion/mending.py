@@ -1,4 +1,4 @@
-"""Repair of a damaged ledger from its rows' checks, its tables, the slices and the witness."""
+"""Repair of a damaged ledger from its tables, the slices and the witness."""
 
 from __future__ import annotations
 
@@ -7,28 +7,27 @@ from pathlib import Path
 
 from s3t.errors import IntegrityError, itemised
 from s3t.ledger import Ledger, RecordRow, Transaction
-from s3t.ledger.damage import contents_of, mend_rows, rebuild_indexes, structure_problems
+from s3t.ledger.damage import contents_of, rebuild_indexes, remove_wrong_records, structure_problems
 from s3t.ledger.filling import record_rows
 from s3t.partition import Secret
 from s3t.records.slices import Slices, count_copies
 
 
 def mend_ledger(ledger: Ledger, *, secret: Secret, slices: Slices, witnessed: Set[bytes], run: Path) -> int:
-    """Mend a ledger in one transaction; returns the number of rows that were put right or written anew.
+    """Mend a ledger in one transaction; returns the number of rows that were written anew.
 
-    Indexes are built anew from their tables, and rows in which one bit flipped are put right. Records that the ledger
-    has lost are written anew from slices whose digest is right; `witnessed` are the deleted tokens in the witness. If
-    other damage remains, nothing is changed.
+    Indexes are built anew from their tables. Records that the ledger has lost, or whose rows are wrong, are written
+    anew from slices whose digest is right; `witnessed` are the deleted tokens in the witness. If other damage remains,
+    nothing is changed.
     """
     with ledger.writing() as transaction:
         if structure_problems(transaction.rows) and (problems := rebuild_indexes(transaction.rows)):
             raise IntegrityError(_damaged(run, problems))
-        mended = mend_rows(transaction.rows)
-        if left := [name for name in mended.left if name != "records"]:
+        if left := remove_wrong_records(transaction.rows):
             raise IntegrityError(_damaged(run, [f"rows of the table `{name}` are damaged" for name in left]))
         lost = _lost_records(transaction, secret=secret, slices=slices, witnessed=witnessed, run=run)
         transaction.add_records(lost)
-        return mended.rows + len(lost)
+        return len(lost)
 
 
 def _lost_records(

@@ -1,20 +1,18 @@
-"""Damage to a ledger: read for an audit, and mended where the rows' checks tell what was there."""
+"""Damage to a ledger: read for an audit, and what can be mended from tables and slices."""
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, exc, text
+from sqlalchemy import Connection, Table, exc, text
 
 from s3t.errors import IntegrityError
 from s3t.ledger import schema
 from s3t.ledger.filling import record_of
 from s3t.ledger.rows import CHECKED, Rows
 from s3t.ledger.state import RecordRow
-from s3t.ledger.statements import REMOVALS
 from s3t.partition import Place
 
 _MOST_PROBLEMS = 20
@@ -125,77 +123,13 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
                 yield from (str(line) for line in problems if line)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mended:
-    """Result of mending rows."""
-
-    rows: int
-    """Number of rows that were put right."""
-    left: tuple[str, ...]
-    """Tables in which other rows are still wrong."""
-
-
-def mend_rows(rows: Rows) -> Mended:
-    """Put every row right in which a single bit is wrong: its check says which.
-
-    Other rows of records are removed; `Transaction.add_records` writes them anew.
+def remove_wrong_records(rows: Rows) -> list[str]:
+    """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows.
 
     Raises:
         IntegrityError: a table cannot be read.
     """
-    mended, left = 0, []
-    for table in CHECKED:
-        for row in rows.wrong(table, rows.unchecked(table)):
-            right = _mended(rows, table, row)
-            if right is not None or table is schema.records:
-                rows.remove(table, row)
-            if right is None:
-                left.append(table.name)
-            else:
-                rows.upsert(table, [right])
-                mended += 1
-    if mended:
-        rows.raise_note(REMOVALS)
-        rows.note_change()
-    return Mended(rows=mended, left=tuple(dict.fromkeys(left)))
-
-
-def _mended(rows: Rows, table: Table, row: Row[Any]) -> dict[str, Any] | None:
-    """A row's values before one bit flipped in them or in the check; None if no single bit explains it."""
-    names = [column.name for column in table.c][:-1]
-    values, mac = list(row)[:-1], row[-1]
-    if isinstance(mac, bytes) and _bits_apart(mac, rows.mac(table, tuple(values))) == 1:
-        return dict(zip(names, values, strict=True))
-    for index, value in enumerate(values):
-        for other in _one_bit_apart(value):
-            candidate = (*values[:index], other, *values[index + 1 :])
-            if rows.mac(table, candidate) == mac:
-                return dict(zip(names, candidate, strict=True))
-    return None
-
-
-def _bits_apart(one: bytes, other: bytes) -> int:
-    if len(one) != len(other):
-        return -1
-    return sum((a ^ b).bit_count() for a, b in zip(one, other, strict=True))
-
-
-def _one_bit_apart(value: Any) -> Iterator[Any]:
-    """Every value that differs in one bit."""
-    if isinstance(value, bytes):
-        yield from _flipped(value)
-    elif isinstance(value, str):
-        for content in _flipped(value.encode(errors="surrogateescape")):
-            yield content.decode(errors="surrogateescape")
-    elif isinstance(value, float):
-        yield from (struct.unpack(">d", content)[0] for content in _flipped(struct.pack(">d", value)))
-    elif isinstance(value, int):
-        yield from (value ^ 1 << bit for bit in range(63))
-        # SQLite keeps numbers in one to eight bytes, of which the first bit is the sign.
-        yield from (value + sign * (1 << bit) for bit in (7, 15, 23, 31, 47, 63) for sign in (-1, 1))
-
-
-def _flipped(content: bytes) -> Iterator[bytes]:
-    for byte in range(len(content)):
-        for bit in range(8):
-            yield content[:byte] + bytes([content[byte] ^ 1 << bit]) + content[byte + 1 :]
+    wrong = {table: rows.wrong(table, rows.unchecked(table)) for table in CHECKED}
+    for row in wrong.pop(schema.records):
+        rows.remove(schema.records, row)
+    return [table.name for table, found in wrong.items() if found]

@@ -8,24 +8,24 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
 from s3t.disk import OpenedFolder, identity_of, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, StorageError
+from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, RunFolderError, StorageError, listed
+from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
 from s3t.ledger.data_version import DataVersion
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
 from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
 from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
-from s3t.ledger.migrating import create_tables, is_current, upgrade_tables
-from s3t.ledger.read_only import UnsteadyError, is_read_only, older_version_error, read_only_error, steady
+from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
 from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import Copy, LiveStages, RecordRow, SliceState, Snapshot
@@ -139,7 +139,9 @@ class Ledger:
         ledger, created = cls(address, key=key), False
         try:
             with ledger._transaction(writing=True, alone=True) as connection:
-                create_tables(connection, address)
+                if isinstance(address, PostgresAddress):
+                    connection.execute(text(f'CREATE SCHEMA "{address.schema}"'))
+                schema.metadata.create_all(connection)
                 created = True
                 fill(Rows(connection, key))
         except BaseException:
@@ -152,7 +154,7 @@ class Ledger:
 
     @classmethod
     def open(cls, address: Address, *, folder: OpenedFolder | None = None) -> Ledger:
-        """The ledger at an address; one of an older version gets the tables of this one.
+        """The ledger at an address.
 
         Args:
             address: the ledger's address.
@@ -160,18 +162,13 @@ class Ledger:
 
         Raises:
             IntegrityError: the ledger's file is missing.
-            RunFolderError: a newer version wrote it.
-            StorageError: the disk or the database refused, or an older ledger is on a read-only mount.
+            RunFolderError: it has other tables than this version's.
+            StorageError: the disk or the database refused.
         """
         ledger = cls._at(address, folder=folder)
         try:
             with ledger._transaction(writing=False) as connection:
-                current = is_current(connection, address)
-            if not current:
-                if ledger.read_only:
-                    raise older_version_error(address)
-                with ledger._transaction(writing=True) as connection:
-                    upgrade_tables(connection)
+                _check_tables(address, set(inspect(connection).get_table_names()))
             if isinstance(address, Path) and not ledger.read_only:
                 with storage_errors("opening the ledger"):
                     sync_folder(address.parent)  # the name of SQLite's log; SQLite does it, but hides whether it could
@@ -465,3 +462,15 @@ class Ledger:
             yield
         except (DBAPIError, sqlite3.Error) as error:  # the second from a raw cursor
             raise refusal(self._address, error) from error
+
+
+def _check_tables(address: Address, found: Set[str]) -> None:
+    known = schema.metadata.tables.keys()
+    if not found & known:
+        raise RunFolderError(str(address), "is no ledger of s3t (it has none of its tables); restore it from a backup")
+    if others := sorted(found ^ known):
+        raise RunFolderError(
+            str(address),
+            f"another version of s3t wrote the ledger (they differ in {listed(others)}): install that version, or "
+            "make a new run",
+        )

@@ -29,14 +29,6 @@ def read_only_error(what: str) -> StorageError:
     return StorageError(f"{what} is on a file system that is mounted read-only", remedy="mount it writable")
 
 
-def older_version_error(database: object) -> StorageError:
-    """The error for a ledger whose tables would have to be changed first."""
-    return StorageError(
-        f"{database} is an older version's, and cannot get this version's tables: it is mounted read-only",
-        remedy="open the run once where it can be written (`s3t status RUN`)",
-    )
-
-
 def is_read_only(folder: Path) -> bool:
     """True if a folder's file system is mounted read-only."""
     try:

@@ -1,4 +1,4 @@
-"""The ledger's tables, as `migrations/` creates them."""
+"""The ledger's tables."""
 
 from __future__ import annotations
 

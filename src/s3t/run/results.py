@@ -282,7 +282,7 @@ class Reconciliation:
     """Result of `reconcile`."""
 
     rows: int
-    """Rows of the ledger that were damaged or lost, and were mended."""
+    """Rows of records that the ledger had lost, or that were damaged, and were written anew."""
     records: int
     """Records that were deleted again."""
     slices: tuple[Place, ...]

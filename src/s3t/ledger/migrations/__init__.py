@@ -1,1 +1,0 @@
-"""Revisions of the ledger, for alembic. Each is written once and never changed; a new version adds another."""
