@@ -72,31 +72,17 @@ class OpenedFolder:
 
     @classmethod
     def of(cls, path: Path) -> OpenedFolder:
-        """The folder at a path now.
-
-        Raises:
-            OSError: there is none.
-        """
+        """The folder at a path now."""
         return cls(path, identity_of(path.stat()))
 
     def check(self) -> None:
-        """Check that the path still names the folder.
-
-        Raises:
-            MovedError: it does not.
-            StorageError: the disk refused.
-        """
+        """Check that the path still names the folder."""
         with storage_errors("looking at the run's folder"), self._moves():
             self._compare(os.stat(self.path))  # noqa: PTH116 - twice as fast as Path.stat, and asked for every answer
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
-        """A descriptor of the folder: what is named relative to it is in that folder, even if it is renamed meanwhile.
-
-        Raises:
-            MovedError: the path does not name the folder any more.
-            OSError: the disk refused.
-        """
+        """A descriptor of the folder: what is named relative to it is in that folder, even if it is renamed meanwhile."""
         with self._moves():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
@@ -149,9 +135,6 @@ def open_regular(path: Path) -> BinaryIO:
     """Open a user's file for reading; nothing but a regular one, for a pipe or a device may never come to an end.
 
     The check is of the open file, so no other process can swap the file in between.
-
-    Raises:
-        OSError: it cannot be opened, or is not a regular file; `strerror` says what is wrong.
     """
     # Without O_NONBLOCK, opening a named pipe waits for a writer.
     try:
@@ -178,9 +161,6 @@ def write_durably(
     """Replace `path` by what `write` puts into a temporary file in `tmp` (same file system), atomically.
 
     Its mode is `mode`; with None, what the user's mask gives. `part` names the temporary file.
-
-    Raises:
-        OSError: the disk refused; `path` is as it was and the temporary file is gone.
     """
     make_folder(tmp, within=tmp.parent)
     make_folder(path.parent, within=tmp.parent)
@@ -221,11 +201,7 @@ def write_bytes_durably(path: Path, content: bytes, *, tmp: Path, mode: int = 0o
 
 
 def append_durably(path: Path, content: bytes) -> None:
-    """Add whole lines to a file that only grows; what a crash tore at its end is closed off first.
-
-    Raises:
-        OSError: the disk refused; the end of the file may hold a part of the content.
-    """
+    """Add whole lines to a file that only grows; what a crash tore at its end is closed off first."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     try:
         size = os.fstat(descriptor).st_size
@@ -244,7 +220,6 @@ def remove_durably(paths: list[Path], *, within: OpenedFolder | None = None) -> 
     """Remove files that may be gone already, then synchronise each folder once.
 
     Args:
-        paths: the files.
         within: a folder above all of them. Of this one they are removed, or MovedError is raised: a file that is
             missing because the folder was renamed does not count as gone.
     """
@@ -258,11 +233,7 @@ def remove_durably(paths: list[Path], *, within: OpenedFolder | None = None) -> 
 
 
 def overwrite_durably(path: Path) -> None:
-    """Write zeros over a file's content, and wait for the disk.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Write zeros over a file's content, and wait for the disk."""
     with path.open("r+b", buffering=0) as file:
         file.write(b"\0" * path.stat().st_size)
         _confirm(file.fileno(), path)
@@ -343,11 +314,7 @@ def too_long(path: Path) -> str | None:
 
 
 def publish_folder(part: Path, final: Path) -> None:
-    """Make a written folder durable, and give it its name beside it, at once and whole.
-
-    Raises:
-        OSError: the disk refused, or the name is taken; the folder is where it was.
-    """
+    """Make a written folder durable, and give it its name beside it, at once and whole."""
     for path in part.rglob("*"):
         _sync(path)
     _sync(part)
@@ -356,11 +323,7 @@ def publish_folder(part: Path, final: Path) -> None:
 
 
 def remove_folder_durably(folder: Path) -> None:
-    """Remove a folder with all that is in it; one that is gone already is no error.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Remove a folder with all that is in it; one that is gone already is no error."""
     with suppress(FileNotFoundError):
         shutil.rmtree(folder)
     if folder.parent.is_dir():

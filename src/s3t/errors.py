@@ -213,7 +213,6 @@ class EngineError(S3TError):
     """An engine that answers for the server refused, was not reached, or keeps what it should have let go of.
 
     Args:
-        reason: what happened, and the remedy.
         public: the same for callers, without addresses, paths and names.
     """
 

@@ -36,9 +36,6 @@ _DECODER = json.JSONDecoder(object_pairs_hook=_object, parse_constant=_no_number
 def read_json(content: bytes | str) -> Any:
     """The value of a JSON text, in UTF-8 if it is bytes.
 
-    Raises:
-        JsonError: it is not JSON, or gives a key of an object twice.
-
     >>> read_json(b'{"a": [1, 2.5]}')
     {'a': [1, 2.5]}
     >>> read_json('{"a": 1, "a": 2}')

@@ -31,11 +31,7 @@ class Spill:
         """By key, the start and the length of each chunk."""
 
     def add(self, key: int, content: bytes | bytearray) -> None:
-        """Append a chunk.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Append a chunk."""
         if self._file is None:
             folder = _nearest(self._folder)
             self._file = tempfile.TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115 - `close` closes it
@@ -46,11 +42,7 @@ class Spill:
         self._end += len(content)
 
     def chunks(self, key: int) -> Iterator[bytes]:
-        """Yields a key's chunks; nothing is added meanwhile.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Yields a key's chunks; nothing is added meanwhile."""
         if self._file is None:
             return
         places = self._chunks.get(key, array("Q"))

@@ -14,13 +14,7 @@ from s3t.errors import IntegrityError, MovedError
 
 
 class LocalBlobs:
-    """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole.
-
-    Args:
-        folder: folder of the blobs.
-        tmp: folder for files being written, those of the rest of the run included.
-        within: the run's folder as it was opened. What is put and erased, is in that one, or MovedError is raised.
-    """
+    """A folder with a file for each blob, written elsewhere on the same file system and renamed when it is whole."""
 
     def __init__(self, folder: Path, *, tmp: Path, within: OpenedFolder | None = None) -> None:
         self._folder = folder
@@ -35,7 +29,6 @@ class LocalBlobs:
         """Store a blob, durably and whole.
 
         Raises:
-            IntegrityError: other content has the name.
             OSError: the disk refused; nothing is left.
         """
         path = self.path(name)

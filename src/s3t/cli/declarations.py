@@ -84,11 +84,7 @@ def settings_of(
     plot: Path | None,
     problems: Sequence[str] = (),
 ) -> tuple[Setting, ...]:
-    """Settings of the shards' orders, one a shard, from the command's options.
-
-    Raises:
-        InputError: with the given problems and all others, that pictures cannot be drawn included.
-    """
+    """Settings of the shards' orders, one a shard, from the command's options."""
     from s3t.drawing import check_picture
     from s3t.sequences import Setting, prior_rows
 
@@ -135,9 +131,6 @@ def numbers_in(text: str, *, where: str) -> list[float]:
 
     >>> numbers_in("0.5, 0.25 0.25", where="--prior")
     [0.5, 0.25, 0.25]
-
-    Raises:
-        DataError: there are none, or something is no number.
     """
     parts = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
     if parts == [""]:

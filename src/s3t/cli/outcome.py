@@ -17,11 +17,7 @@ WRONG_INPUT, FAILED = 2, 1
 
 
 def show(document: dict[str, Any], as_json: bool, render: Callable[[], None]) -> None:
-    """Print the document as JSON, or call `render`.
-
-    Raises:
-        StorageError: stdout is full, after the command was carried out.
-    """
+    """Print the document as JSON, or call `render`."""
     try:
         if as_json:
             _print_json(document)

@@ -35,12 +35,7 @@ def server(run: Path | None, url: str | None, *, local: Sequence[str] = ()) -> C
     """A client of the server; None if the run's folder is given.
 
     Args:
-        run: the command's folder.
-        url: the server's address.
         local: options that were given and do not go with a server.
-
-    Raises:
-        InputError: neither folder nor server, or both; options that need the folder.
     """
     if (run is None) == (url is None):
         raise InputError("the command", "give the run's folder or a server's --url, one of them")
@@ -54,11 +49,7 @@ def server(run: Path | None, url: str | None, *, local: Sequence[str] = ()) -> C
 
 
 def folder(run: Path | None) -> Path:
-    """The folder of a command that was given no server.
-
-    Raises:
-        InputError: there is none.
-    """
+    """The folder of a command that was given no server."""
     if run is None:
         raise InputError("the command", "give the run's folder")
     return run

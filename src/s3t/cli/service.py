@@ -125,7 +125,6 @@ class Asked:
 
         Args:
             slices: L; None if it is not known.
-            problems: to be added to.
         """
         from s3t.planning.service import Level
 
@@ -178,11 +177,7 @@ class Planned:
 
 
 def plan_service(asked: Asked, planned: Planned, problems: list[str], as_json: bool) -> None:
-    """Propose chains for a level of service, compare, draw and print.
-
-    Raises:
-        InputError: the problems given, those of the level and the system, or a picture that cannot be drawn.
-    """
+    """Propose chains for a level of service, compare, draw and print."""
     from s3t.drawing import check_picture
     from s3t.planning.compared import compare, compared_orders
     from s3t.planning.rounding import rounded

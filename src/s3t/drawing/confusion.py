@@ -24,11 +24,6 @@ def draw_confusion(confusion: NDArray[np.int64], classes: Sequence[str], path: P
 
     Args:
         confusion: C x C records.
-        classes: C labels.
-
-    Raises:
-        InputError: as `check_picture`.
-        StorageError: the disk refused.
     """
     check_picture(path)
     count = len(classes)

@@ -25,9 +25,6 @@ def draw_depths(
         deletions: R numbers of deletions in the system, ascending; on a logarithmic axis, unless there are repairs.
         retained: R x (L + 1), the share of shards that are at least k slices deep.
         unrepaired: where there are repairs, R mean depths of the same system without them.
-
-    Raises:
-        StorageError: the disk refused.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -29,11 +29,7 @@ _METADATA = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 
 
 def check_picture(path: Path) -> None:
-    """Checks that a picture can be drawn and written, before any work is done.
-
-    Raises:
-        InputError: matplotlib is not installed, the suffix is unknown, or the folder is missing.
-    """
+    """Checks that a picture can be drawn and written, before any work is done."""
     problems = writing_problems(path, SUFFIXES)
     if importlib.util.find_spec("matplotlib") is None:
         problems.append(f"pictures need matplotlib, which is not installed; install it with: {how_to_install('plots')}")
@@ -46,9 +42,6 @@ def drawn(path: Path, *, height: float, width: float = WIDTH) -> Iterator[Any]:
     """A figure to draw on, which is written when all went well.
 
     The path ends in one of `SUFFIXES`; a file that is there is replaced. Height and width are in inches.
-
-    Raises:
-        StorageError: the disk refused; a file that was there is as it was.
     """
     import matplotlib
     from matplotlib.figure import Figure

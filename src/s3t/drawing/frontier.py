@@ -42,14 +42,7 @@ def draw_frontier(
     """Draw cost against mean depth.
 
     Args:
-        curves: up to three: ours, SISA's, the bound.
         fixed: of fixed orders, up to four numbers of them.
-        cost: label of the axis, with the unit.
-        slices: L, where the axis of depth ends.
-        proposal: mean depth and cost of what is proposed, which is marked.
-
-    Raises:
-        StorageError: the disk refused.
     """
     from matplotlib.ticker import MaxNLocator
 

@@ -65,9 +65,6 @@ def draw_orders(orders: Sequence[Order], path: Path, *, title: str, prior: Seque
 
     Args:
         prior: L probabilities, which colour the slices; None: they are all alike.
-
-    Raises:
-        StorageError: the disk refused.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import Normalize

@@ -30,7 +30,6 @@ def run_stages(
     Several engines may work on one run: each takes what no other has taken, and at the end waits for the others.
 
     Args:
-        missing: the stages that are missing now, parents before children.
         work: trains and commits one stage. False: a deletion intervened, so the list must be read again. None: nothing
             was done, since another engine has stored the stage, or trains it or its parent.
         until: time, in seconds since the epoch, after which no stage is begun.

@@ -54,14 +54,7 @@ def run_in_pool(
 
     Args:
         module: module that a worker runs; it calls `s3t.engine.worker.serve`.
-        arguments: passed to each worker.
-        placements: one for each worker.
-        progress: hears of all of them, in this thread.
         meanwhile: called now and then; if it raises, the workers are stopped.
-
-    Raises:
-        WorkerError: one was killed, or could not be started.
-        Exception: the error that a worker met.
     """
     workers: list[_Worker] = []
     try:
@@ -110,11 +103,7 @@ class _Worker:
                 os.sched_setaffinity(self.process.pid, placement.cores)
 
     def hear(self) -> tuple[str, Any]:
-        """The next message.
-
-        Raises:
-            WorkerError: there will be none.
-        """
+        """The next message."""
         try:
             kind, content = self.channel.recv()
         except (EOFError, OSError):  # the second: within a message

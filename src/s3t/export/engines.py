@@ -26,7 +26,6 @@ def engine_problems(engine: Engine, config: Mapping[str, Any], tensors: Collecti
     """Reasons for which an engine would refuse an adapter, or load a part of it.
 
     Args:
-        engine: which.
         config: content of `adapter_config.json`.
         tensors: names in `adapter_model.safetensors`.
     """

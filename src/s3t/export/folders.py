@@ -70,7 +70,6 @@ def is_being_written(mark: str, *, announced_at: float) -> bool:
     """True if the process that announced an export may still be writing it.
 
     Args:
-        mark: the export's.
         announced_at: in seconds since the epoch.
     """
     machine, process, _ = mark.rsplit("-", 2)
@@ -120,12 +119,7 @@ def output_problems(output: Path, *, run: Path) -> list[str]:
 
 
 def publish(part: Path, final: Path, files: Sequence[File]) -> bool:
-    """Give a written export its place, durably; False if it is there already.
-
-    Raises:
-        InputError: something else has its place.
-        OSError: the disk refused.
-    """
+    """Give a written export its place, durably; False if it is there already."""
     if not os.path.lexists(final):
         try:
             publish_folder(part, final)
@@ -148,9 +142,6 @@ def remove_unchanged(folder: Path, files: Collection[File]) -> list[Path]:
 
     Returns:
         What is left of the export: files of its names that were changed.
-
-    Raises:
-        OSError: the disk refused.
     """
     if not folder.is_dir() or folder.is_symlink():
         return [folder] if os.path.lexists(folder) else []
@@ -166,9 +157,6 @@ def left_behind(output: Path, name: str, files: Collection[File], *, but: Collec
     """Remains of an export: its folder, and files with its content anywhere below the output folder.
 
     Args:
-        output: folder in which it was written.
-        name: the export's.
-        files: its files.
         but: folders that are not looked into: those of other exports.
     """
     sizes = {file.size for file in files if file.name not in _BESIDE and file.name.endswith(".safetensors")}

@@ -20,11 +20,6 @@ def run_hook(arguments: Sequence[str], values: Mapping[str, str], *, seconds: fl
     """Run the command, with values in place of `{name}`, `{path}` and `{host}`; returns why it failed, else None.
 
     Its standard input is empty, and its output goes to standard error: standard output is for results.
-
-    Args:
-        arguments: program and arguments.
-        values: by placeholder.
-        seconds: after which the command and what it has started are killed.
     """
     line = [_filled(argument, values) for argument in arguments]
     environment = {name: value for name, value in os.environ.items() if name not in _SECRETS}

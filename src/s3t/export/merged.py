@@ -41,16 +41,8 @@ def write_merged(
     Args:
         model: the run's, bare. The caller lets no other thread use it meanwhile.
         blocks: the chain, in the order of training.
-        to: an empty folder.
-        base: folder of the base model.
-        bare: the architecture as transformers makes it: how its modules keep their weights.
-        encoder: of the run's inputs.
         labels: the label set. It names the head's outputs, if there is one for each label.
         head: of a pooled model, the head of transformers' classifier; None: the backbone alone is written.
-
-    Raises:
-        OSError: the disk refused.
-        StorageError: the same, from within safetensors.
     """
     whole: Any = model.base.model
     with model.mounted(blocks), quiet(), _safetensors_errors(to):

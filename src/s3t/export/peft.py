@@ -63,8 +63,6 @@ def bare_model(folder: Path, auto_class: str, *, labels: int | None) -> Any:
     """The architecture as transformers makes it, without values.
 
     Args:
-        folder: the base model's.
-        auto_class: name of its class in transformers.
         labels: outputs of its head; None: as its configuration says.
     """
     config: Any = AutoConfig.from_pretrained(folder, **LOCAL)
@@ -82,14 +80,6 @@ def peft_adapter(
 
     Args:
         model: of `bare_model`.
-        adapter: the recipe's.
-        blocks: the chain, the deepest stage last: its head is the one that answers.
-        auto_class: name of the model's class in transformers.
-        base: folder or hub name of the base model, for programs that load the adapter.
-        revision: of a hub name.
-
-    Raises:
-        InputError: PEFT cannot hold the chain, for instance a trained head that is no module of its own.
     """
     *_, last = blocks.values()
     block = {name: value for tensors in blocks.values() for name, value in tensors.block.items()}

@@ -32,7 +32,6 @@ def head_for_transformers(classifier: Any, head: Mapping[str, Tensor], pooling: 
     Args:
         classifier: of transformers, without values.
         head: one linear module, by the names of `PooledModel`; and what the checkpoint lacks of the backbone.
-        pooling: of its input.
     """
     prefix = classifier.base_model_prefix
     linear, rest = split_head(head, prefix)

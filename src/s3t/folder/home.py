@@ -38,7 +38,6 @@ class Home:
         """The identity of an existing folder.
 
         Args:
-            folder: its present path.
             named: its future path; None: the same.
         """
         path = os.path.realpath(folder if named is None else named)
@@ -50,20 +49,12 @@ class Home:
 
 
 def write_home(layout: Layout, home: Home) -> None:
-    """Note a run's home. The caller holds the run's lock, or no other process knows the folder.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Note a run's home. The caller holds the run's lock, or no other process knows the folder."""
     write_bytes_durably(layout.home, (json.dumps(asdict(home)) + "\n").encode(), tmp=layout.tmp)
 
 
 def read_home(layout: Layout) -> Home | None:
-    """The noted home; None if there is no note.
-
-    Raises:
-        IntegrityError: it is damaged.
-    """
+    """The noted home; None if there is no note."""
     try:
         content = json.loads(layout.home.read_bytes())
         return Home(path=str(content["path"]), inode=content["inode"], file_system=content["file_system"])
@@ -74,12 +65,7 @@ def read_home(layout: Layout) -> Home | None:
 
 
 def moved_error(layout: Layout, *, run: str) -> MovedError | None:
-    """The error if the folder is not the run's home; None if it is, or if no home is noted.
-
-    Args:
-        layout: layout of the folder.
-        run: the run's id.
-    """
+    """The error if the folder is not the run's home; None if it is, or if no home is noted."""
     try:
         noted = read_home(layout)
     except IntegrityError as error:

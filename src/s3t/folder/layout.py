@@ -138,12 +138,7 @@ def write_description(layout: Layout, description: Description, secret: Secret) 
 
 
 def read_description(layout: Layout) -> Description:
-    """Read run.json.
-
-    Raises:
-        RunFolderError: the folder is no run, or one of another format.
-        IntegrityError: the file is damaged.
-    """
+    """Read run.json."""
     where = str(layout.root)
     try:
         layout.root.lstat()
@@ -174,12 +169,7 @@ def read_description(layout: Layout) -> Description:
 
 
 def read_layout(layout: Layout) -> tuple[Recipe, dict[str, Any], Description]:
-    """Read the describing files, but for the secret: the recipe, the fields that its file holds, and run.json.
-
-    Raises:
-        RunFolderError: the folder is no run, or one of another format.
-        IntegrityError: a describing file is damaged.
-    """
+    """Read the describing files, but for the secret: the recipe, the fields that its file holds, and run.json."""
     description = read_description(layout)
     try:
         content = read_yaml(layout.recipe, ours=True)
@@ -205,12 +195,8 @@ def check_files(layout: Layout, recipe: dict[str, Any], secret: Secret) -> None:
     """Check that run.json and recipe.yaml hold what was written, except recipe fields that change no result.
 
     Args:
-        layout: layout of the run's folder.
         recipe: the fields of its recipe.yaml, as read; to parse it takes longer than all else here.
         secret: the run's; nothing is looked at after it was destroyed.
-
-    Raises:
-        IntegrityError: one of them changed outside of s3t.
     """
     if secret.salt is None:
         return

@@ -22,12 +22,7 @@ def ledger_address(layout: Layout, *, url: str | None, run: str) -> Address:
     """The address of a run's ledger.
 
     Args:
-        layout: layout of the run's folder.
         url: URL of the database, None for SQLite in the folder; S3T_LEDGER overrides it, and may hold a password.
-        run: the run's id.
-
-    Raises:
-        RunFolderError: S3T_LEDGER is no URL of a PostgreSQL database, or the driver is not installed.
     """
     if url is None:
         return layout.ledger

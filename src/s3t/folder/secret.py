@@ -28,12 +28,7 @@ def secret_of_new_run(recipe: Recipe, *, recipe_name: str, public_data: bool) ->
     """The secret of a run that is being made: the recipe's salt, else the environment's, else one that is drawn.
 
     Args:
-        recipe: the run's recipe.
-        recipe_name: name of the recipe's file, for messages.
         public_data: the records are nobody's secret, so a weak salt does no harm.
-
-    Raises:
-        InputError: the salt is weak.
     """
     salt = recipe.partition.salt
     secret = (secret_of_environment() or Secret.draw()) if salt is None else Secret(salt=salt.get_secret_value())
@@ -60,11 +55,7 @@ def weak_secret_warning(secret: Secret) -> str | None:
 
 
 def write_secret(path: Path, secret: Secret, *, tmp: Path) -> None:
-    """Write the secret to a file of mode 0600, unless the environment holds it.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Write the secret to a file of mode 0600, unless the environment holds it."""
     if secret != secret_of_environment():
         write_bytes_durably(path, secret.reveal().encode(), tmp=tmp, mode=0o600)
 
@@ -73,11 +64,7 @@ def read_secret(path: Path, *, check: str) -> Secret:
     """The secret, from the environment or its file; one without a salt if there is neither.
 
     Args:
-        path: the file.
         check: check value of the right secret (`Secret.check`).
-
-    Raises:
-        IntegrityError: it is not the secret that the run was made with, or others may read the file.
     """
     given = secret_of_environment()
     if given is not None and hmac.compare_digest(check, given.check()):
@@ -104,11 +91,7 @@ def read_secret(path: Path, *, check: str) -> Secret:
 
 
 def destroy_secret(path: Path) -> None:
-    """Overwrite the file and remove it; nothing if it is gone.
-
-    Raises:
-        StorageError: the disk refused.
-    """
+    """Overwrite the file and remove it; nothing if it is gone."""
     with storage_errors("destroying the run's secret"):
         if path.exists():
             overwrite_durably(path)

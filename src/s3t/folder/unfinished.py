@@ -37,11 +37,7 @@ class Unfinished:
         return self.run.with_name(self._prefix + temporary_name(os.getpid()))
 
     def remove(self) -> None:
-        """Remove the folders of inits that have ended.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Remove the folders of inits that have ended."""
         for left in self.run.parent.glob(f"{glob.escape(self._prefix)}*"):
             remove_left(left)
 
@@ -52,11 +48,7 @@ def is_unfinished(path: Path) -> bool:
 
 
 def remove_left(folder: Path) -> bool:
-    """Remove an unfinished folder, and perhaps its ledger; False if its maker may still be running.
-
-    Raises:
-        OSError: the disk refused.
-    """
+    """Remove an unfinished folder, and perhaps its ledger; False if its maker may still be running."""
     if folder.exists():
         if _is_at_work(folder):
             return False

@@ -17,11 +17,7 @@ from s3t.sequences import Order
 
 @dataclass(frozen=True)
 class StageCosts:
-    """Cost of a stage of each depth, in one unit: seconds, or passes of a record through a layer.
-
-    Raises:
-        PlanningError: no numbers, or some that are not finite and above 0.
-    """
+    """Cost of a stage of each depth, in one unit: seconds, or passes of a record through a layer."""
 
     by_depth: tuple[float, ...]
     """L numbers; that of depth k at index k - 1."""
@@ -50,9 +46,6 @@ class StageCosts:
         (40, 160)
 
         Args:
-            slices: L.
-            records: in a slice.
-            layers: of the model.
             layers_per_slice: of a block; a fraction where blocks of some depths are larger.
             epochs: of every stage.
             cached: whether the states at the border are kept over epochs.
@@ -72,7 +65,6 @@ class StageCosts:
         ((2, 8, 18), (6, 12, 18))
 
         Args:
-            slices: L.
             one_block: every stage trains all layers, as SISA's do; else a stage of depth k the k topmost L-ths.
         """
         if one_block:

@@ -22,12 +22,7 @@ class Growth:
     """For each of m shards, the chance of each slice to be the shard's next that is hit; a row adds up to 1."""
 
     def chains(self, shard: int, alive: Iterable[Order]) -> Chains:
-        """A shard's chains after a repair, the main one first; behind them others that are alive.
-
-        Args:
-            shard: its number.
-            alive: its live prefixes.
-        """
+        """A shard's chains after a repair, the main one first; behind them others that are alive."""
         there = leaves(alive)
         planned = self.policy.planned(there, slices=self.costs.slices, chances=self.chances[shard])
         others = (chain for chain in there if not any(chain == plan[: len(chain)] for plan in planned))
@@ -39,9 +34,5 @@ class Growth:
         return self.policy.may_begin(leaves(alive), prefix, slices=self.costs.slices, chances=chances)
 
     def missing(self, alive: Sequence[Iterable[Order]]) -> list[tuple[int, Order]]:
-        """The shard and prefix of each stage that a repair trains, the most worth for its cost first.
-
-        Args:
-            alive: for each shard, its live prefixes.
-        """
+        """The shard and prefix of each stage that a repair trains, the most worth for its cost first."""
         return by_worth(self.policy, [leaves(prefixes) for prefixes in alive], self.costs, self.chances)

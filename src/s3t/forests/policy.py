@@ -19,11 +19,7 @@ from s3t.sequences import Order
 
 @dataclass(frozen=True, kw_only=True)
 class AsNeeded:
-    """Chains that a shard has after each repair.
-
-    Raises:
-        PlanningError: with everything that is out of range.
-    """
+    """Chains that a shard has after each repair."""
 
     depth: int
     """Slices of the main chain."""
@@ -45,11 +41,7 @@ class AsNeeded:
             raise PlanningError("the policy of repair", problems)
 
     def check(self, slices: int) -> None:
-        """Check that shards of L slices have room for these chains.
-
-        Raises:
-            PlanningError: with everything that does not fit.
-        """
+        """Check that shards of L slices have room for these chains."""
         problems = []
         if self.depth > slices:
             problems.append(f"depth {self.depth}: a shard has {slices} slices; give at most {slices}")
@@ -100,7 +92,6 @@ class AsNeeded:
 
         Args:
             alive: the shard's live chains, as `leaves` gives them.
-            slices: L.
             chances: of each slice to be hit next, L; None if all are alike.
         """
         likely = (0.0,) * slices if chances is None else chances
@@ -182,8 +173,6 @@ def worth(alive: Chains, prefix: Order, chances: Sequence[float]) -> float:
     0.333
 
     Args:
-        alive: the shard's live chains.
-        prefix: of the stage, whose parent is alive.
         chances: of each slice to be hit next, L, adding up to 1.
     """
     grown, slices = leaves((*alive, prefix)), len(chances)
@@ -201,8 +190,6 @@ def by_worth(
 
     Args:
         policy: of every shard.
-        shards: the live chains of each.
-        costs: by depth.
         chances: of each slice of each shard to be the shard's next that is hit; a row adds up to 1.
     """
     grown = list(shards)

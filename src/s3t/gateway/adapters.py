@@ -60,7 +60,6 @@ class Adapters:
     """Makes, finds and withdraws them. For one thread.
 
     Args:
-        parts: of the run.
         folder: that this process and the engine see under the same path. The run has one of its own in it.
     """
 
@@ -90,13 +89,7 @@ class Adapters:
             return [each for each in transaction.exports.standing() if each.output == self._output and each.name]
 
     def ensure_export(self, shard: int) -> Export:
-        """Export the chain that answers for a shard, unless that is done.
-
-        Raises:
-            InputError: the engine could not load it: all reasons.
-            NoLiveShardError: the shard has no live chain any more.
-            StorageError: the disk or the database refused.
-        """
+        """Export the chain that answers for a shard, unless that is done."""
         asked = ExportArguments(
             output=self._output, shard=shard, merge=False, engine="vllm", base_is_checked=self._base_is_checked
         )
@@ -124,11 +117,7 @@ class Adapters:
         return adapter
 
     def remove_files(self, adapter: Adapter) -> None:
-        """Remove its files, so that the engine cannot load it again.
-
-        Raises:
-            StorageError: the disk refused.
-        """
+        """Remove its files, so that the engine cannot load it again."""
         if adapter.export is not None:
             self._parts.withdrawer.remove_files(adapter.export)
 
@@ -137,9 +126,6 @@ class Adapters:
 
         A copy below the folder, or files on another host, keep it from being withdrawn, and the deletion from being
         erased; the log says so.
-
-        Raises:
-            StorageError: the disk or the database refused.
         """
         with self._parts.ledger.reading() as transaction:
             noted = transaction.exports.find(export.mark)

@@ -44,14 +44,8 @@ class Gateway:
 
     Args:
         run: open. Its own model is not loaded.
-        url: of the engine's server.
         folder: that this process and the engine see under the same path; exports go into a folder of the run in it.
         patience: longest wait of an answer for the engine, in seconds.
-        look_seconds: between two looks at the ledger.
-
-    Raises:
-        InputError: an engine cannot answer for such a run, or cannot load its adapters: all reasons.
-        StorageError: the disk or the database refused.
     """
 
     def __init__(self, run: Run, *, url: str, folder: Path, patience: float, look_seconds: float = 0.1) -> None:
@@ -85,12 +79,7 @@ class Gateway:
         return SWAPPING if trouble is None else trouble.public
 
     def hold(self, *requests: IngestedInputs) -> PendingAnswers:
-        """As `Run.hold`.
-
-        Raises:
-            NoLiveShardError: no shard can answer.
-            EngineError: the engine refused, was not reached, or did not let go of a deleted adapter in time.
-        """
+        """As `Run.hold`."""
         together = IngestedInputs(pa.concat_tables([each.features for each in requests]), None, range(0))
         lost = 0
         while True:
@@ -157,11 +146,7 @@ class _Remote:
 
 
 def _refuse_unfit(parts: Parts, encoder: Encoder) -> None:
-    """Refuse a run whose answers would be others from an engine.
-
-    Raises:
-        InputError: all reasons.
-    """
+    """Refuse a run whose answers would be others from an engine."""
     recipe, problems = parts.recipe, []
     if recipe.task.name != "text-classification":
         problems.append(

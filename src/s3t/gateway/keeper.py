@@ -41,10 +41,7 @@ class Keeper:
     """The adapters of one run in one engine, and the routes to them. `routed` is safe to share among threads.
 
     Args:
-        latest: the run's state.
-        adapters: the run's.
         engine: no other keeper loads adapters of this run into it.
-        prompt: token ids of any text, for probes.
     """
 
     def __init__(self, latest: Latest, adapters: Adapters, engine: LoraEngine, *, prompt: Sequence[int]) -> None:
@@ -98,10 +95,6 @@ class Keeper:
 
         Args:
             patience: longest wait for the engine, in seconds; if it is in trouble for longer, there is none.
-
-        Raises:
-            EngineError: it was too long.
-            ClosedError: the gateway was closed.
         """
         asked_at = time.monotonic()
         while True:

@@ -81,11 +81,7 @@ class LoraEngine:
             raise self._unexpected("/v1/models", answer) from None
 
     def load(self, name: str, path: str) -> None:
-        """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content.
-
-        Raises:
-            LostAnswerError: it gave no answer, or a proxy did in its place; it may load it all the same.
-        """
+        """Load an adapter from a folder that the engine sees. One of that name is loaded already: the same content."""
         wanted = {"lora_name": name, "lora_path": path}
         answer = self._asked("POST", "/v1/load_lora_adapter", wanted, seconds=LOAD_SECONDS, again=False)
         if answer.status_code in _OF_A_PROXY:
@@ -118,10 +114,6 @@ class LoraEngine:
         """Check that an adapter is not listed, and that a request to it is refused as one to an unknown model.
 
         The base model has to answer the same request: else the refusal would show nothing.
-
-        Args:
-            name: the adapter's.
-            prompt: token ids of any text.
         """
         listing = self.models()
         if name in listing.adapters:
@@ -138,16 +130,7 @@ class LoraEngine:
             )
 
     def classify(self, name: str, prompts: Sequence[Sequence[int]], *, labels: int) -> Scores:
-        """Probabilities of an adapter's labels, N x C.
-
-        Args:
-            name: the adapter's.
-            prompts: token ids of each input.
-            labels: C.
-
-        Raises:
-            UnknownAdapterError: the engine does not have it.
-        """
+        """Probabilities of an adapter's labels, N x C."""
         answer = self._classified(name, prompts)
         if _is_unknown(answer, name):
             raise UnknownAdapterError(f"the engine at {self.url} does not have {name} any more")

@@ -21,11 +21,7 @@ class PostgresAddress:
 
     @classmethod
     def of(cls, url: str, *, run: str) -> PostgresAddress:
-        """The address of a run's ledger.
-
-        Raises:
-            ValueError: the URL is no PostgreSQL URL.
-        """
+        """The address of a run's ledger."""
         return cls(url=parsed(url), schema=f"s3t_{run}")
 
     def __str__(self) -> str:
@@ -52,11 +48,7 @@ def kind_of(address: Address) -> str:
 
 
 def parsed(url: str) -> URL:
-    """A ledger's URL.
-
-    Raises:
-        ValueError: the URL cannot be used; the message never repeats the URL, in which a password can be anywhere.
-    """
+    """A ledger's URL."""
     try:
         address = make_url(url)
     except (ArgumentError, ValueError):  # ValueError: a port that is no number
@@ -73,9 +65,6 @@ def without_password(url: str) -> str:
 
     >>> without_password("postgresql+psycopg://me:secret@db/runs")
     'postgresql+psycopg://me@db/runs'
-
-    Raises:
-        ValueError: the URL is no PostgreSQL URL.
     """
     return _bare(parsed(url))
 

@@ -23,9 +23,6 @@ def condemn(
     """Put artifacts, (shard, key), and versions of slices into the queue; current versions are left out.
 
     Args:
-        rows: the ledger's.
-        artifacts: (shard, key) of each.
-        versions: slice and digest of each.
         generation: the deletion that condemned them, or 0. With 0 they may hold any deleted record. So no unfinished
             deletion counts as erased before every place was gone through once more.
     """

@@ -124,11 +124,7 @@ def _in_postgres(connection: Connection) -> Iterator[str]:
 
 
 def remove_wrong_records(rows: Rows) -> list[str]:
-    """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows.
-
-    Raises:
-        IntegrityError: a table cannot be read.
-    """
+    """Remove rows of records whose check fails: slices' files tell what they held. The other tables with wrong rows."""
     wrong = {table: rows.wrong(table, rows.unchecked(table)) for table in CHECKED}
     for row in wrong.pop(schema.records):
         rows.remove(schema.records, row)

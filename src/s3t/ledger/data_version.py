@@ -25,12 +25,7 @@ class DataVersion:
         self._closed = False
 
     def now(self) -> int:
-        """The present value.
-
-        Raises:
-            ClosedError: this was closed.
-            sqlite3.Error: the file cannot be read.
-        """
+        """The present value."""
         with self._turn:
             if self._closed:
                 raise ClosedError

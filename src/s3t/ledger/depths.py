@@ -48,13 +48,7 @@ class Depths:
         return [DepthChange(**row._mapping) for row in rows]
 
     def note(self, shards: Collection[int], *, before: Collection[Stage], after: Collection[Stage]) -> None:
-        """Note the depths of some shards, where the live stages before and after a change give them another one.
-
-        Args:
-            shards: in which stages came into use, or went out of it.
-            before: live stages before.
-            after: live stages after.
-        """
+        """Note the depths of some shards, where the live stages before and after a change give them another one."""
         table, filled = schema.depths, self._filled(shards)
         was, is_now = _deepest(before, shards, filled), _deepest(after, shards, filled)
         changed = [shard for shard in sorted(shards) if was[shard] != is_now[shard]]

@@ -110,9 +110,7 @@ class Exports:
         """Write rows that an older ledger lacks or has as standing.
 
         Args:
-            exports: as they are remembered elsewhere.
             slices: every slice, as it is now.
-            generation: the present one: it waits for exports of older versions of their slices.
         """
         self._rows.upsert(schema.exports, map(export_values, exports))
         self._wait_no_more([export.mark for export in exports if export.withdrawn_at is not None])
@@ -166,11 +164,7 @@ def export_values(export: Export) -> dict[str, Any]:
 
 
 def export_of(row: Any) -> Export:
-    """The export of a row.
-
-    Raises:
-        ValueError: a part of it cannot be one.
-    """
+    """The export of a row."""
     return Export(
         mark=row.mark,
         name=row.name,

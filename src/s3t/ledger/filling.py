@@ -54,11 +54,7 @@ class WaitingRecords:
         self._spill = spill
 
     def add(self, place: Place, rows: Iterable[RecordRow]) -> None:
-        """Take in records of a slice.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """Take in records of a slice."""
         parts: dict[int, bytearray] = {}
         for row in rows:
             content = _WAITING.pack(row.token, row.subject or b"", row.subject is not None, *place, row.copies)
@@ -90,13 +86,7 @@ def record_values(record: RecordRow) -> dict[str, Any]:
 
 
 def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secret: Secret) -> list[RecordRow]:
-    """A slice's records, by tokens.
-
-    Args:
-        place: the slice.
-        copies: number of rows of each (record, subject).
-        secret: the run's.
-    """
+    """A slice's records, by tokens."""
     return [
         RecordRow(
             token=secret.token("ledger", "record", record),

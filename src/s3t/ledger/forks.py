@@ -16,11 +16,7 @@ _inherited: list[object] = []  # kept, so that the child closes no connection of
 
 
 def note_open(ledger: object) -> None:
-    """Note a SQLite ledger that this process opens.
-
-    Raises:
-        ForkedError: this process was forked off while its parent had a SQLite ledger open.
-    """
+    """Note a SQLite ledger that this process opens."""
     if _inherited:
         raise ForkedError(
             "this process was forked off while its parent had a run with a ledger in SQLite open, and SQLite's locks "
@@ -35,11 +31,7 @@ def note_closed(ledger: object) -> None:
 
 
 def refuse_after_fork(process: int) -> None:
-    """Refuse a run that another process opened.
-
-    Raises:
-        ForkedError: this process was forked off from it.
-    """
+    """Refuse a run that another process opened."""
     if os.getpid() != process:
         raise ForkedError(
             f"the run was opened in process {process}, and this is {os.getpid()}, forked off from it; open "

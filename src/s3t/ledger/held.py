@@ -115,11 +115,7 @@ class HeldRequests:
         return next(iter(self._found(table.c.done_at.is_(None), *same)), None)
 
     def names_of(self, held: Held) -> tuple[frozenset[bytes], frozenset[bytes]]:
-        """Tokens of the records and of the subjects of a request; none once it was carried out or refused.
-
-        Raises:
-            IntegrityError: the ledger has lost some.
-        """
+        """Tokens of the records and of the subjects of a request; none once it was carried out or refused."""
         rows = self._rows.read(schema.held_names, schema.held_names.c.held == held.id)
         if len(rows) != held.names and held.state in ("held", "approved"):
             raise damaged(schema.held_names, held.names - len(rows))
@@ -139,17 +135,7 @@ class HeldRequests:
         records: Collection[bytes],
         subjects: Collection[bytes],
     ) -> Held:
-        """Note a request that has to wait.
-
-        Args:
-            asked_by: name of the caller's token.
-            why: in words.
-            count: records that it would take.
-            request: keyed hash of its idempotency key.
-            content: keyed hash of its names.
-            records: tokens of records.
-            subjects: tokens of subjects.
-        """
+        """Note a request that has to wait."""
         id = secrets.token_hex(_ID_BYTES)
         row: dict[str, Any] = {
             "id": id,
@@ -187,7 +173,6 @@ class HeldRequests:
         """Records that a caller, and each shard, lost within the last hour.
 
         Args:
-            caller: name of its token.
             but: mark of a request that does not count: it is repeated.
         """
         table = schema.admitted

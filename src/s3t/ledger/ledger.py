@@ -110,10 +110,8 @@ class Ledger:
         """A new ledger at generation 0.
 
         Args:
-            address: the new ledger's address.
             slices: every slice.
             records: every record; in the order of their tokens they are written fastest.
-            copies: files outside the run that hold records.
             key: key of the rows' checks; None: rows have none.
 
         Raises:
@@ -157,13 +155,7 @@ class Ledger:
         """The ledger at an address.
 
         Args:
-            address: the ledger's address.
             folder: the run's folder; None: that of SQLite's file.
-
-        Raises:
-            IntegrityError: the ledger's file is missing.
-            RunFolderError: it has other tables than this version's.
-            StorageError: the disk or the database refused.
         """
         ledger = cls._at(address, folder=folder)
         try:
@@ -214,11 +206,7 @@ class Ledger:
         note_closed(self)
 
     def again(self) -> Ledger:
-        """A new handle on the same ledger, also if this one is closed.
-
-        Raises:
-            IntegrityError: the ledger's file is missing.
-        """
+        """A new handle on the same ledger, also if this one is closed."""
         return self._at(self._address, folder=self._place.folder, key=self._key)
 
     def check_rows(self, key: bytes) -> None:
@@ -242,11 +230,7 @@ class Ledger:
 
     @classmethod
     def drop_at(cls, address: Address) -> None:
-        """Remove the ledger at an address, as `drop` does.
-
-        Raises:
-            StorageError: the database refused.
-        """
+        """Remove the ledger at an address, as `drop` does."""
         if isinstance(address, PostgresAddress):
             ledger = cls(address)
             try:
@@ -261,12 +245,7 @@ class Ledger:
         return RunLock(DatabaseProcessLock(self.engine, schema=self._address.schema), check=self.check_place)
 
     def check_place(self) -> None:
-        """Check that the run's folder, and SQLite's file in it, are still those that were opened.
-
-        Raises:
-            MovedError: they are not.
-            StorageError: the disk refused.
-        """
+        """Check that the run's folder, and SQLite's file in it, are still those that were opened."""
         self._place.check()
 
     @contextmanager
@@ -276,7 +255,6 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused; nothing of the transaction happened, unless the error's
                 aftermath says that nobody can know.
-            ClosedError: this ledger was closed.
         """
         with self._transaction(writing=True) as connection:
             transaction = Transaction(Rows(connection, self._key), latest=self._latest, live=self._live)
@@ -310,9 +288,6 @@ class Ledger:
     def version(self) -> int | None:
         """A value that differs from an earlier one if anything was committed in between; None where that would cost as
         much as reading: in PostgreSQL, and on a read-only mount.
-
-        Raises:
-            StorageError: the disk refused.
         """
         if self._version is None:
             return None
@@ -348,11 +323,7 @@ class Ledger:
         return snapshot
 
     def recent(self) -> Snapshot | None:
-        """The state that `snapshot` gave last; None before the first. Asks nothing of the database.
-
-        Raises:
-            ClosedError: this ledger was closed.
-        """
+        """The state that `snapshot` gave last; None before the first. Asks nothing of the database."""
         refuse_after_fork(self._process)
         refuse_after_failed_fsync()
         self._refuse_if_closed()
@@ -362,9 +333,6 @@ class Ledger:
         """Make everything durable that this ledger shows; its writer may have been killed before the disk had it.
 
         Called before anything irreversible that rests on what another process wrote.
-
-        Raises:
-            StorageError: the disk or the database refused.
         """
         with self.writing() as transaction:
             transaction.touch()
@@ -379,9 +347,6 @@ class Ledger:
 
         Returns:
             False if a reader needs them for more than two seconds.
-
-        Raises:
-            StorageError: the disk or the database refused.
         """
         self._refuse_if_closed()
         self.check_place()

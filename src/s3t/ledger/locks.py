@@ -42,7 +42,6 @@ class RunLock:
     Threads of this process first agree among themselves, so that only processes have to poll.
 
     Args:
-        processes: the lock between processes.
         check: raises MovedError if the run was moved since it was opened; asked once the lock is taken.
     """
 
@@ -96,11 +95,7 @@ def try_hold(lock: RunLock, *, wait: float) -> Iterator[bool]:
 
 @contextmanager
 def hold(lock: RunLock) -> Iterator[bool]:
-    """Hold the lock while within.
-
-    Raises:
-        StorageError: it could not be taken within NEEDED_SECONDS.
-    """
+    """Hold the lock while within."""
     with try_hold(lock, wait=NEEDED_SECONDS) as taken:
         if not taken:
             raise StorageError(

@@ -88,18 +88,7 @@ class Presence:
 
     @contextmanager
     def working(self, snapshot: Snapshot, uses: Uses, *, leaving: Leaving = Leaving.NOW) -> Iterator[Work]:
-        """A computation from a snapshot, while within.
-
-        Args:
-            snapshot: the state that it starts from.
-            uses: the stages and slices of it that it works with.
-            leaving: whether its result may leave meanwhile.
-
-        Raises:
-            Overtaken: its result could not be used already; or a file was erased while it was read.
-            ClosedError: the session has ended.
-            StorageError: the session cannot be entered in the ledger.
-        """
+        """A computation from a snapshot, while within."""
         work = Work(uses, self._ledger, leaving)
         try:
             with self._noted(work, snapshot):
@@ -161,12 +150,7 @@ class Presence:
         self.look()
 
     def look(self) -> None:
-        """Compare all computations with the newest state of the ledger, and note there if this session has moved.
-
-        Raises:
-            StorageError: the ledger cannot be read or written.
-            MovedError: the run's folder was moved: what this session had on its way is stopped, and then it ends.
-        """
+        """Compare all computations with the newest state of the ledger, and note there if this session has moved."""
         with self._looking:
             if self._is_left:
                 self._end_left()
@@ -221,12 +205,7 @@ class Presence:
 
     @contextmanager
     def claimed(self, stage: Stage) -> Iterator[bool]:
-        """A claim on a stage while within; yields False if another thread or session has it.
-
-        Raises:
-            ClosedError: the session has ended.
-            StorageError: the ledger refused.
-        """
+        """A claim on a stage while within; yields False if another thread or session has it."""
         self._refuse_if_closed()
         with self._state:
             taken = stage in self._claims
@@ -321,8 +300,6 @@ class Presence:
         """Note in the ledger that this session lives.
 
         Args:
-            generation: the one that it has moved to.
-            answers: the one that its answers have moved to.
             moved: True if one of them is newer than the ledger knows.
         """
         began = boot_clock()

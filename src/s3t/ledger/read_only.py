@@ -38,11 +38,7 @@ def is_read_only(folder: Path) -> bool:
 
 
 def connection(database: Path, **options: Any) -> sqlite3.Connection:
-    """A connection that sees every commit.
-
-    Raises:
-        StorageError: they cannot be seen from this mount.
-    """
+    """A connection that sees every commit."""
     if (kind := _file_system(database)) in _NETWORK:
         raise StorageError(
             f"{database} is on a network file system ({kind}) that is mounted read-only, where SQLite cannot see what "
@@ -64,11 +60,7 @@ def connection(database: Path, **options: Any) -> sqlite3.Connection:
 
 @contextmanager
 def steady(database: Path) -> Iterator[None]:
-    """A reading of a database, while within.
-
-    Raises:
-        UnsteadyError: its log was written back before, and it was written to meanwhile; the reading is void.
-    """
+    """A reading of a database, while within."""
     before, in_use = _mark(database), _beside(database, "-shm").exists()
     try:
         yield

@@ -19,8 +19,6 @@ def refusal(address: Address, error: Exception, *, ending: bool = False) -> Stor
     """The error to raise.
 
     Args:
-        address: the ledger's.
-        error: the driver's, or SQLAlchemy's around it.
         ending: True if a writing transaction was being committed.
     """
     reason = getattr(error, "orig", None) or error

@@ -159,7 +159,6 @@ class Repairs:
         It waits longer after each interruption, and ends after some: what kills it would kill it again.
 
         Args:
-            stages: that are missing now.
             hours_left: that it may still work; None: as many as it was asked for.
         """
         repair = self.interrupted() if self.living() is None else None
@@ -196,15 +195,7 @@ class Repairs:
         return True
 
     def beat(self, id: str, *, process: int, trained: int, share: float, seconds: float) -> bool:
-        """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended.
-
-        Args:
-            id: of the repair.
-            process: its number.
-            trained: stages, by this process.
-            share: of its work that is done.
-            seconds: of work since the last beat.
-        """
+        """Note that a process, of this machine, works on a repair; False if it is not its own, or has ended."""
         repair = self.find(id)
         if repair is None or repair.ended_at is not None or (repair.host, repair.process) != (this_machine(), process):
             return False

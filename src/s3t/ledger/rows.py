@@ -36,7 +36,6 @@ class Rows:
     """Reads and writes rows, within one transaction.
 
     Args:
-        connection: in its transaction.
         key: the checks' key; None if rows cannot be checked.
     """
 
@@ -45,11 +44,7 @@ class Rows:
         self._key = key
 
     def read(self, table: Table, *conditions: Any) -> list[Row[Any]]:
-        """Whole rows of a table.
-
-        Raises:
-            IntegrityError: a row is not as it was written.
-        """
+        """Whole rows of a table."""
         return self.checked(table, self.connection.execute(select(table).where(*conditions)))
 
     def read_in(self, table: Table, column: Any, values: Collection[Any]) -> list[Row[Any]]:

@@ -59,8 +59,6 @@ class Sessions:
         """Note that a session lives.
 
         Args:
-            session: the session.
-            generation: it uses nothing older.
             answers: no answer of an older generation leaves it; `NO_ANSWERS` if it gives none; None: as `generation`.
         """
         row = {
@@ -157,8 +155,6 @@ class Sessions:
         """Take a stage for a session to train; False if a session has it, perhaps this one in another thread.
 
         Args:
-            stage: the stage.
-            session: the session.
             again: take it also if the ledger names this session: it could not be given back the last time.
         """
         self.end_dead()

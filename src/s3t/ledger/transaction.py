@@ -45,7 +45,6 @@ class Transaction:
     """Reads records, slices and stages; in a writing transaction, also changes them.
 
     Args:
-        rows: the ledger's, in its transaction.
         latest: an earlier snapshot, returned again if nothing has changed since.
         live: stages that were alive at some time, so that only those since are read.
 
@@ -170,7 +169,6 @@ class Transaction:
 
         Args:
             acceptances: one for each generation, in order. No record or stage is in two of them.
-            above: the new generations exceed this number and the present generation.
         """
         first = max(above, self.rows.generation_now()) + 1
         self._first_new = min(self._first_new, first)
@@ -243,9 +241,6 @@ class Transaction:
         later, and its old version leaves new traces, such as rows in the ledger's log.
 
         Args:
-            place: the slice.
-            old: digest of its current version.
-            new: digest of the next one.
             gone: tokens that the next one does not hold.
 
         Returns:
@@ -338,11 +333,7 @@ class Transaction:
             self.rows.note_change()
 
     def announce(self, trained: Trained) -> bool:
-        """Note that a stage's artifact is about to be put; False if it could not be committed any more.
-
-        Raises:
-            KeyDestroyedError: the run's secret was destroyed meanwhile.
-        """
+        """Note that a stage's artifact is about to be put; False if it could not be committed any more."""
         return announce(self.rows, self.sessions, self.snapshot(), trained)
 
     def commit(self, trained: Trained) -> bool:
@@ -351,9 +342,6 @@ class Transaction:
         Returns:
             False if a slice under it has lost a record since it was seen, or was losing one. False, too, if a stage
             that it was trained on is gone, or the session has lost its claim.
-
-        Raises:
-            KeyDestroyedError: the run's secret was destroyed meanwhile.
         """
         before = self.snapshot()
         if not commit(self.rows, self.sessions, before, trained):

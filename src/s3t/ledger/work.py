@@ -61,19 +61,11 @@ class Work:
         self.overtaken = self.overtaken or not self._uses.intact_at(snapshot)
 
     def confirm(self) -> None:
-        """Ask the ledger once more: called before a result leaves.
-
-        Raises:
-            Overtaken: it may not.
-        """
+        """Ask the ledger once more: called before a result leaves."""
         self.look(self._ledger.snapshot())
         self.check()
 
     def check(self) -> None:
-        """Stop if a deletion asks for it; called at every batch.
-
-        Raises:
-            Overtaken: the computation has to stop.
-        """
+        """Stop if a deletion asks for it; called at every batch."""
         if self.overtaken:
             raise Overtaken

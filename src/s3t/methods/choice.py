@@ -21,10 +21,5 @@ METHODS: Mapping[str, Callable[[Options], Method]] = {
 
 
 def method_named(name: str, options: Options = Options()) -> Method:  # noqa: B008 - frozen
-    """The method of a name.
-
-    Raises:
-        ValueError: an option is not its own.
-        KeyError: there is no such method.
-    """
+    """The method of a name."""
     return METHODS[name](options)

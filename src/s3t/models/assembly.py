@@ -43,11 +43,7 @@ _TRIED_LENGTH = 4096
 
 
 def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encoder]:
-    """The model without blocks, and the encoder of its inputs.
-
-    Raises:
-        RecipeError: they cannot be loaded, or do not fit the recipe.
-    """
+    """The model without blocks, and the encoder of its inputs."""
     encoder = encoder_for(folder, recipe)
     base = load_base(folder, recipe, labels=labels)
     config: Any = base.model.config
@@ -77,11 +73,7 @@ class Abilities:
 
 
 def check_assembly(folder: Path, recipe: Recipe) -> Abilities:
-    """Check that the recipe fits the model: layers, modules, encoder; then a trial of all blocks on a few inputs.
-
-    Raises:
-        RecipeError: all problems.
-    """
+    """Check that the recipe fits the model: layers, modules, encoder; then a trial of all blocks on a few inputs."""
     problems: list[str] = []
     for check in (check_model, encoder_for):
         with _noted(problems, folder, recipe):

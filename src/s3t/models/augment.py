@@ -16,8 +16,6 @@ def augmented(pixels: Tensor, *, crop: int, flip: bool, seed: int, record: bytes
 
     Args:
         pixels: channels x height x width.
-        crop: below the height and the width.
-        record: keyed hash of the record.
     """
     drawn = hashlib.sha256(seed.to_bytes(8, "big") + record).digest()
     height, width = pixels.shape[-2:]

@@ -75,11 +75,7 @@ class Base:
 
 
 def check_model(folder: Path, recipe: Recipe) -> None:
-    """Check blocks, target modules and text length against the model's configuration alone.
-
-    Raises:
-        RecipeError: all problems.
-    """
+    """Check blocks, target modules and text length against the model's configuration alone."""
     config = _config(folder, labels=2)
     _check_stack(config, recipe)
     problems: list[str] = []
@@ -137,11 +133,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
 
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
-    """Load the model with a head of `labels` outputs.
-
-    Raises:
-        RecipeError: the checkpoint lacks tensors of the transformer layers.
-    """
+    """Load the model with a head of `labels` outputs."""
     config = _config(folder, labels=labels)
     with ALONE, quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
@@ -223,11 +215,7 @@ def _is_weight(key: str) -> bool:
 
 
 def reset_head(base: Base, *, seed: int) -> None:
-    """Draw the head anew, as transformers does: weights normal with the model's initializer_range, biases 0, norms 1.
-
-    Raises:
-        RecipeError: the head holds a kind of module that s3t does not know how to draw.
-    """
+    """Draw the head anew, as transformers does: weights normal with the model's initializer_range, biases 0, norms 1."""
     generator = torch.Generator().manual_seed(seed)
     config: Any = base.model.config
     deviation = float(getattr(config, "initializer_range", 0.02))
@@ -282,7 +270,6 @@ def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.P
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
     Args:
-        base: the model.
         parameters: False: of the buffers alone.
         aside: the base's own parameters by full name, where others stand in for them; None: none do.
     """

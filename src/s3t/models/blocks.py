@@ -46,15 +46,7 @@ class MountedModel:
         aside: Mapping[str, nn.Parameter],
         beside: Iterable[Tensor] = (),
     ) -> None:
-        """Describe what is mounted.
-
-        Args:
-            base: the model, on which merged parameters are.
-            adapter: of each block.
-            pristine: digest of the bare base model.
-            aside: the base's own parameters by full name, where merged ones stand in for them.
-            beside: tensors of trained blocks that are computed beside the base's weights.
-        """
+        """Describe what is mounted."""
         self.base = base
         self._adapter = adapter
         self._pristine = pristine
@@ -69,11 +61,7 @@ class MountedModel:
         return bool(self._targets)
 
     def add_block(self, block: int) -> None:
-        """Wrap the modules of a block, at PEFT's initial values drawn from the global generator.
-
-        Raises:
-            IsolationError: a block is on already, or PEFT wrapped other modules than the block's.
-        """
+        """Wrap the modules of a block, at PEFT's initial values drawn from the global generator."""
         model = self.base.model
         if self.has_block:
             raise IsolationError(f"block {block} cannot be added: another block is on, and one is trained at a time")
@@ -119,11 +107,7 @@ class MountedModel:
         )
 
     def check_isolation(self) -> None:
-        """See that the base model and merged weights are, byte for byte, what they were.
-
-        Raises:
-            IsolationError: a base tensor, a buffer, or a merged weight has changed.
-        """
+        """See that the base model and merged weights are, byte for byte, what they were."""
         if base_digest(self.base, aside=self._aside) != self._pristine:
             raise IsolationError(
                 "a tensor of the base model changed; nothing is stored. An adapter that writes to the base model, or a "

@@ -28,7 +28,6 @@ class ControlTokens:
     """The control tokens of a tokenizer: the special ones, and added ones in brackets or in a chat template.
 
     Args:
-        tokenizer: of transformers.
         plain: people's letters make none of them; else they do, as for transformers.
     """
 
@@ -56,11 +55,7 @@ class ControlTokens:
 
     @cached_property
     def tokenize(self) -> Any:
-        """The tokenizer, to be called. What it makes of people's texts is plain; what `read` gives has its tokens.
-
-        Raises:
-            RecipeError: it cannot be copied.
-        """
+        """The tokenizer, to be called. What it makes of people's texts is plain; what `read` gives has its tokens."""
         if not self.plain:
             return self._tokenizer
         if not self._tokenizer.is_fast:

@@ -78,11 +78,7 @@ def tokens(record: Encoded) -> int:
 
 
 def load_tokenizer(folder: Path, **options: Any) -> Any:
-    """The tokenizer of a base model.
-
-    Raises:
-        RecipeError: there is none that can be used.
-    """
+    """The tokenizer of a base model."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
     except (OSError, ValueError) as error:

@@ -17,7 +17,6 @@ def features(passes: Passes, batch: Batch) -> Tensor:
 
     Args:
         passes: through the bare base model; within `exact_numerics`.
-        batch: as the encoder collates it.
     """
     with torch.no_grad():
         states_NTD = passes.states(batch, [passes.top])[passes.top].float()

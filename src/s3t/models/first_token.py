@@ -45,7 +45,6 @@ def first_tokens(modules: Sequence[nn.Module], packing: Packing | None) -> Itera
     """While within, modules get the first token of each text or image alone, batch x 1 x width.
 
     Args:
-        modules: of the last layer.
         packing: the texts' places in rows that they share; None: each has its own.
     """
 

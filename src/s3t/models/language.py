@@ -45,12 +45,7 @@ class LanguageEncoder:
         """Load the tokenizer.
 
         Args:
-            folder: the base model's.
-            settings: the recipe's.
             roles: columns that records will have; those of a chat need a chat template.
-
-        Raises:
-            RecipeError: there is no tokenizer, or it lacks what these records need.
         """
         self._tokenizer = load_tokenizer(folder)
         self._max_length = settings.max_length
@@ -107,11 +102,7 @@ class LanguageEncoder:
         return bool(self._header or self._after_answer) and self.turn_end is None
 
     def encode(self, rows: pa.Table) -> list[Encoded]:
-        """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers.
-
-        Raises:
-            DataError: the tokenizer's chat template refuses a chat.
-        """
+        """Token ids, cut to the recipe's length, without padding; and at which tokens the model answers."""
         return [self._encoded(*pair) for pair in self._tokens(rows)]
 
     def encode_later(self, rows: pa.Table) -> list[Encoded]:
@@ -158,11 +149,7 @@ class LanguageEncoder:
         return pa.table({role: chats if role == "messages" else TRIAL_TEXTS for role in roles})
 
     def prompts(self, rows: pa.Table) -> list[list[int]]:
-        """Token ids after which a model writes: of a prompt, a text, or a chat up to the assistant's turn.
-
-        Raises:
-            DataError: the tokenizer's chat template refuses a chat.
-        """
+        """Token ids after which a model writes: of a prompt, a text, or a chat up to the assistant's turn."""
         if "messages" in rows.schema.names:
             return [self._asked(json.loads(chat)) for chat in rows["messages"].to_pylist()]
         (name,) = (name for name in ("prompt", "text") if name in rows.schema.names)
@@ -177,9 +164,6 @@ class LanguageEncoder:
         """Tokens of each record after which a model writes, and the text that the data has there.
 
         That text is the completion, or the last turn of the assistant.
-
-        Raises:
-            DataError: as `prompts`.
         """
         names = rows.schema.names
         if "prompt" in names:
@@ -228,11 +212,7 @@ class LanguageEncoder:
         return list(whole[: next(places, 0)])
 
     def _read_template(self) -> None:
-        """Learn from a public chat how the template begins and ends a turn of the assistant.
-
-        Raises:
-            RecipeError: it begins a turn in another way than it asks for one.
-        """
+        """Learn from a public chat how the template begins and ends a turn of the assistant."""
         question, answer = {"role": "user", "content": "one"}, {"role": ASSISTANT, "content": "two"}
         bare, asked = self.rendered([question]), self.rendered([question], ask=True)
         whole = self.rendered([question, answer])
@@ -273,11 +253,7 @@ class LanguageEncoder:
             yield ids, learned
 
     def _spans(self, chat: list[dict[str, str]], text: str) -> list[Turn]:
-        """Turns of the assistant in a rendered chat.
-
-        Raises:
-            DataError: the template does not write them as it has asked for them.
-        """
+        """Turns of the assistant in a rendered chat."""
         turns: list[Turn] = []
         for place in _turns(chat):
             start = self._start(chat, place, text)
@@ -315,11 +291,7 @@ class LanguageEncoder:
         """A chat as text, for `tokens` and `begun` alone: what is no person's is marked.
 
         Args:
-            ask: with the beginning of the assistant's turn.
             goes_on: the last turn has no end.
-
-        Raises:
-            DataError: the template refuses the chat.
         """
         try:
             text: str = self._tokenizer.apply_chat_template(

@@ -27,11 +27,7 @@ class LayerList:
 
 
 def find_layers(model: nn.Module, count: int) -> LayerList:
-    """The one outermost module list of `count` layers.
-
-    Raises:
-        RecipeError: there is none, or more than one (encoder-decoder models).
-    """
+    """The one outermost module list of `count` layers."""
     found: list[str] = []
     for name, module in model.named_modules():
         inner = any(name.startswith(f"{outer}.") for outer in found)
@@ -71,9 +67,6 @@ def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int
     Args:
         block: 1 for the top block.
 
-    Raises:
-        ValueError: the model has not enough layers.
-
     >>> block_layers(1, layers=12, layers_per_slice=2), block_layers(6, layers=12, layers_per_slice=2)
     ((10, 11), (0, 1))
     """
@@ -84,11 +77,7 @@ def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int
 
 
 def block_modules(model: nn.Module, layers: LayerList, adapter: Adapter, block: int) -> tuple[str, ...]:
-    """Full names of the linear modules that a block adapts, in the model's order.
-
-    Raises:
-        RecipeError: a target module is in none of the model's layers, or none is in the block's.
-    """
+    """Full names of the linear modules that a block adapts, in the model's order."""
     indices = block_layers(block, layers=layers.count, layers_per_slice=adapter.layers_per_slice)
     chosen: list[str] = []
     matched: set[str] = set()

@@ -52,10 +52,6 @@ def prepare(base: Base, adapter: Adapter, block: int, tensors: StageTensors, *, 
 
     Args:
         base: bare; what a DoRA block needs of it is looked at here, once.
-        merged: whether to make merged weights, too.
-
-    Raises:
-        IntegrityError: names or shapes are not those of the block or the head.
     """
     model = base.model
     linears: dict[str, Any] = {

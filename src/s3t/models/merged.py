@@ -60,12 +60,7 @@ def merged_nbytes(base: Base, adapter: Adapter, blocks: Iterable[int]) -> int:
 def merged_on(
     linears: Mapping[str, nn.Module], merged: Iterable[Mapping[str, Parameters]]
 ) -> Iterator[Mapping[str, nn.Parameter]]:
-    """While within, linear modules have merged parameters; then their own, which it yields by full name.
-
-    Args:
-        linears: the modules by full name, perhaps beside others.
-        merged: of each block, the parameters by full name of the module.
-    """
+    """While within, linear modules have merged parameters; then their own, which it yields by full name."""
     own: dict[str, nn.Parameter] = {}
     try:
         for block in merged:

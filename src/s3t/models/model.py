@@ -80,11 +80,7 @@ class Mounting:
 
     @contextmanager
     def begun(self) -> Iterator[None]:
-        """Mark the model as mounted within the context.
-
-        Raises:
-            IsolationError: the model is mounted already.
-        """
+        """Mark the model as mounted within the context."""
         if self._on:
             raise IsolationError("this model has blocks on it already; leave the first `mounted` block first")
         self._on = True

@@ -68,9 +68,7 @@ def writes_as_whole_passes(model: nn.Module, tokens: Sequence[int], way: Way) ->
     Of two texts the longer one ends first.
 
     Args:
-        model: in inference mode.
         tokens: of a public text, at least ten.
-        way: how it writes.
     """
     pair = [list(tokens[:6]), list(tokens[4:6])]
     errors, spreads = [], []

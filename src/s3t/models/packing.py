@@ -120,11 +120,6 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
 
     Args:
         boolean: mask of a layer that is given none: True for a boolean mask, False for one added to attention scores.
-        restored: the last layer's output is laid out as the batch again, with arbitrary states at its padding.
-
-    Raises:
-        TypeError: when called, a layer takes no attention_mask.
-        ValueError: when called, a layer takes other tensors, which may tell it of positions.
     """
     same = packing.same
     masks: dict[torch.dtype, Tensor] = {torch.bool: same}

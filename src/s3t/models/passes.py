@@ -78,10 +78,6 @@ class Passes:
                 the pass starts at the inputs.
             packing: the texts' places in rows that they share; None: each has its own.
             checkpointing: keep only layers' inputs for the backward pass.
-
-        Raises:
-            TypeError: with `packing`, a layer takes no attention mask.
-            ValueError: with `packing`, a layer takes other tensors, which may tell it of positions.
         """
         if self._over_vocabulary:
             reached = self.reached(batch, border=border, states=states, packing=packing)

@@ -56,7 +56,6 @@ def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tens
     Args:
         states_NTD: of all tokens; for `first` those of the first suffice.
         mask_NT: 1 where there is a token; padding is on the right. None: there is none.
-        pooling: the mean of the tokens, or one of them.
     """
     if pooling == "first":
         return states_NTD[:, 0]
@@ -116,11 +115,7 @@ class PooledModel(nn.Module):
 
 
 def last_linear(classifier: Any) -> nn.Linear:
-    """The module that makes a classifier's logits.
-
-    Raises:
-        TypeError: its head ends with another kind of module.
-    """
+    """The module that makes a classifier's logits."""
     backbone = {id(module) for module in classifier.base_model.modules()}
     found: Iterable[Any] = (module for module in classifier.modules() if id(module) not in backbone)
     linears = [module for module in found if isinstance(module, nn.Linear)]

@@ -42,12 +42,7 @@ def missing_package() -> str | None:
 
 
 def quantize_layers(model: nn.Module, layers: LayerList, kind: Quantization, *, dtype: torch.dtype) -> None:
-    """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay as they are.
-
-    Args:
-        model: on the CPU.
-        dtype: of products.
-    """
+    """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay as they are."""
     made = {"8bit": Linear8Bit, "4bit": Linear4Bit}[kind]
     stack = model.get_submodule(layers.path)
     for name, module in list(stack.named_modules()):
@@ -144,11 +139,7 @@ class _Product(torch.autograd.Function):
 
 
 def functional() -> Any:
-    """The functions of bitsandbytes.
-
-    Raises:
-        ImportError: it is not installed.
-    """
+    """The functions of bitsandbytes."""
     _show_bitsandbytes()
     import bitsandbytes.functional
 

@@ -40,10 +40,6 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
 
     Args:
         base_model: `package:NAME/PATH`, a local folder, or a hub name (downloaded to the hub's cache).
-        revision: commit or tag, for a hub name.
-
-    Raises:
-        RecipeError: there is no such package, folder, or reachable hub model, or it has no safetensors.
     """
     if base_model.startswith(PACKAGE_PREFIX):
         folder = _package_folder(base_model)
@@ -63,11 +59,7 @@ def model_folder(base_model: str, *, revision: str | None = None) -> Path:
 
 
 def layer_count(folder: Path) -> int:
-    """Transformer layers of a base model, by its configuration.
-
-    Raises:
-        RecipeError: it does not tell.
-    """
+    """Transformer layers of a base model, by its configuration."""
     from transformers import AutoConfig
 
     try:
@@ -139,11 +131,7 @@ def model_digest(folder: Path) -> str:
 
 
 def check_unchanged(folder: Path, digest: str) -> None:
-    """Compare a base model with the one that a run was made with.
-
-    Raises:
-        IntegrityError: it is another one.
-    """
+    """Compare a base model with the one that a run was made with."""
     if model_digest(folder) != digest:
         raise IntegrityError(
             f"the base model in {folder} has changed since the run was made; put the old one back, or make a new run"

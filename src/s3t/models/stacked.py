@@ -30,14 +30,9 @@ class Stack:
         """Copy the members' adapters together.
 
         Args:
-            base: the model that they belong on.
             chains: the members', the longest first, so that those that have a block are always the first ones.
-            dtype: of matrix products.
             heads: linear modules of which each member has its own parameters, by full name; none: `heads_on` does
                 nothing.
-
-        Raises:
-            ValueError: a member has a block that the one before it lacks.
         """
         held = [{link.block: link.updates for link in chain} for chain in chains]
         if any(later.keys() - earlier.keys() for earlier, later in pairwise(held)):

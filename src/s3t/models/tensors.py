@@ -35,11 +35,7 @@ def serialize(tensors: StageTensors) -> bytes:
 
 
 def deserialize(content: bytes) -> StageTensors:
-    """The tensors of a safetensors file that `serialize` wrote.
-
-    Raises:
-        IntegrityError: it is not such a file.
-    """
+    """The tensors of a safetensors file that `serialize` wrote."""
     try:
         flat = safetensors.torch.load(content)
     except safetensors.SafetensorError as error:
@@ -51,11 +47,7 @@ def deserialize(content: bytes) -> StageTensors:
 
 
 def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    """Check that an artifact's tensors have exactly the model's names and shapes.
-
-    Raises:
-        IntegrityError: a name or a shape differs.
-    """
+    """Check that an artifact's tensors have exactly the model's names and shapes."""
     wrong = sorted(set(shapes) ^ set(tensors)) or [
         name for name, shape in shapes.items() if shape != tensors[name].shape
     ]
@@ -67,11 +59,7 @@ def check_fit(shapes: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], *
 
 
 def copy_exactly(parameters: Mapping[str, nn.Parameter], tensors: Mapping[str, Tensor], *, what: str) -> None:
-    """Give parameters the values of an artifact.
-
-    Raises:
-        IntegrityError: as `check_fit`.
-    """
+    """Give parameters the values of an artifact."""
     check_fit({name: parameter.shape for name, parameter in parameters.items()}, tensors, what=what)
     with torch.no_grad():
         for name, parameter in parameters.items():

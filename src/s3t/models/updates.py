@@ -78,11 +78,6 @@ def updates_on(
     """While within, linear modules compute with the updates of blocks; yields the updates' tensors. Gradients pass.
 
     For weights that cannot take an update in (`models/quantized.py`). Those that can pass faster merged.
-
-    Args:
-        modules: by full name, perhaps beside others.
-        blocks: of each, the update of one member by full name of the module.
-        dtype: of matrix products.
     """
     tensors: list[Tensor] = []
     with ExitStack() as stack:

@@ -58,11 +58,7 @@ class MountedWhole:
         )
 
     def check_isolation(self) -> None:
-        """See that no buffer has changed; parameters may all.
-
-        Raises:
-            IsolationError: one has.
-        """
+        """See that no buffer has changed; parameters may all."""
         if base_digest(self.base, parameters=False) != self._buffers:
             raise IsolationError(
                 "a buffer of the base model changed; nothing is stored. One that follows the data does this"

@@ -31,8 +31,6 @@ def place_of(
     2^-100.
 
     Args:
-        shards: m.
-        slices: L.
         among: the slices that its group is spread over; None for all of them.
 
     >>> place_of("r1", None, secret=Secret(salt="x"), shards=1, slices=1)

@@ -39,11 +39,7 @@ class Secret:
         return cls(salt=None)
 
     def reveal(self) -> str:
-        """The salt.
-
-        Raises:
-            KeyDestroyedError: it was destroyed.
-        """
+        """The salt."""
         if self.salt is None:
             raise KeyDestroyedError(
                 "the run's secret was destroyed: the run goes on answering, but no record can be located, deleted, "
@@ -68,11 +64,7 @@ class Secret:
         return None
 
     def key(self, purpose: Purpose) -> bytes:
-        """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other.
-
-        Raises:
-            KeyDestroyedError: the secret was destroyed.
-        """
+        """The key for one purpose (32 bytes); keys of different purposes tell nothing of each other."""
         return _derived(self.reveal(), purpose)
 
     def check(self) -> str:

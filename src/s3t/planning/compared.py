@@ -100,11 +100,7 @@ class Comparison:
 
 
 def compare(level: Level, system: System, *, seed: int = 0, steps: Steps = SILENT) -> Comparison:
-    """Propose a policy, and say what else serves as much. `steps` advances `compared_orders` times.
-
-    Raises:
-        PlanningError: no policy meets the level.
-    """
+    """Propose a policy, and say what else serves as much. `steps` advances `compared_orders` times."""
     policy = cheapest(level, system)
     fixed = []
     for budget, below in compared_orders(system.slices):
@@ -143,11 +139,7 @@ def least_after_deletion(orders: Sequence[Order], below: int) -> int:
     (1, 0)
 
     Args:
-        orders: of a shard, each of L slices.
         below: 1 to L.
-
-    Raises:
-        PlanningError: `below` is out of range.
     """
     if not 1 <= below <= len(orders[0]):
         raise PlanningError("the policy of repair", f"below {below} slices: give 1 to {len(orders[0])}")

@@ -20,9 +20,6 @@ class Deletions:
 
     Attributes:
         probabilities: m x L, probability of each slice to be hit by the next deletion, read-only; they sum to 1.
-
-    Raises:
-        PlanningError: numbers that are not finite, are negative or do not sum to 1; another shape.
     """
 
     probabilities: NDArray[np.float64]
@@ -68,9 +65,6 @@ class Deletions:
 
         Args:
             prior: L numbers that hold in every shard, or m rows of L; each row sums to 1.
-
-        Raises:
-            PlanningError: the prior is of another length, or no probabilities.
         """
         rows = np.atleast_2d(np.asarray(prior, dtype=np.float64))
         if len(rows) not in (1, shards):

@@ -87,10 +87,6 @@ def endurance(
     Args:
         orders: for each shard, its orders of L slices.
         policy: conditions of repairs in a second simulation; None: no second simulation.
-        over: length of that simulation, in deletions in the system.
-
-    Raises:
-        PlanningError: orders that do not fit the deletions, a policy or numbers out of range.
     """
     system = simulate(orders, deletions, trials=trials, seed=seed)
     repaired = None

@@ -61,9 +61,6 @@ def cost_of_a_hit(policy: AsNeeded, costs: StageCosts) -> float:
 
     >>> cost_of_a_hit(AsNeeded(depth=2), StageCosts((1.0, 2.0, 3.0)))  # (1 + 2 2 + 1) / 3
     2.0
-
-    Raises:
-        PlanningError: a policy that does not fit the slices.
     """
     policy.check(costs.slices)
     lost = [depth * cost for depth, cost in enumerate(costs.by_depth, start=1)]
@@ -85,9 +82,6 @@ def simulate_growth(
     >>> found = simulate_growth(AsNeeded(depth=2), StageCosts((1.0, 1.0, 1.0)), Deletions.uniform(1, 3), over=100)
     >>> found.training, found.dead_share, float(found.mean_depth.mean())
     (3.0, 0.0, 2.0)
-
-    Raises:
-        PlanningError: a policy that does not fit the slices, costs of another number of slices, numbers out of range.
     """
     shards, slices = deletions.probabilities.shape
     policy.check(slices)
@@ -137,10 +131,7 @@ class _Forests:
         """Nothing is trained yet.
 
         Args:
-            policy: of repair.
-            costs: of stages, by depth.
             chances: m x L, of the slices of each shard to be hit next; one system's shards follow another's.
-            count: S, shards of all systems.
         """
         self._policy, slices = policy, chances.shape[1]
         self._slices, self._kept = slices, policy.least_after_hit(slices)

@@ -23,12 +23,8 @@ def least_cost(costs: StageCosts, mean_depth: float, *, chances: Sequence[float]
     0.75
 
     Args:
-        costs: by depth, of L depths.
         mean_depth: slices that serve, 0 to L.
         chances: of each slice to be the next that is hit, L, adding up to 1; None: all are alike.
-
-    Raises:
-        PlanningError: a depth that no shard has, or chances of another number of slices.
     """
     slices = costs.slices
     if not 0 <= mean_depth <= slices:

@@ -47,12 +47,8 @@ def optimum(costs: StageCosts, *, price: float, least_after_hit: int = 1, chains
 
     Args:
         costs: by depth, of L depths, 2 to 5.
-        price: slices that a unit of cost is worth.
         least_after_hit: slices that serve right after any one hit, at least: 1, the shard is never dead; 0: no demand.
         chains: most chains of a forest, at most 3; a further one takes the place of another.
-
-    Raises:
-        PlanningError: sizes that are not solved here, or a demand that no forest of so many chains meets.
     """
     slices = costs.slices
     _check(slices, chains)
@@ -80,9 +76,6 @@ def repaired(policy: AsNeeded, costs: StageCosts) -> Repaired:
     >>> found = repaired(AsNeeded(depth=2), StageCosts((1.0, 2.0, 3.0)))
     >>> round(found.mean_depth, 6), round(found.cost, 6)
     (2.0, 2.0)
-
-    Raises:
-        PlanningError: sizes that are not solved here.
     """
     slices = costs.slices
     policy.check(slices)

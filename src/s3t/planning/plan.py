@@ -41,11 +41,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Demand:
-    """Demands on a system.
-
-    Raises:
-        PlanningError: with everything that is out of range.
-    """
+    """Demands on a system."""
 
     deletions_per_month: float
     """Requests that each hit one slice once: for a record, or for a person, whose records all lie in one slice."""

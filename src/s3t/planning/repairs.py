@@ -88,9 +88,6 @@ def simulate_repairs(
 
     Each of `trials` systems has `over` deletions, R, in all its shards together. `costs` are of stages, by depth; None:
     by the slices that they train on.
-
-    Raises:
-        PlanningError: orders that do not fit the deletions, a policy or numbers out of range.
     """
     check_system(orders, deletions, trials=trials)
     _check_policy(policy, over, deletions.slices)
@@ -129,8 +126,6 @@ def expected_after(after: Floats, deletions: int, shards: int, *, grows: bool = 
 
     Args:
         after: R + 1, the quantity after r deletions in the shard.
-        deletions: deletions in the system.
-        shards: number of shards, hit with equal probability.
         grows: True if it grows beyond R, too, as over the second half of R; False if it stays.
     """
     from scipy.stats import binom

@@ -57,9 +57,6 @@ def retention(
     Args:
         deletions: r's, each at least 0; deletions fall independently of each other (data far larger than r).
         prior: L probabilities of the slices; None: uniform.
-
-    Raises:
-        SettingError: orders that are no permutations, a prior that is none.
     """
     declared = None if prior is None else tuple(prior)
     # Checks orders and prior.

@@ -65,9 +65,6 @@ class System:
     """Shards, what their stages cost, and the deletions that come, on all slices alike.
 
     A full training passes the records of all shards through all blocks: as the m deepest stages do.
-
-    Raises:
-        PlanningError: with everything that is out of range.
     """
 
     shards: int
@@ -155,9 +152,6 @@ def depth_for(score: float, by_depth: Sequence[float]) -> int:
         score: at least; higher is better.
         by_depth: measured scores of ensembles of each depth, from 1. On public records: else the depth that is served,
             and so which stages there are, would follow from private ones.
-
-    Raises:
-        PlanningError: no depth has such a score; the message tells the best. Or a score is not finite.
     """
     if not all(map(math.isfinite, (score, *by_depth))):
         raise PlanningError("the level of service", "a score is not finite: give numbers")
@@ -175,9 +169,6 @@ def served(policy: AsNeeded, system: System) -> Service:
     >>> system = System(shards=1, costs=StageCosts((1.0, 2.0, 3.0)), deletions_per_month=12, months=1)
     >>> served(AsNeeded(depth=2), system).repairs  # 2 a hit, and 3 is a full training
     8.0
-
-    Raises:
-        PlanningError: a policy that does not fit the slices.
     """
     by_depth = system.costs.by_depth
     repair = cost_of_a_hit(policy, system.costs)
@@ -201,9 +192,6 @@ def cheapest(level: Level, system: System) -> AsNeeded:
     >>> system = System(shards=5, costs=StageCosts((1.3, 3.3, 7.4, 12.8)), deletions_per_month=30, months=12)
     >>> cheapest(Level(mean_depth=2.5, after_deletion=1), system)
     AsNeeded(depth=3, spares=1, spare_depth=1)
-
-    Raises:
-        PlanningError: what no policy serves, or serves within the limits, and what would do.
     """
     problems = level.problems(system)
     if not problems:

@@ -70,9 +70,6 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
     >>> system = simulate([cyclic(Setting(slices=6, budget=3))] * 5, Deletions.uniform(5, 6), trials=20_000)
     >>> bool(abs(system.deletion_rate.mean() - 99.5) < 2)
     True
-
-    Raises:
-        PlanningError: orders that do not fit the deletions, fewer than 1 trials.
     """
     check_system(orders, deletions, trials=trials)
     shards, slices = deletions.probabilities.shape
@@ -88,11 +85,7 @@ def simulate(orders: Orders, deletions: Deletions, *, trials: int = 10_000, seed
 
 
 def check_system(orders: Orders, deletions: Deletions, *, trials: int) -> None:
-    """Checks that orders and deletions are of one system, and can be simulated.
-
-    Raises:
-        PlanningError: with everything that is wrong.
-    """
+    """Checks that orders and deletions are of one system, and can be simulated."""
     shards, slices = deletions.probabilities.shape
     problems = [] if trials >= 1 else [f"{trials} trials: give at least 1"]
     if len(orders) != shards:

@@ -60,7 +60,6 @@ class Answers:
         None in the place of probabilities where the target has none, and where answers do not tell them.
 
         Args:
-            logits_MNC: of the members.
             shards: shard of every member.
             parts: weight of every member within its shard; None: equal weights.
             counts: number of answers to each input, which become one tuple; None: one answer each.

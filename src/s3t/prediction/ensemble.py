@@ -73,9 +73,7 @@ class Ensemble:
         """Say how passes are made; nothing is computed.
 
         Args:
-            model: the base model.
             windows: cuts the inputs into batches for the trunk; above it, a pass has as many rows as one of them.
-            training: precision and threads (resolved), the same as in training.
             merging: whether links that are prepared here have merged weights; None: they have none. Nor have those of
                 a quantised base.
         """
@@ -94,11 +92,7 @@ class Ensemble:
         return merging.members * merged <= merging.memory and merging.members * links <= merging.kept
 
     def prepared(self, block: int, tensors: StageTensors) -> Link:
-        """The link of a stage that trained a block.
-
-        Raises:
-            IntegrityError: names or shapes are not those of the block or the head.
-        """
+        """The link of a stage that trained a block."""
         return prepare(self._model.base, self._model.adapter, block, tensors, merged=self._merged)
 
     def logits(self, members: Sequence[Chain], inputs: pa.Table, *, steps: Steps = SILENT) -> Scores:

@@ -89,7 +89,6 @@ class Written:
         All tokens are decoded at each step, since a decoder may change what it has made of earlier ones.
 
         Args:
-            token: its number.
             logs: the token with the logarithm of its probability, then the likeliest ones; empty: not asked for.
         """
         if logs:
@@ -189,18 +188,7 @@ def write_after(
     an empty list, and until the next step any thread may compute.
 
     Args:
-        prompts: their tokens.
-        ensemble: of the members.
-        chains: the members'.
         shards: the shard of each member; all have the same weight.
-        model: the base.
-        encoder: has the tokenizer.
-        batch_size: rows of a pass: members times texts.
-        sampling: how tokens are chosen.
-        way: how the model writes.
-
-    Raises:
-        InputError: a prompt has no token, or leaves no room for one within the model's positions.
     """
     positions = positions_of(model)
     problems = [
@@ -292,14 +280,8 @@ def write(
     """Yields what each step adds to the texts that are not finished, until all are.
 
     Args:
-        model: the members side by side: rows of each, as many for each. In inference mode.
         prompts: token ids after which each text is written, at least one; without a cache, exactly one.
-        texts: empty, one for each prompt.
         weights_M: of the members; they add up to 1.
-        pad: a token for places before a shorter prompt, which nothing sees.
-        sampling: how tokens are chosen.
-        draws: the generator of each text.
-        cached: keep what the model has computed of earlier tokens.
     """
     weights = torch.tensor(weights_M, device=next(model.parameters()).device, dtype=torch.float32)
     members, writing = len(weights), list(range(len(prompts)))

@@ -43,10 +43,7 @@ def likelihoods(
     """The likelihood of each continuation under the mean of the members' probabilities.
 
     Args:
-        passes: of a model that has the members side by side. In inference mode.
-        continuations: of one batch.
         weights_M: of the members; they add up to 1.
-        pad: a token for places after a shorter text.
     """
     batch = {name: tensor.to(passes.device) for name, tensor in _batch(continuations, pad).items()}
     weights = torch.tensor(weights_M, device=passes.device, dtype=torch.float32)
@@ -90,14 +87,8 @@ def likelihoods_of(
     """The likelihood of each continuation, some at a time, the shortest first.
 
     Args:
-        continuations: of any number.
-        ensemble: of the members.
-        chains: the members'.
         shards: the shard of each member; all have the same weight.
-        passes: through the base.
         pad: as for `likelihoods`.
-        batch_size: rows of a pass: members times texts.
-        steps: hears of each pass its number of texts.
     """
     order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
     size = max(1, batch_size // len(chains))

@@ -31,14 +31,8 @@ def choose_members(inventory: Inventory, prefixes: Prefixes | None, *, settings:
     """The deepest stage of every answering prefix, and prototypes beside them, in the order of the shards.
 
     Args:
-        inventory: what is alive.
         prefixes: the members; None: the serving prefixes.
         settings: the serving prefixes: of each shard the best prefix, or all live ones; whether prototypes may alone.
-        run: the run's folder, for the message.
-
-    Raises:
-        InputError: a prefix is not alive.
-        NoLiveShardError: no shard can answer.
     """
     if prefixes is not None:
         members = _asked_for(prefixes)

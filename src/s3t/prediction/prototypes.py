@@ -38,7 +38,6 @@ def prototype_logits(
 
     Args:
         classifiers: for each, the sums of its slices, in their order.
-        steps: hears of each pass its number of answers.
 
     Returns:
         One N x C for each classifier. A class without a record is as far as can be.

@@ -63,10 +63,6 @@ class Resident:
 
         Args:
             keys: of its artifacts, in the order of training.
-            read: its artifacts, checked.
-
-        Raises:
-            IntegrityError: as `read` and `prepare`.
         """
         with self._lock:
             cached = [self._entries.get(key) for key in keys]

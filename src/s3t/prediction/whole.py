@@ -39,9 +39,7 @@ class WholeEnsemble:
     """Passes of whole models, one at a time in the place of the base model.
 
     Args:
-        model: the base model.
         windows: cuts the inputs into batches; all of a window are passed before another member takes its turn.
-        training: precision and threads (resolved), the same as in training.
     """
 
     def __init__(self, model: Model, windows: Windows, *, training: Training) -> None:
@@ -55,11 +53,7 @@ class WholeEnsemble:
 
     @contextmanager
     def side_by_side(self, members: Sequence[Sequence[WholeLink]]) -> Iterator[list[int]]:
-        """`Ensemble.side_by_side` for one member: others have nothing in common with it.
-
-        Raises:
-            InputError: there are several.
-        """
+        """`Ensemble.side_by_side` for one member: others have nothing in common with it."""
         if len(members) > 1:
             problem = "members that are whole models write alone; pass `prefixes` with one of a shard"
             raise InputError("generate", problem)

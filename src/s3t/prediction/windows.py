@@ -88,7 +88,6 @@ def cheapest_parts(lengths: Sequence[int], most: int, *, pass_tokens: int | None
     """Consecutive parts of texts that are padded to the longest of their part.
 
     Args:
-        lengths: tokens of each text, ascending.
         most: most texts of a part.
         pass_tokens: what a part costs beside its padded tokens; None: so much that there are as few parts as possible.
 

@@ -17,11 +17,7 @@ SUFFIXES = (".csv", ".jsonl", ".parquet")
 
 
 def check_output(path: Path) -> None:
-    """Check, before any work is done, that answers can be written to a path.
-
-    Raises:
-        InputError: the suffix is unknown or the folder is missing.
-    """
+    """Check, before any work is done, that answers can be written to a path."""
     problems = writing_problems(path, SUFFIXES)
     if problems:
         raise InputError(str(path), problems)
@@ -30,9 +26,6 @@ def check_output(path: Path) -> None:
 def write_predictions(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write one row an answer. In CSV and Parquet each label's probability is a column, `probability:LABEL`; in CSV a
     list is written as JSON.
-
-    Raises:
-        StorageError: the disk refused; a file that was there is as it was.
     """
     suffix = path.suffix.lower()
 

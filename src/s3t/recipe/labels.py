@@ -52,11 +52,7 @@ def alike(names: Iterable[str]) -> list[list[str]]:
 
 
 def refuse_untyped(names: Iterable[Any], what: str) -> None:
-    """Refuses declared names that YAML reads as something else than text or a whole number.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuses declared names that YAML reads as something else than text or a whole number."""
     untyped = [name for name in names if name is None or isinstance(name, bool | float)]
     if untyped:
         raise ValueError(f"{untyped} are booleans, numbers or null to YAML; put such {what} in quotes")

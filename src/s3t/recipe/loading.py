@@ -76,9 +76,6 @@ def read_yaml(path: Path, *, ours: bool = False) -> Any:
 def parse_yaml(text: str, *, ours: bool = False) -> Any:
     """The value of a YAML text, by the core schema of YAML 1.2: yes, 1:30, 1_000 and dates are text, 017 is 17.
 
-    Raises:
-        ValueError: it is not YAML, or gives a key twice. Nothing is quoted of it but such a key.
-
     >>> parse_yaml("{a: no, b: 1:30, c: 2024-01-01, d: 1e-4, e: 0x10, f: True}")
     {'a': 'no', 'b': '1:30', 'c': '2024-01-01', 'd': 0.0001, 'e': 16, 'f': True}
     """
@@ -193,11 +190,7 @@ def _nodes(node: yaml.Node, sizes: dict[int, float]) -> float:
 
 
 def recipe_from(content: Recipe | Mapping[str, Any] | str | Path, *, where: str = "recipe") -> Recipe:
-    """A `Recipe` from what the caller has: a recipe, a mapping, or the path of a YAML file.
-
-    Raises:
-        RecipeError: with every problem, each naming its field.
-    """
+    """A `Recipe` from what the caller has: a recipe, a mapping, or the path of a YAML file."""
     if isinstance(content, Recipe):
         return content
     if isinstance(content, str | Path):

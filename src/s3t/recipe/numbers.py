@@ -38,11 +38,7 @@ def _kinds(annotation: Any) -> set[type]:
 
 
 def refuse_booleans(value: Any) -> None:
-    """Refuse true and false, alone or in a list.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse true and false, alone or in a list."""
     for one in value if isinstance(value, list | tuple) else [value]:
         if isinstance(one, bool):
             raise ValueError(f"{one!r} is no number")

@@ -69,11 +69,7 @@ class Method(Part):
     then `adapter` has no effect."""
 
     def made(self) -> methods.Method:
-        """The method of this name, with these options.
-
-        Raises:
-            ValueError: an option is another method's.
-        """
+        """The method of this name, with these options."""
         return method_named(self.name, Options(**self.model_dump(exclude={"name"})))
 
 

@@ -82,11 +82,7 @@ class AsNeeded(Part):
         return [f"deletion.repair.level.{problem}" for problem in problems]
 
     def made(self) -> forests.AsNeeded:
-        """The policy.
-
-        Raises:
-            PlanningError: numbers that do not go together.
-        """
+        """The policy."""
         return forests.AsNeeded(depth=self.depth, spares=self.spares, spare_depth=self.spare_depth)
 
 

@@ -12,9 +12,6 @@ from string import Formatter
 def template_columns(text: str) -> tuple[str, ...]:
     """The columns that a template takes its parts from, or the one that a plain name names.
 
-    Raises:
-        ValueError: it is no template.
-
     >>> template_columns("question"), template_columns("{passage} {question}")
     (('question',), ('passage', 'question'))
     """

@@ -43,9 +43,7 @@ class Checks:
     """The checks of records, window by window.
 
     Args:
-        recipe: the run's.
         table: the first window.
-        with_owners: whether ids, subjects and groups are looked at.
         fixed: the label set of a run, which cannot change any more; None: the recipe's.
     """
 
@@ -108,11 +106,7 @@ class Checks:
         return CheckedRows(pa.table(arrays | features), among)
 
     def finish(self) -> tuple[str, ...]:
-        """The label set, once all windows were looked at.
-
-        Raises:
-            DataError: every problem found.
-        """
+        """The label set, once all windows were looked at."""
         problems, target = self._problems, self._recipe.task.target
         problems.begin(0)
         check_columns(self._names, self._fields, self._column_problems, of_a_run=self._fixed is not None)

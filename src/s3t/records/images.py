@@ -91,12 +91,7 @@ def _decoding_problem(content: bytes) -> str | None:
 
 
 def decoded(content: bytes) -> Image.Image:
-    """The picture of an encoded image, in RGB.
-
-    Raises:
-        DataError: there is none, or it is too large, or it has no one meaning. Never in Pillow's words, which may quote
-            the image.
-    """
+    """The picture of an encoded image, in RGB."""
     try:
         with Image.open(io.BytesIO(content), formats=FORMATS) as image:
             return picture(image)
@@ -112,11 +107,7 @@ def decoded(content: bytes) -> Image.Image:
 
 
 def as_png(image: Image.Image) -> bytes:
-    """The picture of an image in memory, as a PNG file.
-
-    Raises:
-        DataError: as `decoded`.
-    """
+    """The picture of an image in memory, as a PNG file."""
     content = io.BytesIO()
     try:
         picture(image).save(content, format="png")
@@ -128,11 +119,7 @@ def as_png(image: Image.Image) -> bytes:
 
 
 def picture(image: Image.Image) -> Image.Image:
-    """An image in RGB as a viewer shows it: turned as EXIF says, on white; the first frame of a phone's MPO.
-
-    Raises:
-        DataError: it has several frames, or pixels whose range or colours are not known.
-    """
+    """An image in RGB as a viewer shows it: turned as EXIF says, on white; the first frame of a phone's MPO."""
     problem = None
     if image.format not in (None, *FORMATS, "MPO"):  # an image in memory may be a file that is not decoded yet
         problem = f"is none of {', '.join(FORMATS)}; convert it"

@@ -48,13 +48,7 @@ class Records:
 
 
 def ingest(data: Data, recipe: Recipe) -> Records:
-    """Records to train on, all in memory.
-
-    Raises:
-        DataError: every problem found: columns that are missing, ids that are missing or repeated, labels that are
-            missing, outside the declared set or not numbers, texts and images that cannot be read, groups that are
-            missing, outside those declared or not one for all records of a subject.
-    """
+    """Records to train on, all in memory."""
     return _checked(_read(data, recipe), recipe, with_owners=True)
 
 
@@ -65,12 +59,6 @@ def ingest_into(split: Split | None, data: Data, recipe: Recipe) -> tuple[str, .
 
     Args:
         split: takes the records in; None: they are only checked.
-        data: the records.
-        recipe: the run's.
-
-    Raises:
-        DataError: as `ingest`; the split is then of no use.
-        OSError: the disk refused.
     """
     checks = None
     for table in read_windows(data, columns=_kinds(recipe), size=recipe.task.inputs.window_rows):
@@ -87,12 +75,7 @@ def ingest_labelled(data: Data, recipe: Recipe, *, labels: tuple[str, ...] | Non
     """Records to evaluate on: features and labels; ids, subjects and groups are not looked at.
 
     Args:
-        data: with the recipe's columns.
-        recipe: the run's recipe.
         labels: the label set of the run, which cannot change any more; None: the recipe's.
-
-    Raises:
-        DataError: as `ingest`.
     """
     return _checked(_read(data, recipe), recipe, with_owners=False, fixed=labels)
 
@@ -117,20 +100,12 @@ class IngestedInputs(NamedTuple):
 
 
 def ingest_inputs(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
-    """Inputs to predict, checked.
-
-    Raises:
-        DataError: as `ingest`, for the feature columns alone.
-    """
+    """Inputs to predict, checked."""
     return _checked_inputs(_read(inputs_as_data(inputs, recipe), recipe), recipe)
 
 
 def ingest_prompts(inputs: Inputs, recipe: Recipe) -> IngestedInputs:
-    """Prompts of a language model: the recipe's column of prompts, of chats up to the assistant's turn, or of texts.
-
-    Raises:
-        DataError: as `ingest_inputs`, for that column.
-    """
+    """Prompts of a language model: the recipe's column of prompts, of chats up to the assistant's turn, or of texts."""
     role = recipe.task.inputs.prompt_role({role for role, value in recipe.columns.model_dump().items() if value})
     return _checked_inputs(_read(inputs_as_data(inputs, recipe, roles=(role,)), recipe), recipe, roles=(role,))
 
@@ -140,10 +115,6 @@ def ingest_windows(
 ) -> Iterator[IngestedInputs]:
     """Inputs from a file, or an open pipe of CSV or JSON lines, `size` at a time; each window is checked when it is
     asked for. The format is csv, jsonl or parquet; None: as the file's suffix says.
-
-    Raises:
-        InputError: no such format.
-        DataError: as `ingest_inputs`, after the windows before the fault.
     """
     source = Path(source) if isinstance(source, str) else source
     for table in read_windows(source, columns=_kinds(recipe), size=size, form=format_of(source, form)):

@@ -37,9 +37,6 @@ _WHERE = "the inputs"
 def inputs_as_data(inputs: Inputs, recipe: Recipe, *, roles: Collection[str] | None = None) -> Data:
     """Inputs as data: files and tables as they are, everything else as a table with the recipe's columns; or with those
     of some roles alone.
-
-    Raises:
-        DataError: the inputs make no table that fits the recipe's task.
     """
     if isinstance(inputs, str):
         if Path(inputs).suffix.lower() not in FORMATS:

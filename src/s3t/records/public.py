@@ -33,11 +33,7 @@ class Public:
 
     @cached_property
     def rows(self) -> pa.Table:
-        """Features and labels, read once.
-
-        Raises:
-            IntegrityError: the file is missing, or not the one of init.
-        """
+        """Features and labels, read once."""
         try:
             rows = table_in(self.path)
             digest = public_digest(rows)
@@ -52,16 +48,7 @@ class Public:
 
 
 def public_records(path: Path, recipe: Recipe, private: Iterable[pa.Table]) -> pa.Table:
-    """Features and labels of the public records in a file.
-
-    Args:
-        path: the file.
-        recipe: the run's.
-        private: the records of the run, in any number of tables.
-
-    Raises:
-        DataError: the file does not fit the recipe, or holds a record of the run.
-    """
+    """Features and labels of the public records in a file."""
     records = ingest_labelled(path, recipe)
     rows = records.rows.select(features_of(records.rows))
     own = list(contents(rows, rows.column_names))

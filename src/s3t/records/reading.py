@@ -82,9 +82,6 @@ class Table:
 def format_of(source: Path | BinaryIO, given: str | None) -> Format:
     """The format of a file or a pipe: the one that is given, else that of the file's suffix.
 
-    Raises:
-        InputError: neither is one that s3t reads.
-
     >>> format_of(Path("new.csv"), None), format_of(Path("new.txt"), "jsonl")
     ('csv', 'jsonl')
     """
@@ -117,12 +114,7 @@ def read_windows(
             arrow table.
         columns: kind of each used column. In a CSV file all columns stay text: an id of 007 is not the number 7. Of
             others, nothing but the name is of interest.
-        size: rows.
         form: format of a file or a pipe; None: as the file's suffix says.
-
-    Raises:
-        DataError: the file is missing, no regular file, of an unknown format, truncated, or malformed. Raised after
-            the windows before the fault or later; those of a file are then of no use.
     """
     if isinstance(data, str | Path) or hasattr(data, "read"):
         source = Path(data) if isinstance(data, str) else cast("Path | BinaryIO", data)
@@ -152,11 +144,7 @@ def read_windows(
 
 
 def read_rows(source: Path | BinaryIO, form: Format, *, size: int) -> Iterator[tuple[list[dict[str, Any]], list[int]]]:
-    """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe.
-
-    Raises:
-        DataError: as `read_windows`, or two columns have one name.
-    """
+    """Yields (at most `size` rows as mappings, their lines or row numbers) of a file or a pipe."""
     positions, first = Positions("row" if form == "parquet" else "line"), 0
     try:
         for rows in _windows(source, form, positions, size):
@@ -178,11 +166,7 @@ def named(source: Path | BinaryIO) -> str:
 
 
 def from_memory(data: Any, columns: Mapping[str, Kind]) -> pa.Table:
-    """The table of an object in memory.
-
-    Raises:
-        DataError: it is none, or has columns that no table can have.
-    """
+    """The table of an object in memory."""
     rows, problems = _table_of(data, columns)
     if rows is None and not problems:
         raise DataError(

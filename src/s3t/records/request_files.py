@@ -13,11 +13,7 @@ _KINDS: dict[str, Kind] = {"record": "name", "subject": "name"}
 
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Record ids and subjects from a table with a column `record`, a column `subject`, or both; empty cells are none.
-
-    Raises:
-        DataError: the file cannot be read, has neither column, no name, or a column that cannot hold names.
-    """
+    """Record ids and subjects from a table with a column `record`, a column `subject`, or both; empty cells are none."""
     table = read_data(data, columns=_KINDS)
     present = table.rows.column_names
     if not any(name in present for name in COLUMNS):

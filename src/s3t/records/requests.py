@@ -11,12 +11,7 @@ _SHOWN = 10
 
 
 def requested(field: str, names: Sequence[str | int]) -> list[str]:
-    """Names in a request as the run has them, each once.
-
-    Raises:
-        InputError: a string instead of a list; a name that is empty, is neither text nor a whole number, or has white
-            space at its ends. No name is quoted.
-    """
+    """Names in a request as the run has them, each once."""
     if isinstance(names, str | bytes):
         raise InputError(field, "is one string, which would be taken letter by letter; put it into a list")
     names_seen: dict[str, None] = {}

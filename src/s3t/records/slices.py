@@ -51,11 +51,7 @@ class Slices:
     """The run's folder, for messages."""
 
     def put(self, place: Place, rows: pa.Table) -> str:
-        """Store a version, durably; its digest. One that is there already, whole, stays; a damaged one is replaced.
-
-        Raises:
-            OSError: the store refused.
-        """
+        """Store a version, durably; its digest. One that is there already, whole, stays; a damaged one is replaced."""
         from s3t.records.tables import parquet
 
         digest = slice_digest(rows, self.secret)
@@ -72,11 +68,7 @@ class Slices:
         return digest
 
     def read(self, place: Place, digest: str) -> pa.Table:
-        """The rows of a version.
-
-        Raises:
-            IntegrityError: it is missing, not readable, or holds other rows.
-        """
+        """The rows of a version."""
         from s3t.records.tables import UNREADABLE, table_in
 
         try:
@@ -94,11 +86,7 @@ class Slices:
         return rows
 
     def names_in(self, place: Place, digest: str) -> pa.Table:
-        """The columns `record` and `subject` of a version, and nothing else of it; its digest is not looked at.
-
-        Raises:
-            IntegrityError: it is missing or not readable.
-        """
+        """The columns `record` and `subject` of a version, and nothing else of it; its digest is not looked at."""
         from s3t.records.tables import UNREADABLE, table_in
 
         try:

@@ -33,8 +33,6 @@ class Split(Mapping[Place, pa.Table]):
     Args:
         spill: keeps the records; empty.
         secret: decides the slice, and the order within it.
-        shards: m.
-        slices: L.
     """
 
     def __init__(self, spill: Spill, *, secret: Secret, shards: int, slices: int) -> None:
@@ -45,11 +43,7 @@ class Split(Mapping[Place, pa.Table]):
         """Take in some records, all with the same columns.
 
         Args:
-            rows: records.
             among: for each row, the slices that its group is spread over; None where there are no groups.
-
-        Raises:
-            OSError: the disk refused.
         """
         places, order = self._places_and_order(rows, among)
         column = pa.Array.from_buffers(pa.binary(_SORTED_BYTES), rows.num_rows, [None, pa.py_buffer(order)])
@@ -79,11 +73,7 @@ class Split(Mapping[Place, pa.Table]):
         return np.frombuffer(places, dtype=np.uintc), bytes(order)
 
     def __getitem__(self, place: Place) -> pa.Table:
-        """The rows of a slice, in memory of their own.
-
-        Raises:
-            OSError: the disk refused.
-        """
+        """The rows of a slice, in memory of their own."""
         if self._schema is None:
             raise ValueError("no records were added, not even a table without rows")
         batches = [

@@ -72,11 +72,7 @@ class ServedRun:
 
 
 def check_model(served: ServedRun, name: str | None) -> None:
-    """Check the model that a client of another server has named.
-
-    Raises:
-        Refused: 404, it is not this run.
-    """
+    """Check the model that a client of another server has named."""
     if name not in (None, served.name):
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no such model here; this address serves {served.name}")
 
@@ -90,13 +86,7 @@ class Renderer(Protocol):
 
 
 class PendingResponse(Response):
-    """Predictions that deletions wait for until they are handed to the connection.
-
-    Args:
-        served: the run that answers.
-        inputs: checked.
-        render: the body's shape.
-    """
+    """Predictions that deletions wait for until they are handed to the connection."""
 
     def __init__(self, served: ServedRun, inputs: IngestedInputs, render: Renderer) -> None:
         super().__init__()
@@ -105,11 +95,7 @@ class PendingResponse(Response):
         self._render = render
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end.
-
-        Raises:
-            NotTaken: the client did not take the answer in time; deletions do not wait for it any longer.
-        """
+        """Answer, and answer again for as long as deletions overtake it. Each takes a stage, so there is an end."""
         while True:
             share = await self._served.batcher.answer(self._inputs)
             try:
@@ -161,8 +147,6 @@ class Handover:
 
     Args:
         pending: the answer; each part leaves only within its lease.
-        scope: of the request.
-        send: to the connection.
         seconds: longest time that all parts together may wait for the client.
     """
 
@@ -183,11 +167,7 @@ class Handover:
         await self._hand_over({"type": "http.response.start", "status": 200, "headers": headers})
 
     async def part(self, content: bytes, *, last: bool = False) -> None:
-        """Send a part of the body.
-
-        Raises:
-            NotTaken: the client did not take it in time, and was cut off; deletions do not wait for it any longer.
-        """
+        """Send a part of the body."""
         await self._hand_over({"type": "http.response.body", "body": content, "more_body": not last})
 
     async def whole(self, body: bytes, *, generation: int, count: int) -> None:
@@ -212,12 +192,7 @@ class Handover:
 
 
 async def answer(served: ServedRun, given: Any, render: Renderer) -> PendingResponse:
-    """The response to one input of a request, or a list of them, as JSON has them.
-
-    Raises:
-        Refused: 413 for too many or too large ones, 422 for what is no input.
-        InputError: the run takes no such input.
-    """
+    """The response to one input of a request, or a list of them, as JSON has them."""
     inputs = _checked(served, given) if _is_little(given) else await to_thread.run_sync(_checked, served, given)
     return PendingResponse(served, inputs, render)
 

@@ -85,11 +85,8 @@ class Batcher:
     """Answers the requests of one run, in a thread of its own.
 
     Args:
-        holder: answers.
         most: inputs that are answered together; 0: each request alone.
         wait: longest wait of a request for others, in seconds.
-        max_queued: inputs that may wait.
-        max_queued_bytes: their bytes together.
     """
 
     def __init__(self, holder: Holder, *, most: int, wait: float, max_queued: int, max_queued_bytes: int) -> None:
@@ -106,12 +103,7 @@ class Batcher:
         self._thread.start()
 
     async def answer(self, inputs: IngestedInputs) -> AnswerShare:
-        """Answer checked inputs.
-
-        Raises:
-            Refused: 503, too many are waiting.
-            S3TError: as `Run.predict`.
-        """
+        """Answer checked inputs."""
         loop = asyncio.get_running_loop()
         asked = _Asked(inputs, loop.create_future(), loop, time.monotonic())
         with self._counting:

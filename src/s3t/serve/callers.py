@@ -68,15 +68,7 @@ class Callers:
         return self.check(authorization, needed)
 
     def check(self, authorization: str | None, needed: Collection[str]) -> Caller:
-        """The caller of a request that needs one of some scopes.
-
-        Args:
-            authorization: the header.
-            needed: scopes, of which one is enough.
-
-        Raises:
-            Refused: 401 without a token that is accepted, 403 without the scope, 429 if there were too many requests.
-        """
+        """The caller of a request that needs one of some scopes."""
         if authorization is None:
             if self.open_scopes.isdisjoint(needed):
                 raise Refused(HTTPStatus.UNAUTHORIZED, HOW, headers=_CHALLENGE)

@@ -174,12 +174,7 @@ def _response(
     logprobs: int | None,
     chat: bool,
 ) -> Response:
-    """The response to a request whose prompts are a list.
-
-    Raises:
-        Refused: 404 for another model; 422 for what cannot be honoured.
-        InputError: the run takes no such prompts or settings.
-    """
+    """The response to a request whose prompts are a list."""
     check_model(served, asked.model)
     longest = served.settings.max_new_tokens
     problems = [] if most is None or most <= longest else [f"max_tokens: give at most {longest}"]
@@ -227,11 +222,7 @@ def problems_of_others(
 
 
 def _messages(messages: Any) -> list[Any]:
-    """Messages with contents of one text each; the run checks all else.
-
-    Raises:
-        Refused: 422, they are no list, or a part is no text.
-    """
+    """Messages with contents of one text each; the run checks all else."""
     if not isinstance(messages, list):
         raise wrong_input(["messages: is no list of messages"])
     found, problems = [], []

@@ -19,17 +19,7 @@ if TYPE_CHECKING:
 
 
 async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> DeletionReport:
-    """Say what a deletion would do.
-
-    Args:
-        served: the run.
-        asked: names.
-        caller: the one who asks.
-
-    Raises:
-        Refused: 403, without the scope operate; 422, no names or too many.
-        S3TError: as `Run.delete`.
-    """
+    """Say what a deletion would do."""
     if not caller.may("operate"):
         raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
     asked.check_count(served.settings.max_names)
@@ -39,18 +29,7 @@ async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> 
 async def delete(
     served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None
 ) -> DeletionReport | Held:
-    """Delete, unless only a dry run is asked for; a request over the server's limits is held.
-
-    Args:
-        served: the run.
-        asked: names.
-        caller: has the scope delete.
-        key: idempotency key.
-
-    Raises:
-        Refused: as `dry_run`.
-        S3TError: as `Run.delete`.
-    """
+    """Delete, unless only a dry run is asked for; a request over the server's limits is held."""
     if asked.dry_run:
         return await dry_run(served, asked, caller)
     asked.check_count(served.settings.max_names)
@@ -73,12 +52,7 @@ async def delete(
 
 
 async def approve(served: ServedRun, id: str, caller: Caller) -> Held:
-    """Approve a held request, and carry it out. The caller has the scope operate.
-
-    Raises:
-        Refused: 404, none has the id.
-        S3TError: as `Approvals.approve`.
-    """
+    """Approve a held request, and carry it out. The caller has the scope operate."""
     return await to_thread.run_sync(partial(_approve, served, id, caller), limiter=served.deletions)
 
 
@@ -91,22 +65,13 @@ def _approve(served: ServedRun, id: str, caller: Caller) -> Held:
 
 
 def refuse(served: ServedRun, id: str, caller: Caller, *, reason: str) -> Held:
-    """Refuse a held request. The caller has the scope operate.
-
-    Raises:
-        Refused: 404, none has the id.
-        S3TError: as `Approvals.refuse`.
-    """
+    """Refuse a held request. The caller has the scope operate."""
     held_request(served, id)
     return served.run.approvals.refuse(id, by=caller.ledger_name, reason=reason)
 
 
 def held_request(served: ServedRun, id: str) -> Held:
-    """The held request of an id.
-
-    Raises:
-        Refused: 404.
-    """
+    """The held request of an id."""
     held = served.run.approvals.find(id)
     if held is None:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such held request")

@@ -97,11 +97,7 @@ class NamesRequest(RequestBody):
     )
 
     def check_count(self, most: int) -> None:
-        """Check that there are names, and not too many.
-
-        Raises:
-            Refused: 422.
-        """
+        """Check that there are names, and not too many."""
         names = len(self.records) + len(self.subjects)
         if not 0 < names <= most:
             raise wrong_input([f"{names} records and subjects; give 1 to {most}"])
@@ -163,11 +159,7 @@ class RepairRequest(RequestBody):
 
 
 def inputs_of(given: Any, recipe: Recipe, settings: Settings) -> Inputs:
-    """Inputs of a request, one or a list, as `Run.predict` takes them.
-
-    Raises:
-        Refused: 413 for too many or too large ones, 422 for what is no input.
-    """
+    """Inputs of a request, one or a list, as `Run.predict` takes them."""
     inputs: list[Any] = given if isinstance(given, list) else [given]
     if len(inputs) > settings.max_inputs:
         detail = f"{len(inputs)} inputs; send at most {settings.max_inputs} at once"

@@ -27,13 +27,7 @@ class NotTaken(Exception):  # noqa: N818
 
 
 class Guard:
-    """An ASGI application around another.
-
-    Args:
-        app: the other.
-        settings: bounds of a request's body.
-        metrics: count requests.
-    """
+    """An ASGI application around another."""
 
     def __init__(self, app: ASGIApp, *, settings: Settings, metrics: Metrics) -> None:
         self._app = app

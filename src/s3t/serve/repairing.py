@@ -18,8 +18,6 @@ class Repairer:
     """A thread that begins what is due. Each server process has one; the ledger lets one repair run at a time.
 
     Args:
-        run: open.
-        by_policy: begin repairs as the run's policy asks. Interrupted ones are taken up in any case.
         hours_a_day: most hours of repairs in 24; None: no bound.
     """
 

@@ -34,11 +34,7 @@ _CANNOT_START = 3
 
 
 def serve(settings: Settings) -> None:
-    """Answer until SIGINT or SIGTERM. Open each run before: workers tell of a fault each for itself, in the log.
-
-    Raises:
-        S3TError: a run cannot be opened, or the port cannot be listened at.
-    """
+    """Answer until SIGINT or SIGTERM. Open each run before: workers tell of a fault each for itself, in the log."""
     set_up_logging()
     with _listening(settings.host, settings.port) as listener:
         try:

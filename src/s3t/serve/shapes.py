@@ -53,11 +53,7 @@ class ShapedRequest(BaseModel):
     model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
 
     def check_others(self, without_effect: Mapping[str, Sequence[Any]]) -> None:
-        """Check the other fields.
-
-        Raises:
-            Refused: 422, some change the answer, or are not known.
-        """
+        """Check the other fields."""
         if problems := problems_of_others(self.model_extra or {}, _IGNORED, without_effect):
             raise wrong_input(problems)
 

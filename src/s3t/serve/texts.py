@@ -61,8 +61,6 @@ class Shape:
 
         Args:
             pieces: the additions; None at the end.
-            texts: before them.
-            pending: the texts.
         """
         if pieces is None and self.counted:
             yield self._document(pending, [], chunk=True, usage=_usage(texts, pending))
@@ -126,15 +124,7 @@ def _usage(texts: Collected, pending: PendingTexts) -> dict[str, int]:
 
 
 class TextsResponse(Response):
-    """Texts that deletions wait for until they are handed to the connection.
-
-    Args:
-        served: the run that writes.
-        prompts: checked.
-        sampling: how tokens are chosen.
-        shape: of the answer.
-        stream: send parts as they are written.
-    """
+    """Texts that deletions wait for until they are handed to the connection."""
 
     def __init__(
         self, served: ServedRun, prompts: IngestedInputs, sampling: Sampling, shape: Shape, *, stream: bool
@@ -149,9 +139,6 @@ class TextsResponse(Response):
         """Answer; and as long as nothing has left, answer again if a deletion overtakes it.
 
         Each takes a stage, so there is an end. A client that goes away gets nothing, and its texts end.
-
-        Raises:
-            NotTaken: the client did not take the answer in time; deletions do not wait for it any longer.
         """
         gone = asyncio.ensure_future(_disconnected(receive))
         answer = self._parts if self._stream else self._whole

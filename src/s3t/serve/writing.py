@@ -63,16 +63,7 @@ class Order:
         return self._texts is not None and self._texts.overtaken
 
     async def part(self, gone: asyncio.Future[None]) -> Sequence[Piece] | None:
-        """Next written pieces; None at the end.
-
-        Args:
-            gone: done when the client has closed its connection.
-
-        Raises:
-            Gone: it has.
-            OvertakenError: a deletion has taken what the texts use.
-            S3TError: as `Writer.hold` and `PendingTexts.turn`; or the run was closed.
-        """
+        """Next written pieces; None at the end."""
         next_part = asyncio.ensure_future(self._parts.get())
         either: set[asyncio.Future[Any]] = {next_part, gone}
         try:
@@ -114,13 +105,7 @@ class Order:
 
 
 class Scribe:
-    """Writes the texts of one run, in a thread of its own.
-
-    Args:
-        writer: of an open run.
-        most: texts that are written at the same time.
-        max_queued: texts that may wait for that.
-    """
+    """Writes the texts of one run, in a thread of its own."""
 
     def __init__(self, writer: Writer, *, most: int, max_queued: int) -> None:
         self._writer = writer
@@ -134,12 +119,7 @@ class Scribe:
         self._thread.start()
 
     def order(self, prompts: IngestedInputs, sampling: Sampling) -> Order:
-        """Ask for the texts after checked prompts, in an event loop.
-
-        Raises:
-            Refused: 503, too many are waiting; 413, they are too many to be written at the same time.
-            ClosedError: the server is stopping.
-        """
+        """Ask for the texts after checked prompts, in an event loop."""
         order = Order(prompts, sampling)
         if order.count > self._most:
             detail = f"{order.count} texts; ask for at most {self._most} at once"

@@ -38,7 +38,6 @@ class Artifacts:
         """Store durably, the manifest last: an artifact without one is not there.
 
         Raises:
-            IntegrityError: another artifact has the key.
             OSError: the store refused; a part may be left.
         """
         tensors, beside = blobs_of(shard, key)
@@ -46,11 +45,7 @@ class Artifacts:
         self._blobs.put(beside, manifest.to_bytes())
 
     def get(self, shard: int, key: str) -> Artifact:
-        """Read an artifact and check its bytes against its manifest.
-
-        Raises:
-            IntegrityError: a blob is missing, is not what it should be, or belongs to another stage.
-        """
+        """Read an artifact and check its bytes against its manifest."""
         name, beside = blobs_of(shard, key)
         try:
             content = self._read(name)

@@ -19,9 +19,6 @@ def read_chain(
     Args:
         keys: key of every live stage.
         slice_digests: today's digests of the stage's slices, in its order.
-
-    Raises:
-        IntegrityError: an artifact was trained on another parent, on other slices, or is not what it should be.
     """
     chain: list[Artifact] = []
     for link in stage.chain:

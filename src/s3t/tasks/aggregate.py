@@ -64,9 +64,6 @@ def aggregate(logits_MNC: Scores, how: str, *, weights_M: Weights = None) -> Sco
         logits_MNC: the members' logits, at least one member.
         how: `logits` (softmax of the mean), `probabilities` (mean of the softmax), or `vote` (the share of
             members that choose the label).
-
-    Raises:
-        ValueError: there is no member, or no such way.
     """
     if logits_MNC.shape[0] == 0:
         raise ValueError("an ensemble needs at least one member")

@@ -50,11 +50,7 @@ TASKS: Mapping[str, Task] = {
 
 
 def task_named(name: object) -> Task:
-    """The task of a name; a task is returned unchanged.
-
-    Raises:
-        ValueError: there is none.
-    """
+    """The task of a name; a task is returned unchanged."""
     if isinstance(name, Task):
         return name
     if not isinstance(name, str) or name not in TASKS:

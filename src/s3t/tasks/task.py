@@ -114,7 +114,6 @@ class Target(ABC):
 
         Args:
             cell: value in the label column; a list where it holds several labels.
-            label_of: the label that a value means, by the recipe.
         """
 
     def expected(self, rows: pa.Table) -> list[Any]:
@@ -198,11 +197,7 @@ class Task:
         return self.model == "AutoModelForSequenceClassification"
 
     def check_answers(self, verb: str, *, where: str | None = None) -> None:
-        """Check that a run of this task is asked what its target answers; `where` is the question's name for messages.
-
-        Raises:
-            InputError: it does not.
-        """
+        """Check that a run of this task is asked what its target answers; `where` is the question's name for messages."""
         if verb not in self.target.verbs:
             remedy = " or ".join(f"`{other}`" for other in self.target.verbs)
             raise InputError(where or verb, f"the run is of {self}, which does not {verb}; ask {remedy}")

@@ -10,11 +10,7 @@ from s3t.extras import how_to_install
 
 
 def rouge_scorer() -> Any:
-    """A scorer of ROUGE-L, stemmed.
-
-    Raises:
-        InputError: the library is not installed.
-    """
+    """A scorer of ROUGE-L, stemmed."""
     try:
         from rouge_score.rouge_scorer import RougeScorer
     except ImportError:
@@ -26,11 +22,7 @@ def rouge_scorer() -> Any:
 
 
 def text_metrics(written: Sequence[str], expected: Sequence[str]) -> dict[str, float]:
-    """Means over texts: share that are equal but for white space at their ends; F1 and recall of ROUGE-L, stemmed.
-
-    Raises:
-        InputError: the library is not installed.
-    """
+    """Means over texts: share that are equal but for white space at their ends; F1 and recall of ROUGE-L, stemmed."""
     scorer = rouge_scorer()
     scores = [scorer.score(right, text)["rougeL"] for text, right in zip(written, expected, strict=True)]
     equal = [text.strip() == right.strip() for text, right in zip(written, expected, strict=True)]

@@ -15,14 +15,9 @@ def epoch_batches(count: int, *, batch_size: int, seed: int, lengths: Sequence[i
     """Positions 0..count-1 in a seeded random order, cut into batches; one may be short.
 
     Args:
-        count: records.
-        batch_size: records a batch.
         seed: of the order.
         lengths: of the records; those of similar length then share a batch, which needs little padding. Which of them
             share one, and the order of batches, stay random.
-
-    Raises:
-        ValueError: `batch_size` is below 1.
 
     >>> lengths = [5, 9] * 8
     >>> [[lengths[number] for number in batch] for batch in epoch_batches(16, batch_size=2, seed=0, lengths=lengths)]

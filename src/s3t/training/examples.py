@@ -63,12 +63,8 @@ class Examples:
     """The records of a prefix, slice after slice.
 
     Args:
-        slices: the prefix's.
-        encoder: collates batches.
-        border: the layer at which a pass starts.
         states: of each slice, the states there; without them a pass starts at the inputs.
         selected: of each slice, the records that are trained on; None: all.
-        vary: returns an epoch's variation of a record, from a seed and the record's keyed hash.
     """
 
     def __init__(
@@ -100,12 +96,7 @@ class Examples:
         return len(self._at)
 
     def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
-        """Collated batch of some records; also their states, padded alike, if passes start at a border.
-
-        Args:
-            numbers: which.
-            seed: of the epoch, where records vary.
-        """
+        """Collated batch of some records; also their states, padded alike, if passes start at a border."""
         at = [self._at[number] for number in numbers]
         if self._states is None:
             return self._collated(at, seed), None

@@ -31,11 +31,7 @@ def learn(passes: Passes, target: Target, ready: Ready, *, border: int, total: i
     """Add the gradients of a pass to those of its step; the sum of its answers' losses.
 
     Args:
-        passes: of the model.
-        target: defines the loss.
-        ready: the records.
         border: the layer at which the pass starts, if there are states.
-        total: answers of the whole step, over which the loss is the mean.
         checkpointing: see `Passes.reached`.
     """
     answers = len(ready.targets)

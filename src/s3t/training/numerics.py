@@ -50,11 +50,6 @@ def resolved(training: Training, abilities: Abilities, *, cores: int) -> Trainin
     is worth, at most those that torch takes and the cores; never by the clock, so that runs of one machine agree.
     Attention: torch's where the model has it, but not in bfloat16 on a CPU, where its backward pass is slow. The
     device stays `auto`: it is noted in the manifests, and a run may move to another.
-
-    Args:
-        training: as declared.
-        abilities: of the model.
-        cores: whose time this process may take.
     """
     device = resolve_device(training.device)
     precision, threads, attention = training.precision, training.threads, training.attention
@@ -106,11 +101,7 @@ def _version_of_unpacking() -> Environment:
 
 
 def environment(device: torch.device, *, quantized: bool = False) -> Environment:
-    """Properties of this machine and its libraries that can change a stage's bits.
-
-    Args:
-        quantized: whether the base model's weights are unpacked by bitsandbytes.
-    """
+    """Properties of this machine and its libraries that can change a stage's bits."""
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:

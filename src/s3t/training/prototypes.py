@@ -30,16 +30,7 @@ def slice_prototypes(
     training: Training,
     steps: Steps = SILENT,
 ) -> StageTensors:
-    """A slice's sums, C x D in float64, and its records of each class, C.
-
-    Args:
-        model: bare.
-        contents: the slice.
-        encoder: collates batches.
-        labels: C.
-        training: batch size, precision and threads (resolved).
-        steps: hears of each pass how many records it took.
-    """
+    """A slice's sums, C x D in float64, and its records of each class, C."""
     passes = model.passes
     lengths = contents.lengths or [0] * len(contents.records)
     order = sorted(range(len(contents.records)), key=lengths.__getitem__)

@@ -61,15 +61,7 @@ def train_stage(
         frozen: trained blocks above, in the order of their training.
         start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
             last frozen block's stage, or drawn.
-        examples: the records of the whole prefix.
-        target: defines the loss.
-        training: optimiser, schedule, epochs, precision and threads (resolved).
-        seed: the stage's seed for a purpose.
         listener: hears of every step and epoch.
-
-    Raises:
-        TrainingError: training diverged.
-        IsolationError: a tensor outside of the stage has changed.
     """
     device = model.passes.device
     devices = [device] if device.type == "cuda" else []

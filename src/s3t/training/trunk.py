@@ -44,8 +44,6 @@ class TrunkCache:
     Safe to share among threads.
 
     Args:
-        memory: bytes.
-        disk: bytes.
         folder: where files without a name are made.
     """
 
@@ -69,12 +67,7 @@ class TrunkCache:
         """Room for states that are about to be computed, and whether it is on the disk.
 
         Args:
-            tokens: rows.
-            like: some of them, for their width and type.
             needed: what may not go, because the stage that is trained takes all of it at once.
-
-        Raises:
-            StorageError: neither budget has room beside what is needed, or the disk refused.
         """
         size = _size(tokens, like)
         with self._changing:
@@ -170,20 +163,12 @@ def fill_cache(
     """Compute a slice's states in one go through its records, and hold them.
 
     Args:
-        cache: where.
         passes: through the bare base model; within `exact_numerics`.
-        contents: the slice.
-        encoder: collates batches.
         borders: where states are wanted. Those that no stage needs now are left out where there is no free room.
-        batch_size: records a pass.
-        needed: what the stage that is trained needs at once.
         steps: hears of each pass; no records of a stage are through yet, so 0.
 
     Returns:
         The states at the borders for which there was room: at least at those that are needed.
-
-    Raises:
-        StorageError: there is no room, or the disk refused.
     """
     order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
     batches = cut(order or list(range(len(contents.records))), batch_size)

@@ -21,9 +21,6 @@ def refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str 
         public: name of each public data set, and its records from `ingest`.
         private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
             have held.
-
-    Raises:
-        DataError: some are private; with all that were found.
     """
     problems: list[str] = []
     for where in map(Path, private):
@@ -58,11 +55,7 @@ def _problem(name: str, records: Records, rows: list[int], where: str) -> list[s
 
 
 def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
-    """Checks that private records are named, or all data declared public.
-
-    Raises:
-        InputError: neither.
-    """
+    """Checks that private records are named, or all data declared public."""
     if not private and not declared:
         raise InputError(
             "the public data",

@@ -38,9 +38,6 @@ class Choice:
 def read_space(content: Mapping[str, Any] | str | Path) -> tuple[Choice, ...]:
     """The choices of a YAML file, or of a mapping of fields to values.
 
-    Raises:
-        InputError: the file cannot be read, or with everything that is wrong in it.
-
     >>> read_space({"training.epochs": [2, 4]})[0].values
     (2, 4)
     """

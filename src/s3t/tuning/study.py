@@ -89,16 +89,11 @@ def tune(
 
     Args:
         recipe: the fields that do not vary.
-        space: the fields that vary, with their values.
         folder: the study's folder; a study in it is continued.
         private: files or runs whose records must not be among the public ones.
         declared_public: True: the caller declares that there are none, and nothing is compared.
         trials: number of trials, earlier ones included; a grid has at most one for each point.
         sampler: tpe (Bergstra et al. 2011), or grid, which needs lists of values.
-
-    Raises:
-        InputError: with what is wrong; private records among the public ones; a study of something else.
-        StorageError: the disk refused.
     """
     check_declared(private, declared=declared_public)
     base = recipe_from(recipe)

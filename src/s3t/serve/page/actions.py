@@ -116,11 +116,7 @@ def _desk(page: Page, fields: Mapping[str, str]) -> Desk:
 
 
 def _request(page: Page, desk: Desk, *, dry_run: bool = False) -> DeletionRequest:
-    """Names that were typed.
-
-    Raises:
-        Refused: 422, none or too many.
-    """
+    """Names that were typed."""
     names, most = len(desk.lines), min(page.served.settings.max_names, MAX_NAMES)
     if not 0 < names <= most:
         raise wrong_form([f"{counted(names, 'name')}; give 1 to {most:,}"])
@@ -153,22 +149,14 @@ async def _looked_up(page: Page, desk: Desk, who: Caller) -> Desk:
 
 
 def _problems(error: Refused | InputError) -> tuple[str, ...]:
-    """Problems of what was typed; no name is quoted.
-
-    Raises:
-        Refused: the error is of another kind.
-    """
+    """Problems of what was typed; no name is quoted."""
     if isinstance(error, Refused) and error.status_code != HTTPStatus.UNPROCESSABLE_ENTITY:
         raise error
     return tuple(error.problems)
 
 
 def _hours(text: str) -> float | None:
-    """Hours that were typed.
-
-    Raises:
-        Refused: 422.
-    """
+    """Hours that were typed."""
     if not text:
         return None
     try:

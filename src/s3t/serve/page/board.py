@@ -138,13 +138,6 @@ class Board:
         """A value, made anew by one thread at a time if the state is another and its time is over.
 
         With `seconds` or `share` the value may be old, so no other thread waits for the new one.
-
-        Args:
-            name: of the value.
-            of: state that it belongs to.
-            make: makes it.
-            seconds: time for which it stays in any case.
-            share: largest share of the time that is spent on making it.
         """
         with self._lock:
             making, old = self._making.setdefault(name, threading.Lock()), self._kept.get(name)

@@ -69,13 +69,7 @@ def consequences(
     """Consequences of a deletion.
 
     Args:
-        before: live stages now.
-        after: those that it would leave.
-        records: that it would take.
-        slices: that would lose one.
-        stages_lost: live stages that it would take.
         hours: of a repair of everything afterwards; None: not known.
-        exports: that have to be withdrawn.
         prototypes_alone: whether a shard's prototypes answer without its model.
         name: beginning of the pictures' ids; a page may show two deletions.
     """

@@ -40,10 +40,8 @@ def depths_over_time(
 
     Args:
         changes: the oldest first.
-        depths: of each shard now.
         now: seconds since the epoch.
         span: a key of `SPANS`.
-        most: slices that shards are repaired to.
     """
     since = now - SPANS[span]
     within = [change for change in changes if change.changed_at >= since and change.shard < len(depths)]

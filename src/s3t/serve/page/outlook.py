@@ -81,9 +81,7 @@ def repairing(
     """What a repair costs and buys.
 
     Args:
-        status: of the run.
         repairs: the newest first.
-        ahead: forecast from now on.
         ahead_after: forecast once everything is repaired.
     """
     before, repaired = status.depths, repaired_inventory(status.inventory).depths()

@@ -64,10 +64,8 @@ def chains_picture(shard: int, chains: Sequence[Chain], *, longest: int, name: s
     """A shard's chains: a row each, and a cell for each slice.
 
     Args:
-        shard: its number.
         chains: in order.
         longest: slices of the longest chain of any shard, so that all shards are drawn alike.
-        name: beginning of the elements' ids.
     """
     sizes = [(side, gap) for most, side, gap in _SIZES if longest <= most]
     rows, width, height = _cells(chains, longest, *sizes[0]) if sizes else _runs(chains, longest)
@@ -164,7 +162,6 @@ def depths_picture(times: Sequence[float], rows: Sequence[tuple[float, int, int]
     Args:
         times: of the changes, then the end; at least two, not falling.
         rows: mean, least and most slices from each time to the next; one fewer.
-        most: slices at the upper edge.
     """
     began, span = times[0], max(times[-1] - times[0], 1e-9)
 

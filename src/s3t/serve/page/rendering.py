@@ -47,7 +47,6 @@ def asset_response(name: str, version: str) -> Response | None:
     """A file that the page names; None if there is none of that name.
 
     Args:
-        name: of the file.
         version: in its address; that of another release, where replicas are of two.
     """
     if (asset := _assets().get(name)) is None:

@@ -24,11 +24,7 @@ def cookie_of(served: ServedRun) -> str:
 
 
 def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
-    """The visitor, if they have one of some scopes. The check is that of every other route.
-
-    Raises:
-        Refused: as `Callers.check`.
-    """
+    """The visitor, if they have one of some scopes. The check is that of every other route."""
     token = request.cookies.get(cookie_of(served))
     return caller_with(served, request, token, *scopes)
 
@@ -58,11 +54,7 @@ def _is_secure(request: Request) -> bool:
 
 
 def refuse_other_sites(request: Request) -> None:
-    """Refuse a form that another site, or a page of another port, has sent in a visitor's name.
-
-    Raises:
-        Refused: 403.
-    """
+    """Refuse a form that another site, or a page of another port, has sent in a visitor's name."""
     site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
     if site is not None:
         same = site == "same-origin"
@@ -79,11 +71,7 @@ def wrong_form(problems: Sequence[str]) -> Refused:
 
 
 async def form_of(request: Request) -> Mapping[str, str]:
-    """The fields of a form, each once.
-
-    Raises:
-        Refused: 403 for another site's, 415 for what is no form, 422 for fields that cannot be read.
-    """
+    """The fields of a form, each once."""
     refuse_other_sites(request)
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the page's forms are {_FORM}")
