@@ -54,8 +54,6 @@ def _home_of_account() -> str:
 
 
 class Line(NamedTuple):
-    """A line of a witness: one deletion."""
-
     generation: int
     mark: str
     """Random: it tells a run's deletion from a copy's with the same number."""

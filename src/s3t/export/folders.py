@@ -28,8 +28,6 @@ _FORGOTTEN_SECONDS = 86_400.0
 
 
 class File(NamedTuple):
-    """A file of an export."""
-
     name: str
     """Its path below the export's folder, with `/`."""
     size: int

@@ -30,7 +30,6 @@ class Exports:
         return sorted(map(export_of, self._rows.read(schema.exports)), key=_age)
 
     def find(self, mark: str) -> Export | None:
-        """The export of a mark."""
         table = schema.exports
         return next(map(export_of, self._rows.read(table, table.c.mark == mark)), None)
 
@@ -164,7 +163,6 @@ def export_values(export: Export) -> dict[str, Any]:
 
 
 def export_of(row: Any) -> Export:
-    """The export of a row."""
     return Export(
         mark=row.mark,
         name=row.name,

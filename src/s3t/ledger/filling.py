@@ -75,7 +75,6 @@ _WAITING = struct.Struct("!32s32s?QQQ")
 
 
 def record_values(record: RecordRow) -> dict[str, Any]:
-    """The row of a record."""
     return {
         "token": record.token,
         "subject": record.subject,
@@ -99,7 +98,6 @@ def record_rows(place: Place, copies: Mapping[tuple[str, str | None], int], secr
 
 
 def record_of(row: Any) -> RecordRow:
-    """The record of a row."""
     return RecordRow(token=row.token, subject=row.subject, place=Place(row.shard, row.slice), copies=row.copies)
 
 

@@ -26,7 +26,6 @@ def note_open(ledger: object) -> None:
 
 
 def note_closed(ledger: object) -> None:
-    """Note that a ledger is closed."""
     _open.discard(ledger)
 
 

@@ -95,7 +95,6 @@ class Repairs:
         return sorted((Repair(**row._mapping) for row in rows), key=lambda repair: (-repair.asked_at, repair.id))
 
     def find(self, id: str) -> Repair | None:
-        """The repair of an id."""
         return next((repair for repair in self.all() if repair.id == id), None)
 
     def living(self) -> Repair | None:

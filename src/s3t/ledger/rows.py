@@ -78,7 +78,6 @@ class Rows:
         return [row for row in rows if row[count] != self.mac(table, tuple(row[:count]))]
 
     def insert(self, table: Table, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Insert rows."""
         for chunk in chunks(self._sealed(table, rows)):
             self.connection.execute(insert(table), chunk)
 

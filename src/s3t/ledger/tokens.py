@@ -62,12 +62,10 @@ class Tokens:
         return sorted(map(_token_of, self._rows.read(schema.tokens)), key=lambda token: (token.created_at, token.name))
 
     def find(self, digest: bytes) -> Token | None:
-        """The token with a digest."""
         table = schema.tokens
         return next(map(_token_of, self._rows.read(table, table.c.digest == digest)), None)
 
     def named(self, name: str) -> Token | None:
-        """The token with a name."""
         table = schema.tokens
         return next(map(_token_of, self._rows.read(table, table.c.name == name)), None)
 

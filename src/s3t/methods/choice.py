@@ -21,5 +21,4 @@ METHODS: Mapping[str, Callable[[Options], Method]] = {
 
 
 def method_named(name: str, options: Options = Options()) -> Method:  # noqa: B008 - frozen
-    """The method of a name."""
     return METHODS[name](options)

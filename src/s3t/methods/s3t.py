@@ -34,7 +34,6 @@ class BlockAStage:
 
 
 def s3t(options: Options) -> Method:
-    """The method."""
     if options.trainable == "all":
         raise ValueError("trainable: all belongs to sisa, protosisa and full; s3t freezes blocks, and has adapters")
     return Method(

@@ -59,7 +59,6 @@ class Base:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self.model.parameters()).device
 
     @property

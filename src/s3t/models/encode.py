@@ -159,7 +159,6 @@ class TextEncoder:
         return self._control.tokenize(*texts, is_split_into_words=self._in_words, **options)
 
     def answers(self, rows: pa.Table) -> None:
-        """One a text."""
         return
 
     def places(self, record: Encoded) -> tuple[int]:
@@ -291,7 +290,6 @@ class ImageEncoder:
         return [{"pixel_values": self._pixels(content)} for content in rows["image"].to_pylist()]
 
     def answers(self, rows: pa.Table) -> None:
-        """One an image."""
         return
 
     def places(self, record: Encoded) -> tuple[int]:

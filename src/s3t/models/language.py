@@ -88,7 +88,6 @@ class LanguageEncoder:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer."""
         return self._tokenizer
 
     @property

@@ -52,7 +52,6 @@ class Passes:
 
     @property
     def device(self) -> torch.device:
-        """Device of the model."""
         return next(self._model.parameters()).device
 
     @property

@@ -48,7 +48,6 @@ class WholeEnsemble:
         self._training = training
 
     def prepared(self, _block: int, tensors: StageTensors) -> WholeLink:
-        """The link of a stage."""
         return WholeLink(tensors=tensors)
 
     @contextmanager

@@ -15,7 +15,6 @@ from s3t.records.reading import Table
 
 
 def converted(values: Iterable[Any], kind: pa.DataType) -> pa.ChunkedArray:
-    """A column of some values."""
     each = iter(values)
     chunks: list[pa.Array] = []
     while window := list(itertools.islice(each, WINDOW_ROWS)):

@@ -26,8 +26,6 @@ _OWNERS = {"record", "subject"}
 
 @dataclass(frozen=True, kw_only=True)
 class Public:
-    """The public records of a run."""
-
     path: Path
     digest: str
 

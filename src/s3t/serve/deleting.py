@@ -71,7 +71,6 @@ def refuse(served: ServedRun, id: str, caller: Caller, *, reason: str) -> Held:
 
 
 def held_request(served: ServedRun, id: str) -> Held:
-    """The held request of an id."""
     held = served.run.approvals.find(id)
     if held is None:
         raise Refused(HTTPStatus.NOT_FOUND, "there is no such held request")

@@ -122,7 +122,6 @@ class StrictRoute(APIRoute):
 
 
 def _refusal_of(error: S3TError) -> Refused:
-    """The refusal that an error of the run is."""
     for kind, status, title in _OF_ERRORS:
         if isinstance(error, kind):
             again = _AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else None

@@ -34,8 +34,6 @@ from s3t.training_events import UNHEARD, StageListener
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingResult:
-    """A trained stage."""
-
     tensors: StageTensors
     steps: int
     """Optimiser steps; zero where the prefix holds no record."""

@@ -80,7 +80,6 @@ class Deletion:
 
 
 def deletion(entry: LogEntry) -> Deletion:
-    """An entry of the log."""
     times = {
         "received": entry.received_at,
         "accepted": entry.accepted_at,

@@ -49,7 +49,6 @@ class PageRoute(APIRoute):
 
 
 def refusal_page(refused: Refused) -> Response:
-    """A refusal as a page."""
     if refused.status_code == HTTPStatus.UNAUTHORIZED:
         reason = str(refused.detail).removesuffix(HOW).removesuffix("; ")
         return html("sign_in.html", refused.status_code, problem=reason)

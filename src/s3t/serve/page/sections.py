@@ -52,8 +52,6 @@ class Desk:
 
 @dataclass(frozen=True)
 class Page:
-    """The page of one run."""
-
     served: ServedRun
     board: Board
     runs: tuple[str, ...]
