@@ -82,7 +82,7 @@ class OpenedFolder:
 
     @contextmanager
     def descriptor(self) -> Iterator[int]:
-        """A descriptor of the folder: what is named relative to it is in that folder, even if it is renamed meanwhile."""
+        """A descriptor of the folder: names relative to it are in that folder, even if it is renamed meanwhile."""
         with self._moves():
             descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:

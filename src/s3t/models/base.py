@@ -214,7 +214,7 @@ def _is_weight(key: str) -> bool:
 
 
 def reset_head(base: Base, *, seed: int) -> None:
-    """Draw the head anew, as transformers does: weights normal with the model's initializer_range, biases 0, norms 1."""
+    """Draw the head anew, as transformers does: weights normal with its initializer_range, biases 0, norms 1."""
     generator = torch.Generator().manual_seed(seed)
     config: Any = base.model.config
     deviation = float(getattr(config, "initializer_range", 0.02))

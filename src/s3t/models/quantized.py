@@ -42,7 +42,7 @@ def missing_package() -> str | None:
 
 
 def quantize_layers(model: nn.Module, layers: LayerList, kind: Quantization, *, dtype: torch.dtype) -> None:
-    """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay as they are."""
+    """Replace every linear module of the transformer layers by a quantised one. Output layer and head stay."""
     made = {"8bit": Linear8Bit, "4bit": Linear4Bit}[kind]
     stack = model.get_submodule(layers.path)
     for name, module in list(stack.named_modules()):

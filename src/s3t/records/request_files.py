@@ -13,7 +13,7 @@ _KINDS: dict[str, Kind] = {"record": "name", "subject": "name"}
 
 
 def read_requests(data: Data) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Record ids and subjects from a table with a column `record`, a column `subject`, or both; empty cells are none."""
+    """Record ids and subjects of a table with a column `record`, a column `subject`, or both; empty cells are none."""
     table = read_data(data, columns=_KINDS)
     present = table.rows.column_names
     if not any(name in present for name in COLUMNS):

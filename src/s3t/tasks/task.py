@@ -197,7 +197,7 @@ class Task:
         return self.model == "AutoModelForSequenceClassification"
 
     def check_answers(self, verb: str, *, where: str | None = None) -> None:
-        """Check that a run of this task is asked what its target answers; `where` is the question's name for messages."""
+        """Refuse what the task's target does not answer; `where` is the question's name for messages."""
         if verb not in self.target.verbs:
             remedy = " or ".join(f"`{other}`" for other in self.target.verbs)
             raise InputError(where or verb, f"the run is of {self}, which does not {verb}; ask {remedy}")

@@ -91,7 +91,7 @@ def page_of(page: Page) -> APIRouter:
 
 
 async def _changes(page: Page, seen: dict[str, str], looking: CapacityLimiter) -> AsyncIterator[str]:
-    """Server-sent events with the names of sections that have changed. The time is bounded: else no server could stop."""
+    """Server-sent events with the names of sections that have changed. Its time is bounded, or no server could stop."""
     yield ": open\n\n"
     board, until = page.board, time.monotonic() + _STREAM_SECONDS
     while time.monotonic() < until:
