@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 from typing import Literal
 
-from s3t.deletion.places import PLACES, StoragePlace
+from tests.deletion.places import PLACES, StoragePlace
 
 
 def place_named(path: str, *, folder: Literal["run", "state"] = "run") -> StoragePlace | None:

@@ -13,9 +13,9 @@ import pytest
 
 import s3t
 from s3t.deletion import erasure
-from s3t.deletion.dataset_cache import INFO
+from s3t.disk import temporary_name
 from s3t.export.folders import files_in, folder_name, this_host
-from s3t.ledger import Export, Ledger, Transaction, schema
+from s3t.ledger import Clone, Export, Ledger, Transaction
 from s3t.ledger.exports import Exports
 from s3t.ledger.history import History
 from s3t.partition import Place
@@ -30,6 +30,8 @@ from tests.slice_files import read_slice
 
 STAGES = {Stage(0, (0,)): "e" * 64, Stage(0, (1,)): "f" * 64}
 HIT = Place(0, 0)
+CLONES = [f".clone-{number}.init-{temporary_name(2**30)}" for number in range(2)]
+"""Their processes are gone."""
 
 
 class Killed(BaseException):
@@ -54,20 +56,14 @@ def word_of(record):
 
 @pytest.fixture
 def run(made, tmp_path, monkeypatch):
-    """With stages whose files hold no tensors, copies in the cache of `datasets`, and an export of each stage."""
+    """With stages whose files hold no tensors, and an export of each stage."""
     monkeypatch.setattr("s3t.ledger.presence.POLL_SECONDS", 3600.0)
-    cache = tmp_path / "cache"
     with s3t.Run.open(tiny.copy_run(made, tmp_path / "run")) as run:
         with roles(run).ledger.writing() as transaction:
             for stage, key in STAGES.items():
                 for name in blobs_of(stage.shard, key):
                     write(run.path / "artifacts" / name)
                 assert commit(transaction, stage, key)
-            for number in range(2):
-                path = write(cache / "rows" / f"copy-{number}.arrow")
-                row = {"path": str(path), "cache": str(cache), "host": platform.node()}
-                transaction.rows.insert(schema.copies, [row])
-            write(cache / "rows" / INFO)
         yield run
 
 
@@ -82,6 +78,14 @@ def other(run):
     """The run as another process has it open, since before the deletion."""
     with s3t.Run.open(run.path) as other:
         yield other
+
+
+def leave_clones(run):
+    """As processes do that are killed."""
+    with roles(run).ledger.writing() as transaction:
+        for name in CLONES:
+            path = write(run.path.parent / "clones" / name / "records").parent
+            transaction.history.note_clone(Clone(path=path, host=platform.node()))
 
 
 def exported(run, output, stage):
@@ -157,7 +161,7 @@ def truthful(run, monkeypatch):
     monkeypatch.setattr(Transaction, "supersede", moving)
     noting(Transaction, "note_removed", removed)
     noting(Transaction, "note_walked", walked)
-    noting(History, "forget_copies", lambda _self, copies: [copy.path for copy in copies])
+    noting(History, "forget_clones", lambda _self, clones: [clone.path for clone in clones])
     noting(Exports, "withdraw", withdrawn)
 
 
@@ -168,7 +172,7 @@ def assert_nothing_is_left(run, record):
     files = [path for folder in folders for path in folder.rglob("*") if path.is_file()]
     assert {path: found for path in files if (found := found_in(path, words))} == {}
     assert [path for path in run.path.glob("artifacts/*/*") if STAGES[Stage(0, (0,))] in path.name] == []
-    assert gone([run.path.parent / "cache" / "rows" / name for name in ("copy-0.arrow", "copy-1.arrow", INFO)])
+    assert gone([run.path.parent / "clones" / name for name in CLONES])
     assert [*(run.path / "tmp").iterdir()] == []
     assert {entry.state for entry in run.log()[1:]} == {"erased"}
 
@@ -179,7 +183,7 @@ STEPS = {
     "pointer": (Transaction, "supersede"),
     "old version": (Slices, "erase"),
     "note of removal": (Transaction, "note_removed"),
-    "copies": (erasure, "remove_copies"),
+    "clones": (erasure, "remove_left"),
     "log": (Ledger, "wipe"),
     "note of the walk": (Transaction, "note_walked"),
     "end": (Transaction, "settle"),
@@ -193,6 +197,7 @@ STEPS = {
 def test_erasure_that_was_cut_short_at_any_step_goes_on(run, other, step, when, goes_on):
     where, name = STEPS[step]
     function, record, kept = getattr(where, name), record_of(run), record_of(run, Place(0, 1))
+    leave_clones(run)
 
     def cut(*args, **named):
         if when == "after":
@@ -223,14 +228,15 @@ def test_an_export_is_withdrawn_when_its_files_are_gone_and_not_before(run, tmp_
     assert [each.name for each in run.status().exports] == [spared.name]
 
 
-def test_an_operator_that_says_that_copies_are_gone_is_not_believed_of_those_on_this_host(run):
+def test_an_operator_that_says_that_clones_are_gone_is_not_believed_of_those_on_this_host(run):
     record = record_of(run)
+    leave_clones(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(erasure, "remove_copies", lambda _copies: (_ for _ in ()).throw(OSError(5, "no such device")))
+        patch.setattr(erasure, "remove_left", lambda _path: (_ for _ in ()).throw(OSError(5, "no such device")))
         with pytest.raises(s3t.StorageError, match="no such device"):
             run.delete(records=[record])
-    roles(run).eraser.forget_copies()
+    roles(run).eraser.forget_clones()
     with closing(roles(run).ledger.again()) as ledger, ledger.reading() as transaction:
-        assert {copy.path.name for copy in transaction.history.copies()} == {"copy-0.arrow", "copy-1.arrow"}
-    run.erase(copies_are_gone=True)
+        assert {clone.path.name for clone in transaction.history.clones()} == set(CLONES)
+    run.erase(clones_are_gone=True)
     assert_nothing_is_left(run, record)

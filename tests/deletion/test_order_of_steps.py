@@ -14,7 +14,6 @@ import pytest
 import s3t
 from s3t.blobs import LocalBlobs
 from s3t.deletion import witness as witness_module
-from s3t.deletion.places import PLACES
 from s3t.deletion.witness import Witness
 from s3t.ledger import Ledger, Session, Trained, Transaction
 from s3t.ledger.locks import hold
@@ -27,6 +26,7 @@ from testing.accepted import accept
 from testing.roles import roles
 from testing.trained import commit
 from tests.deletion.disk_calls import disk_calls, lost_by_a_power_cut
+from tests.deletion.places import PLACES
 from tests.slice_files import read_slice, slice_path, versions_of
 
 STAGE, KEY = Stage(0, (0,)), "f" * 64
@@ -40,7 +40,6 @@ STEPS = {
     "unfinished runs": "_sweep_parts",
     "records of init": None,  # init has ended
     "slices": "_supersede",
-    "data set caches": "_remove_copies",
     "ledger": "_wipe",
 }
 """Methods with which erasure empties places."""

@@ -2,6 +2,7 @@
 
 import platform
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -9,7 +10,7 @@ import s3t
 from s3t.deletion import erasure
 from s3t.deletion.witness import Witness
 from s3t.disk import temporary_name
-from s3t.ledger import schema
+from s3t.ledger import Clone
 from s3t.ledger.ledger import Ledger
 from s3t.ledger.locks import hold
 from s3t.partition import Place
@@ -39,17 +40,18 @@ def patient(text_model, tmp_path):
         yield run
 
 
-@pytest.mark.parametrize("step", ["ledger", "copies"])
+@pytest.mark.parametrize("step", ["ledger", "clones"])
 def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step, monkeypatch):
     """The first one, which left the slice for later, went through every place."""
     monkeypatch.setattr(roles(patient).upkeep, "erase_due", lambda: None)  # else it may erase as another opens
-    if step == "copies":
+    left = patient.path.with_name(f".clone.init-{temporary_name(2**30)}")
+    if step == "clones":
+        left.mkdir()
         with roles(patient).ledger.writing() as transaction:
-            row = {"path": "/nowhere/copy.arrow", "cache": "/nowhere", "host": platform.node()}
-            transaction.rows.insert(schema.copies, [row])
+            transaction.history.note_clone(Clone(path=left, host=platform.node()))
     with monkeypatch.context() as patched:
-        patched.setattr(erasure, "remove_copies", lambda copies: tuple(copies))
-        if step == "copies":
+        patched.setattr(erasure, "remove_left", fails)
+        if step == "clones":
             with pytest.raises(s3t.StorageError):
                 patient.delete(records=["r3"])
         else:
@@ -57,7 +59,7 @@ def test_a_second_walk_that_fails_behind_the_slices_is_made_again(patient, step,
     assert states(patient) == ["erased", "effective"]
     where, name, does = {
         "ledger": (Ledger, "wipe", lambda self: False),
-        "copies": (erasure, "remove_copies", fails),
+        "clones": (erasure, "remove_left", fails),
     }[step]
     with monkeypatch.context() as patched:
         patched.setattr(where, name, does)
@@ -193,17 +195,16 @@ def test_who_only_serves_drops_a_slice_before_the_deletion_is_effective(patient,
     assert not pending & held
 
 
-def test_copies_on_another_host_are_waited_for_until_somebody_says_that_they_are_gone(trained):
+def test_a_clone_that_another_host_was_making_is_waited_for_until_somebody_says_that_it_is_gone(trained):
     with roles(trained).ledger.writing() as transaction:
-        row = {"path": "/not/here/copy.arrow", "cache": "/not/here", "host": "another-host"}
-        transaction.rows.insert(schema.copies, [row])
-    with pytest.raises(s3t.StorageError, match=r"another-host, where the run was made.*--copies-are-gone"):
+        transaction.history.note_clone(Clone(path=Path("/not/here/.copy.init-a"), host="another-host"))
+    with pytest.raises(s3t.StorageError, match=r"another-host was making a clone.*--clones-are-gone"):
         trained.delete(records=["r3"])
     with pytest.raises(s3t.StorageError, match="another-host"):
         trained.erase()
     assert states(trained) == ["erased", "effective"]
     assert any("another-host" in warning for warning in trained.status().warnings)
-    assert trained.erase(copies_are_gone=True).unfinished == ()
+    assert trained.erase(clones_are_gone=True).unfinished == ()
     assert states(trained) == ["erased", "erased"]
 
 

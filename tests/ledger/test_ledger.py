@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from s3t.errors import ClosedError, IntegrityError, RunFolderError, StorageError
-from s3t.ledger import Copy, Ledger, PostgresAddress, SliceState, Snapshot, schema
+from s3t.ledger import Clone, Ledger, PostgresAddress, SliceState, Snapshot, schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.schema import metadata
 from s3t.stages import Stage
@@ -48,7 +48,7 @@ def test_a_new_ledger_holds_what_it_was_given(ledger):
         (first,) = transaction.history.log()
         assert (first.generation, first.records, first.state) == (0, 0, "erased")
         assert transaction.records_in(PLACES[2]) == [ROWS[5], ROWS[6]]
-        assert transaction.history.copies() == []
+        assert transaction.history.clones() == []
 
 
 def test_it_is_found_again_as_it_was_left(ledger, address):
@@ -110,15 +110,15 @@ def test_a_dropped_ledger_is_gone_from_the_server(schema_of_its_own):
         open_ledger(schema_of_its_own)
 
 
-def test_files_outside_are_remembered_until_they_are_gone(address):
-    a, b = (Copy(path=Path(f"/cache/{name}"), cache=Path("/cache"), host="a-host") for name in "ab")
-    ledger = Ledger.create(address, slices=states(()), records=(), copies=[b, a])
+def test_clones_are_remembered_until_they_are_gone(ledger):
+    a, b = (Clone(path=Path(f"/clones/{name}"), host="a-host") for name in "ab")
     with ledger.writing() as transaction:
-        assert transaction.history.copies() == [a, b]
-        transaction.history.forget_copies([a])
+        transaction.history.note_clone(a)
+        transaction.history.note_clone(b)
+        assert transaction.history.clones() == [a, b]
+        transaction.history.forget_clones([a])
     with ledger.reading() as transaction:
-        assert transaction.history.copies() == [b]
-    ledger.close()
+        assert transaction.history.clones() == [b]
 
 
 def test_the_destruction_of_the_key_is_noted_with_its_time(ledger, other):
@@ -319,7 +319,7 @@ def test_a_ledger_holds_tokens_alone(ledger):
     names = {column.name for table in metadata.sorted_tables for column in table.columns}
     # Slice numbers; a machine; files and folders outside; names of ours; hashes of what was exported, and of slices;
     # holders of bearer tokens, and what they may do; kinds of errors; what an operator says of a refusal.
-    free_text = {"prefix", "host", "path", "cache", "name", "output", "files", "keys", "digests"}
+    free_text = {"prefix", "host", "path", "name", "output", "files", "keys", "digests"}
     free_text |= {"scopes", "asked_by", "error", "id", "held", "why", "decided_by", "reason"}
     hashes = {"token", "subject", "request", "content"} | {
         "digest",

@@ -1,15 +1,14 @@
 """A row that changed outside of s3t is refused where it is read, whichever of its values changed."""
 
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import pytest
 from sqlalchemy import LargeBinary, String, select, update
 
 from s3t.errors import IntegrityError
-from s3t.ledger import Copy, Ledger, Transaction, schema
+from s3t.ledger import Ledger, Transaction, schema
 from s3t.ledger.rows import CHECKED
-from tests.ledger.world import KEY, PERSON, PLACES, accept, an_export, taking, token
+from tests.ledger.world import PERSON, PLACES, accept, an_export, taking, token
 
 UNCHECKED = {"sessions", "claims", "durations", "repairs", "depths"}
 """Open runs, stages in training, times of stages, repairs, depths over time: nothing that is deleted or answered rests
@@ -24,7 +23,7 @@ READS = {
     "erasing_records": lambda transaction: transaction.to_erase(),
     "condemned": lambda transaction: transaction.to_erase(),
     "stages": lambda transaction: transaction.snapshot(),
-    "copies": lambda transaction: transaction.history.copies(),
+    "clones": lambda transaction: transaction.history.clones(),
     "exports": lambda transaction: transaction.exports.all(),
     "withdrawals": lambda transaction: transaction.exports.tainted(),
     "tokens": lambda transaction: transaction.tokens.all(),
@@ -45,7 +44,7 @@ def full(ledger):
         transaction.touch()
         transaction.note_walked(0)
         transaction.condemn(versions=[(PLACES[0], "2" * 64)])
-        transaction.rows.insert(schema.copies, [{"path": "/a", "cache": "/", "host": "here"}])
+        transaction.rows.insert(schema.clones, [{"path": "/a", "host": "here"}])
         transaction.tokens.add("caller", b"d" * 32, scopes=("predict",), per_minute=None, seconds=60.0)
         names = {"records": {token(1)}, "subjects": {PERSON}}
         transaction.held.add(asked_by="a", why="many", count=2, request=b"r" * 32, content=b"c" * 32, **names)
@@ -130,17 +129,6 @@ def test_what_is_written_without_the_key_is_refused_unless_the_secret_was_destro
         transaction.history.note_key_destroyed()
     assert ledger.snapshot().generation == 1
     keyless.close()
-
-
-def test_copies_are_checked_too(address):
-    ledger = Ledger.create(
-        address, slices={}, records=(), copies=[Copy(path=Path("/a"), cache=Path("/"), host="here")], key=KEY
-    )
-    with ledger.writing() as transaction:
-        transaction.rows.connection.execute(update(schema.copies).values(host="there"))
-        with pytest.raises(IntegrityError, match="`copies`"):
-            transaction.history.copies()
-    ledger.close()
 
 
 def test_another_key_makes_other_checks(ledger):

@@ -245,7 +245,7 @@ def test_what_a_killed_clone_left_goes_with_a_deletion_of_the_run(path, tmp_path
         monkeypatch.setattr(unfinished, "is_running", lambda *_arguments, **_options: False)
         assert run.erase().unfinished == ()
         with roles(run).ledger.reading() as transaction:
-            assert transaction.history.copies() == []
+            assert transaction.history.clones() == []
     assert list(place.iterdir()) == []
 
 
@@ -261,7 +261,7 @@ def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(pa
 
     def watched(parts, made, *others):
         with parts.ledger.reading() as transaction:
-            noted.extend(copy.path for copy in transaction.history.copies())
+            noted.extend(copy.path for copy in transaction.history.clones())
         assert list(made.root.iterdir()) == []
         fill(parts, made, *others)
 
@@ -270,7 +270,7 @@ def test_a_clone_is_noted_before_its_first_byte_and_knows_nothing_of_the_note(pa
         assert len(noted) == 1
         for each in (clone, run):
             with roles(each).ledger.reading() as transaction:
-                assert transaction.history.copies() == []
+                assert transaction.history.clones() == []
 
 
 @pytest.mark.parametrize("how", ["renamed", "linked"])

@@ -2,6 +2,7 @@
 
 import json
 
+import datasets
 import pytest
 import yaml
 
@@ -102,3 +103,17 @@ def test_bfloat16_without_instructions_for_it_is_remarked_upon_at_init_and_where
     assert [record.getMessage().partition(",")[0] for record in caplog.records if record.name == "s3t"] == told
     with s3t.Run.create(tmp_path / "float32", recipe=tiny.recipe(text_model), data=table) as run:
         assert run.notices == ()
+
+
+def test_init_names_the_files_of_a_data_set_that_outlive_every_deletion(text_model, tmp_path):
+    tiny.text_table().to_csv(tmp_path / "records.csv", index=False)
+    options = {"data_files": str(tmp_path / "records.csv"), "split": "train", "cache_dir": str(tmp_path / "cache")}
+    recipe = tiny.recipe(text_model)
+    with s3t.Run.create(tmp_path / "run", recipe=recipe, data=datasets.load_dataset("csv", **options)) as run:
+        (told,) = [notice for notice in run.notices if "no deletion reaches them" in notice]
+        run.delete(records=["r3"])
+    (arrow,) = tmp_path.glob("cache/**/*.arrow")
+    assert str(arrow.parent) in told
+    held = datasets.load_dataset("csv", **options, keep_in_memory=True)
+    with s3t.Run.create(tmp_path / "another", recipe=recipe, data=held.select(range(12))) as run:
+        assert not any("no deletion reaches them" in notice for notice in run.notices)

@@ -14,12 +14,12 @@ from s3t.cli.outcome import failures_reported, show
 
 def command(
     run: RunArgument,
-    copies_are_gone: Annotated[
+    clones_are_gone: Annotated[
         bool,
         typer.Option(
-            "--copies-are-gone",
-            help="Copies of the data in a `datasets` cache on other hosts have been removed. Else a deletion is not "
-            "erased before `s3t erase` has run there.",
+            "--clones-are-gone",
+            help="Clones that other hosts were making are gone with these hosts. Else a deletion is not erased before "
+            "`s3t erase` has run there.",
         ),
     ] = False,
     moved: MovedOption = False,
@@ -33,7 +33,7 @@ def command(
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            status = opened.erase(copies_are_gone=copies_are_gone)
+            status = opened.erase(clones_are_gone=clones_are_gone)
 
         def render() -> None:
             if not status.unfinished:

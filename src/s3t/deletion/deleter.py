@@ -3,7 +3,7 @@
     accept     one ledger transaction: the records and every stage above them are out of use, durably
     witness    the deletion is noted outside of the run folder, so that a restored backup is recognised
     effective  no open run has an answer on its way that uses them
-    erased     they have left every place of the list (`places.py`), the memory of open runs first
+    erased     they have left every place (docs/guarantees.md lists them), the memory of open runs first
 
 A crash before acceptance leaves the run as it was. After it, the next process that opens or uses the run goes on; each
 step may be done twice.

@@ -1,4 +1,4 @@
-"""Erasure: deleted records, and what was trained on them, leave every place of the list (`places.py`), one by one.
+"""Erasure: deleted records, and what was trained on them, leave every place that docs/guarantees.md lists, one by one.
 
 Each step may be done twice. A slice's next version is condemned before it is put; the transaction that makes it current
 condemns the version before it. So a crash leaves nothing that the ledger does not know.
@@ -17,15 +17,14 @@ from typing import Protocol
 
 from s3t.aftermath import OUT_OF_USE, after_refusal
 from s3t.blobs import Blobs
-from s3t.deletion.dataset_cache import remove_copies
 from s3t.deletion.withdrawal import Withdrawer
 from s3t.deletion.witness import Witness
 from s3t.disk import storage_errors
 from s3t.errors import BlockedError, FsyncError, IntegrityError, StorageError, itemised
 from s3t.folder.home import read_home
 from s3t.folder.layout import Layout
-from s3t.folder.unfinished import Unfinished, is_unfinished, remove_left
-from s3t.ledger import Copy, Ledger, SliceState, Snapshot, ToErase
+from s3t.folder.unfinished import Unfinished, remove_left
+from s3t.ledger import Clone, Ledger, SliceState, Snapshot, ToErase
 from s3t.ledger.locks import RunLock, hold, try_hold
 from s3t.partition import Place, Secret
 from s3t.records.slices import Slices, slice_digest, without_records
@@ -131,7 +130,7 @@ class Eraser:
         with _collected(refused):
             self._supersede(work)
         with _collected(refused):
-            self._remove_copies()
+            self._refuse_clones()
         with _collected(refused):
             self._wipe()
         _raise_all(refused)
@@ -206,13 +205,12 @@ class Eraser:
             for place in places:
                 Unfinished(place).remove()
         with self.ledger.reading() as transaction:
-            clones = [copy for copy in transaction.history.copies() if is_unfinished(copy.path)]
-        here = [copy for copy in clones if not _is_away(copy)]
+            clones = transaction.history.clones()
         with storage_errors("removing what a killed clone left"):
-            gone = [copy for copy in here if remove_left(copy.path)]
+            gone = [clone for clone in clones if not _is_elsewhere(clone) and remove_left(clone.path)]
         if gone:
             with self.ledger.writing() as transaction:
-                transaction.history.forget_copies(gone)
+                transaction.history.forget_clones(gone)
 
     def _remove_artifacts(self, work: ToErase) -> None:
         if not work.artifacts:
@@ -278,33 +276,25 @@ class Eraser:
                 f"wrong:{itemised(problems)}"
             )
 
-    def _remove_copies(self) -> None:
+    def _refuse_clones(self) -> None:
+        """Clones that are being made hold records, too; those of killed processes are gone by now."""
         with self.ledger.reading() as transaction:
-            copies = transaction.history.copies()
-        clones = [copy for copy in copies if is_unfinished(copy.path) and not _is_away(copy)]
-        if clones:  # those of killed processes are gone by now
-            raise BlockedError(
-                f"a clone of the run with the record is being made in {clones[0].path}", remedy="wait for it, or end it"
-            )
-        if not copies:
-            return
-        with storage_errors("removing copies of the data set"):
-            left = remove_copies(copies)
-        with self.ledger.writing() as transaction:
-            transaction.history.forget_copies(set(copies) - set(left))
-        if left:
+            clones = transaction.history.clones()
+        for clone in sorted(clones, key=_is_elsewhere):
+            if not _is_elsewhere(clone):
+                raise BlockedError(
+                    f"a clone of the run with the record is being made in {clone.path}", remedy="wait for it, or end it"
+                )
             raise StorageError(
-                f"{left[0].host}, where the run was made or cloned, has copies of the records in {left[0].cache}, "
-                "which is not on this host",
-                remedy=f"run `s3t erase {self.run}` there, or, if they are gone with that host, here with "
-                "--copies-are-gone",
+                f"{clone.host} was making a clone of the run with the record in {clone.path}, which is not here",
+                remedy=f"run `s3t erase {self.run}` there, or, if it is gone with that host, here with "
+                "--clones-are-gone",
             )
 
-    def forget_copies(self) -> None:
-        """Believe the operator that copies on other hosts are gone."""
+    def forget_clones(self) -> None:
+        """Believe the operator that clones which other hosts were making are gone."""
         with self.ledger.writing() as transaction:
-            copies = transaction.history.copies()
-            transaction.history.forget_copies(copy for copy in copies if not copy.cache.is_dir())
+            transaction.history.forget_clones(filter(_is_elsewhere, transaction.history.clones()))
 
     def _wipe(self) -> None:
         if not self.ledger.wipe():
@@ -314,8 +304,8 @@ class Eraser:
             )
 
 
-def _is_away(copy: Copy) -> bool:
-    return copy.host != platform.node() and not copy.cache.is_dir()
+def _is_elsewhere(clone: Clone) -> bool:
+    return clone.host != platform.node() and not clone.path.parent.is_dir()
 
 
 def _lost_lock(place: Place) -> StorageError:

@@ -23,7 +23,7 @@ RUN_FORMAT = 1
 
 @dataclass(frozen=True)
 class Layout:
-    """Paths in a run folder. deletion/places.py lists what each can hold of a record."""
+    """Paths in a run folder. docs/guarantees.md says what each can hold of a record."""
 
     root: Path
 

@@ -42,11 +42,6 @@ class Unfinished:
             remove_left(left)
 
 
-def is_unfinished(path: Path) -> bool:
-    """True if a path is one of `Unfinished.new_folder`."""
-    return path.name.startswith(".") and _INIT in path.name
-
-
 def remove_left(folder: Path) -> bool:
     """Remove an unfinished folder, and perhaps its ledger; False if its maker may still be running."""
     if folder.exists():

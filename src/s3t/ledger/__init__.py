@@ -8,7 +8,7 @@ from s3t.ledger.repairs import Repair
 from s3t.ledger.sessions import Session
 from s3t.ledger.state import (
     Acceptance,
-    Copy,
+    Clone,
     Export,
     Located,
     LogEntry,
@@ -24,7 +24,7 @@ from s3t.ledger.transaction import Transaction
 __all__ = [
     "Acceptance",
     "Address",
-    "Copy",
+    "Clone",
     "Export",
     "Held",
     "Ledger",

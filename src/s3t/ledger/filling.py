@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import secrets
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Copy, RecordRow, SliceState
+from s3t.ledger.state import RecordRow, SliceState
 from s3t.ledger.statements import chunks_of_any, now
 from s3t.partition import Place, Secret
 from s3t.spill import Spill
@@ -21,9 +21,8 @@ def write_first_rows(
     rows: Rows,
     slices: Mapping[Place, SliceState],
     records: Iterable[RecordRow],
-    copies: Sequence[Copy],
 ) -> None:
-    """Write generation 0, slices, records and copies."""
+    """Write generation 0, slices and records."""
     time = now(rows.connection)
     times = dict.fromkeys(("received_at", "accepted_at", "effective_at", "erased_at"), time)
     rows.insert(schema.generations, [{"generation": 0, **times, "records": 0, "mark": secrets.token_hex(8)}])
@@ -36,8 +35,6 @@ def write_first_rows(
     )
     for chunk in chunks_of_any(records):
         rows.insert(schema.records, map(record_values, chunk))
-    values = ({"path": str(copy.path), "cache": str(copy.cache), "host": copy.host} for copy in copies)
-    rows.insert(schema.copies, values)
 
 
 class WaitingRecords:

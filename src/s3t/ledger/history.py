@@ -11,7 +11,7 @@ from sqlalchemy import delete, select
 from s3t.ledger import schema
 from s3t.ledger.exports import Exports
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Copy, LogEntry, RequestRow
+from s3t.ledger.state import Clone, LogEntry, RequestRow
 from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
 from s3t.stages import Stage
 
@@ -97,16 +97,13 @@ class History:
         rows = self._rows.read(schema.durations)
         return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
 
-    def copies(self) -> list[Copy]:
-        """Files outside the run that hold records, as far as `init` knew, and folders of clones that are being made."""
-        rows = sorted(self._rows.read(schema.copies), key=lambda row: str(row.path))
-        return [Copy(path=Path(row.path), cache=Path(row.cache), host=row.host) for row in rows]
+    def clones(self) -> list[Clone]:
+        """Clones that are being made, or were when their process was killed."""
+        return [Clone(path=Path(row.path), host=row.host) for row in self._rows.read(schema.clones)]
 
-    def note_copy(self, copy: Copy) -> None:
-        """Note that there will be records outside the run."""
-        self._rows.insert(schema.copies, [{"path": str(copy.path), "cache": str(copy.cache), "host": copy.host}])
+    def note_clone(self, clone: Clone) -> None:
+        self._rows.insert(schema.clones, [{"path": str(clone.path), "host": clone.host}])
 
-    def forget_copies(self, copies: Iterable[Copy]) -> None:
-        """Note that copies outside the run are gone."""
-        for copy in copies:
-            self._rows.connection.execute(delete(schema.copies).where(schema.copies.c.path == str(copy.path)))
+    def forget_clones(self, clones: Iterable[Clone]) -> None:
+        for clone in clones:
+            self._rows.connection.execute(delete(schema.clones).where(schema.clones.c.path == str(clone.path)))

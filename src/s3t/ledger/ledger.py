@@ -8,7 +8,7 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
 from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Copy, LiveStages, RecordRow, SliceState, Snapshot
+from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
 
@@ -104,7 +104,6 @@ class Ledger:
         *,
         slices: Mapping[Place, SliceState],
         records: Iterable[RecordRow],
-        copies: Sequence[Copy] = (),
         key: bytes | None = None,
     ) -> Ledger:
         """A new ledger at generation 0.
@@ -117,7 +116,7 @@ class Ledger:
         Raises:
             StorageError: the disk or the database refused; nothing is left.
         """
-        return cls._filled(address, lambda rows: write_first_rows(rows, slices, records, copies), key=key)
+        return cls._filled(address, lambda rows: write_first_rows(rows, slices, records), key=key)
 
     def clone(self, address: Address) -> Ledger:
         """A ledger at another address with all rows of this one at one state, except sessions and claims.

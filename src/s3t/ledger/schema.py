@@ -158,15 +158,14 @@ claims = Table(
 )
 """Stages that a session is training."""
 
-copies = Table(
-    "copies",
+clones = Table(
+    "clones",
     metadata,
     Column("path", String, primary_key=True),
-    Column("cache", String, nullable=False),
     Column("host", String, nullable=False),
     _mac(),
 )
-"""Files outside the run that hold records, as `init` found them, with their cache and host."""
+"""Clones that are being made, whose folders hold records."""
 
 exports = Table(
     "exports",

@@ -181,14 +181,12 @@ class ToErase:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Copy:
-    """A file outside the run that holds records of it, or the folder of a clone that is being made."""
+class Clone:
+    """A clone of the run that is being made."""
 
     path: Path
-    cache: Path
-    """Folder of the cache in which it lies; of a clone, the folder above it."""
+    """Its folder until it has its name."""
     host: str
-    """Host that ran `init` or `clone`."""
 
 
 @dataclass(frozen=True, kw_only=True)

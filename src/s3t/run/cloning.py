@@ -23,7 +23,7 @@ from s3t.folder.home import Home, moved_error, write_home
 from s3t.folder.layout import Layout, read_description, write_description
 from s3t.folder.ledger_address import ledger_address
 from s3t.folder.unfinished import Unfinished
-from s3t.ledger import Copy
+from s3t.ledger import Clone
 from s3t.ledger.locks import hold
 from s3t.records.slices import version_name
 from s3t.run.creation import check_free
@@ -40,14 +40,14 @@ def clone(parts: Parts, to: Path) -> None:
     parts.check_changeable()
     parts.check_trainable()
     made = Layout(Unfinished(Path(os.path.realpath(to))).new_folder())
-    note = Copy(path=made.root, cache=made.root.parent, host=platform.node())
+    note = Clone(path=made.root, host=platform.node())
     with after_refusal(NO_RUN_MADE), hold(parts.lock):  # no file changes meanwhile, though deletions are accepted
         parts.eraser.finish(everything=True)
         with storage_errors(f"writing the run {to}"):
             make_folder(to.absolute().parent, mode=0o777)  # the user's, not the run's
             Unfinished(to).remove()
             with parts.ledger.writing() as transaction:  # first: the run's deletions have to reach what it copies
-                transaction.history.note_copy(note)
+                transaction.history.note_clone(note)
             try:
                 made.root.mkdir(mode=0o700)
                 sync_folder(to.parent)
@@ -57,7 +57,7 @@ def clone(parts: Parts, to: Path) -> None:
                 with suppress(StorageError, OSError):  # else the next erasure removes it
                     remove_folder_durably(made.root)
                     with parts.ledger.writing() as transaction:
-                        transaction.history.forget_copies([note])
+                        transaction.history.forget_clones([note])
 
 
 def adopt(parts: Parts) -> None:
@@ -90,7 +90,7 @@ def adopt(parts: Parts) -> None:
         write_home(layout, Home.of(layout.root))
 
 
-def _fill(parts: Parts, made: Layout, to: Path, note: Copy) -> None:
+def _fill(parts: Parts, made: Layout, to: Path, note: Clone) -> None:
     """Write a run's folder beside its place, and move it there."""
     description = read_description(parts.layout).model_copy(update={"run": secrets.token_hex(8)})
     write_description(made, description, parts.secret)  # first: what a killed process leaves is taken away by it
@@ -98,7 +98,7 @@ def _fill(parts: Parts, made: Layout, to: Path, note: Copy) -> None:
     ledger = parts.ledger.clone(address)
     try:
         with ledger.writing() as transaction:
-            transaction.history.forget_copies([note])  # it is this run itself
+            transaction.history.forget_clones([note])  # it is this run itself
         snapshot = ledger.snapshot()
         source = parts.layout
         artifacts = [

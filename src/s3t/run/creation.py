@@ -14,7 +14,6 @@ from typing import Any
 import pyarrow as pa
 
 from s3t.aftermath import NO_RUN_MADE, RUN_MADE, after_refusal
-from s3t.deletion.dataset_cache import cached_copies
 from s3t.disk import is_folder, make_folder, reason_of, storage_errors, sync_folder, too_long
 from s3t.engine import cores_worth
 from s3t.errors import InputError, RecipeError, RunFolderError
@@ -26,7 +25,6 @@ from s3t.folder.unfinished import Unfinished
 from s3t.ledger import Ledger, SliceState
 from s3t.ledger.address import without_password
 from s3t.ledger.filling import WaitingRecords, record_rows
-from s3t.ledger.state import Copy
 from s3t.partition import Place, Secret
 from s3t.progress import SILENT, Progress
 from s3t.recipe import Recipe, recipe_from
@@ -36,7 +34,7 @@ from s3t.records.public import public_digest, public_records, write_public
 from s3t.records.reading import Data
 from s3t.records.slices import copies_in_order
 from s3t.records.splitting import Split
-from s3t.run.notices import Notices
+from s3t.run.notices import Notices, copies_elsewhere
 from s3t.run.parts import slices_of
 from s3t.sequences import KNOW_NO_PRIOR, Order, orders_of_shards
 from s3t.spill import Spill
@@ -78,11 +76,11 @@ def create_run(
             gaps=(INFERRED_LABELS,) if recipe.labels == "infer" else (),
             warnings=tuple(_unused(recipe)),
         )
-        return _made(path, checked, description, WaitingRecords(names), copies=cached_copies(data))
+        return _made(path, checked, description, WaitingRecords(names), data)
 
 
 def _made(
-    path: Path, checked: _Checked, description: Description, records: WaitingRecords, *, copies: tuple[Copy, ...]
+    path: Path, checked: _Checked, description: Description, records: WaitingRecords, data: Data
 ) -> tuple[str, ...]:
     """Write the run beside its final place, and move it there; the notices."""
     notices = Notices(checked.recipe, model=_folder(checked.recipe))
@@ -96,7 +94,7 @@ def _made(
             address = ledger_address(Layout(part), url=description.ledger, run=description.run)
             written = _write(Layout(part), checked, description, records, notices)
             key = checked.secret.key("row")
-            ledger = Ledger.create(address, slices=written, records=records, copies=copies, key=key)
+            ledger = Ledger.create(address, slices=written, records=records, key=key)
             try:
                 write_home(Layout(part), Home.of(part, named=path))
                 part.rename(path)
@@ -109,7 +107,7 @@ def _made(
             shutil.rmtree(part, ignore_errors=True)
     with after_refusal(RUN_MADE), storage_errors(f"confirming the name of the run {path}"):
         sync_folder(path.parent)
-    return tuple(notices.sentences())
+    return (*notices.sentences(), *copies_elsewhere(data))
 
 
 def _orders(recipe: Recipe, progress: Progress) -> tuple[tuple[Order, ...], ...]:

@@ -98,18 +98,18 @@ def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> 
     return tuple(export for export in status.to_withdraw if export.label in names)
 
 
-def erase(parts: Parts, *, copies_are_gone: bool) -> Status:
+def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
     """Erase everything that is accepted; returns the status after it.
 
-    With `copies_are_gone`, copies of the records on other hosts have been removed. A slice's file that the ledger does
-    not know is an error, whether or not something was to erase: it may hold what was deleted.
+    With `clones_are_gone`, clones that other hosts were making are believed to be gone. A slice's file that the ledger
+    does not know is an error, whether or not something was to erase: it may hold what was deleted.
     """
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         waits = parts.ledger.snapshot().waiting_since is not None
     with after_refusal(OUT_OF_USE if waits else NOTHING_CHANGED):
-        if copies_are_gone:
-            parts.eraser.forget_copies()
+        if clones_are_gone:
+            parts.eraser.forget_clones()
         parts.presence.look()  # else the deletions would wait for this very session
         parts.upkeep.carry_out_approved(at_once=True)
         parts.eraser.sweep()

@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from s3t.errors import DataError
+from s3t.errors import DataError, listed
 from s3t.recipe import Recipe
 from s3t.records.canonical import contents
+from s3t.records.imported import is_of
 from s3t.records.public import features_of
 from s3t.records.repeats import count_distinct, short_digest
 from s3t.wording import counted
@@ -89,3 +90,13 @@ class Notices:
             )
         if self._slow:
             yield self._slow
+
+
+def copies_elsewhere(data: object) -> Iterator[str]:
+    """A notice of the files from which a `datasets.Dataset` was read: they are the user's, as a CSV file is."""
+    if is_of(data, "datasets", "Dataset") and (files := data.cache_files):  # type: ignore[attr-defined]
+        folders = sorted({str(Path(each["filename"]).parent) for each in files})
+        yield (
+            f"the data set's own files, in {listed(folders, most=3)}, hold all records, and no deletion reaches them; "
+            "remove them when you need them no more"
+        )

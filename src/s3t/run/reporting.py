@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from s3t.disk import open_to
 from s3t.errors import S3TError
 from s3t.folder.secret import weak_secret_warning
-from s3t.folder.unfinished import is_unfinished
 from s3t.inventory import Inventory
 from s3t.ledger import LogEntry, Transaction
 from s3t.run.advice import outage
@@ -44,7 +43,7 @@ def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> lis
     if not unfinished or time.time() < unfinished[0].received_at + MOMENT_SECONDS:
         return []
     number = unfinished[0].generation
-    clones = [f"the clone in {copy.path}" for copy in transaction.history.copies() if is_unfinished(copy.path)]
+    clones = [f"the clone in {clone.path}" for clone in transaction.history.clones()]
     return [f"deletion {number} waits for {who}" for who in (*transaction.sessions.waited_for(number), *clones)]
 
 

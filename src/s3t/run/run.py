@@ -525,17 +525,17 @@ class Run:
         )
         return delete(self._parts, asked, progress or SILENT)
 
-    def erase(self, *, copies_are_gone: bool = False) -> Status:
-        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `copies_are_gone`: those of the
-        data set in another host's cache, which else are waited for.
+    def erase(self, *, clones_are_gone: bool = False) -> Status:
+        """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: those that
+        another host was making, which else are waited for.
 
         Raises:
-            StorageError: the disk or the database refused, or another host has copies.
+            StorageError: the disk or the database refused, or a clone is being made.
             IntegrityError: a slice's file is not one that the ledger knows.
         """
         from s3t.run.deleting import erase
 
-        return erase(self._parts, copies_are_gone=copies_are_gone)
+        return erase(self._parts, clones_are_gone=clones_are_gone)
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
         """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.

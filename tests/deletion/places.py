@@ -103,12 +103,6 @@ PLACES = (
         holds="nothing",
         erased=None,
     ),
-    _elsewhere(
-        "data set caches",
-        "the cache of the datasets library",
-        holds="all records that init read from it, as Arrow files under the user's home",
-        erased="the first deletion removes the files (they are made again from their source)",
-    ),
     _in_run(
         "ledger",
         "ledger.sqlite*",
