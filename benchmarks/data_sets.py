@@ -12,7 +12,7 @@ Variants take turns, each in a process of its own; a repetition has a seed of it
                  `benchmarks.plain` without dropout (`transformers.Trainer`, float32), one seed, since it takes long
     bucketing    s3t on texts whose rows are not packed: batches in random order, and by length; three seeds
     accuracy     three shards, 600 records (banking77: 20 a label), 4 epochs, rate 0.002, at most 1,000 test records,
-                 three seeds (SST-2 eight); the opponents are `benchmarks.competent` with batches drawn at random, and,
+                 three seeds (SST-2 twenty); the opponents are `benchmarks.competent` with batches drawn at random, and,
                  once, s3t with the first token, one adapter on all records and layers, and logistic regression on what
                  the head reads of the bare base model
     head         the same by s3t alone, once, with other rates of the head, without clipping, and without warm-up
@@ -125,7 +125,7 @@ PARTS = {
             FROZEN: {},
             WHOLE: {"partition": {"shards": 1, "slices": 1}},
         },
-        more_seeds={"sst2": 8},
+        more_seeds={"sst2": 20},
         once=(FIRST, FROZEN, WHOLE),
         a_label={"banking77": 20},
         tried=1_000,
