@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from s3t.aftermath import APPROVED, NOTHING_CHANGED, after_refusal
+from s3t.aftermath import APPROVED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.acceptance import losses_of
 from s3t.deletion.deleter import Outcome
 from s3t.deletion.grouping import Grouped
@@ -99,8 +99,9 @@ class Approvals:
 
     def approve(self, id: str, *, by: str) -> Held:
         """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with."""
-        self._parts.check_changeable()
-        self._parts.check_trainable()
+        with after_refusal(NOTHING_CHANGED):
+            self._parts.check_changeable()
+            self._parts.check_trainable()
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             held = _known(id, transaction.held.find(id))
             if held.state == "refused":
@@ -115,7 +116,8 @@ class Approvals:
                     raise DecidedError("the approval", reason)
                 transaction.held.decide(id, by=by, approved=True)
         self._carry_out(id, until_erased=True)
-        return _known(id, self.find(id))
+        with after_refusal(OUT_OF_USE):
+            return _known(id, self.find(id))
 
     def refuse(self, id: str, *, by: str, reason: str) -> Held:
         """Refuse a held request: nothing is deleted, and its names are forgotten.

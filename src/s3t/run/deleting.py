@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
@@ -53,9 +52,9 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
     heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else SILENT
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
         outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=asked.wait, progress=heard)
-    with after_refusal(OUT_OF_USE) if outcome.entries else nullcontext():
+    with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
         after = status_of(parts, outcome.after, planned=dry_run)
-    to_withdraw = _to_withdraw(after, outcome, dry_run=dry_run)
+        policy, trained = parts.present_recipe.deletion.repair, parts.latest.snapshot().trained
     report = DeletionReport(
         dry_run=dry_run,
         deleted=outcome.deleted,
@@ -71,9 +70,8 @@ def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> Deleti
         repeated=outcome.repeated,
         repair=None,
         repair_error=None,
-        to_withdraw=to_withdraw,
+        to_withdraw=_to_withdraw(after, outcome, dry_run=dry_run),
     )
-    policy, trained = parts.present_recipe.deletion.repair, parts.latest.snapshot().trained
     if dry_run or not asked.wait or not repair_due(policy, outcome.after, trained=trained):
         return report
     if asked.before_repair is not None:
@@ -117,8 +115,8 @@ def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
         parts.eraser.settle()
         if parts.secret.salt is not None:
             parts.eraser.check_slices()
-    parts.upkeep.note_erased()
-    return status_now(parts)
+        parts.upkeep.note_erased()
+        return status_now(parts)
 
 
 def reconcile(parts: Parts) -> Reconciliation:
