@@ -11,8 +11,8 @@ from experiments.settings import Settings
 from s3t.forests import AsNeeded, StageCosts
 from s3t.planning.deletions import Deletions
 from s3t.planning.forests import simulate_growth
-from s3t.planning.least_cost import least_cost
 from s3t.planning.repairs import Policy, RepairedSimulation, simulate_repairs
+from s3t.planning.service import least_cost
 from s3t.sequences import Setting, select
 
 FOREST, SISA_FOREST, FIXED, SISA = "forest", "SISA, as needed", "fixed orders", "SISA, one order"

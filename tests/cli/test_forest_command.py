@@ -3,7 +3,7 @@
 import pytest
 
 import s3t
-from s3t.cli import forest
+from s3t.cli import display
 from testing import tiny
 from testing.roles import roles
 from tests.cli.typed import document, invoke
@@ -46,7 +46,7 @@ def test_the_status_draws_every_shards_chains_with_live_and_planned_depth(run):
 
 
 def test_of_many_shards_the_first_are_drawn_and_the_others_counted(run, monkeypatch):
-    monkeypatch.setattr(forest, "MOST_SHARDS", 1)
+    monkeypatch.setattr(display, "MOST_SHARDS", 1)
     said = invoke("status", run).stdout
     assert said.count("main") == 1
     assert "and 1 shard more" in said

@@ -11,7 +11,8 @@ import pytest
 from sqlalchemy import text
 
 from s3t.errors import ClosedError, ForkedError
-from s3t.ledger import Ledger, forks
+from s3t.ledger import Ledger
+from s3t.ledger import ledger as ledgers
 from tests.ledger.world import accept, make_ledger, open_ledger, taking
 
 pytestmark = [
@@ -23,7 +24,7 @@ pytestmark = [
 @pytest.fixture(autouse=True)
 def no_ledger_of_other_tests(monkeypatch):
     """Runs that other tests of this process left open would count as the parent's."""
-    monkeypatch.setattr(forks, "_open", WeakSet())
+    monkeypatch.setattr(ledgers, "_open", WeakSet())
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from s3t.errors import PlanningError
 from s3t.forests import AsNeeded, StageCosts, leaves, prefixes_of, without
 from s3t.planning.deletions import Deletions
 from s3t.planning.forests import _Forests, simulate_growth
-from s3t.planning.least_cost import least_cost
-from s3t.planning.optimum import canonical, optimum, repaired
+from s3t.planning.service import least_cost
+from testing.optimum import canonical, optimum, repaired
 
 TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))
 """Seconds of `experiments/thousand_requests`."""

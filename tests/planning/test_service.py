@@ -9,8 +9,8 @@ from s3t.errors import PlanningError
 from s3t.forests import AsNeeded, StageCosts
 from s3t.planning.deletions import Deletions
 from s3t.planning.forests import cost_of_a_hit, simulate_growth
-from s3t.planning.optimum import repaired
 from s3t.planning.service import Level, System, bound, cheapest, served
+from testing.optimum import repaired
 
 TIMED = StageCosts((1.3247547, 3.27448, 7.4459374, 12.825001))
 SQUARES = StageCosts(tuple(float(depth**2) for depth in range(1, 7)))

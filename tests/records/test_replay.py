@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s3t.partition import Secret
-from s3t.records.replay import replayed
+from s3t.run.material import replayed
 
 SECRET = Secret(salt="salt")
 

@@ -12,25 +12,191 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from weakref import WeakSet
 
 from sqlalchemy import Connection, inspect, text
 from sqlalchemy.exc import DBAPIError
 
-from s3t.disk import OpenedFolder, identity_of, refuse_after_failed_fsync, storage_errors, sync_folder
-from s3t.errors import ClosedError, FsyncError, IntegrityError, MovedError, RunFolderError, StorageError, listed
+from s3t.aftermath import OUTCOME_UNKNOWN
+from s3t.disk import (
+    OpenedFolder,
+    identity_of,
+    note_failed_fsync,
+    refuse_after_failed_fsync,
+    storage_errors,
+    sync_folder,
+)
+from s3t.errors import (
+    ClosedError,
+    ForkedError,
+    FsyncError,
+    IntegrityError,
+    MovedError,
+    RunFolderError,
+    StorageError,
+    listed,
+)
 from s3t.ledger import schema
 from s3t.ledger.address import Address, PostgresAddress, kind_of
-from s3t.ledger.data_version import DataVersion
 from s3t.ledger.engines import BUSY_TIMEOUT_SECONDS, engine_at, size_of_log
 from s3t.ledger.filling import copy_rows, write_first_rows
-from s3t.ledger.forks import note_closed, note_open, refuse_after_fork
 from s3t.ledger.locks import DatabaseProcessLock, FileProcessLock, RunLock
 from s3t.ledger.read_only import UnsteadyError, is_read_only, read_only_error, steady
-from s3t.ledger.refusals import refusal
 from s3t.ledger.rows import Rows
 from s3t.ledger.state import LiveStages, RecordRow, SliceState, Snapshot
 from s3t.ledger.transaction import Transaction
 from s3t.partition import Place
+
+
+class DataVersion:
+    """SQLite's `PRAGMA data_version`, on a connection of its own.
+
+    Two values are different if anybody else, of this process or another, has committed in between. The connection's own
+    commits do not change SQLite's value; this one makes none. Safe to share among threads.
+    """
+
+    def __init__(self, database: Path, *, timeout: float) -> None:
+        self._database = database
+        self._timeout = timeout
+        self._turn = threading.Lock()
+        self._connection: sqlite3.Connection | None = None  # made when it is needed first
+        self._closed = False
+
+    def now(self) -> int:
+        """The present value."""
+        with self._turn:
+            if self._closed:
+                raise ClosedError
+            if self._connection is None:
+                address = f"{self._database.absolute().as_uri()}?mode=rw"
+                self._connection = sqlite3.connect(
+                    address, uri=True, timeout=self._timeout, isolation_level=None, check_same_thread=False
+                )
+                # A connection lies in a reference cycle, and would stay open until that is collected.
+                weakref.finalize(self, self._connection.close).atexit = False
+            cursor = self._connection.execute("PRAGMA data_version")
+            try:
+                return int(cursor.fetchone()[0])
+            finally:
+                cursor.close()
+
+    def close(self) -> None:
+        """Close the connection. May be called twice."""
+        with self._turn:
+            self._closed = True
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+
+
+_LOCK_TIMEOUT = "55P03"
+_IDLE_TIMEOUT = "25P03"  # PostgreSQL ended a transaction that was idle for too long: before any commit
+_DAMAGED = ("XX001", "XX002")  # PostgreSQL found a damaged page, or a damaged index
+
+
+def refusal(address: Address, error: Exception, *, ending: bool = False) -> StorageError | IntegrityError:
+    """The error to raise.
+
+    Args:
+        ending: True if a writing transaction was being committed.
+    """
+    reason = getattr(error, "orig", None) or error
+    if _is_damage(reason):
+        return IntegrityError(
+            f"the ledger is damaged ({reason}). Run `s3t reconcile RUN`, which mends indexes; if that does not help, "
+            "restore the ledger from a backup, and run it again"
+        )
+    if "FSYNC" in getattr(reason, "sqlite_errorname", ""):
+        return note_failed_fsync(f"the ledger ({reason})")
+    state = getattr(reason, "sqlstate", None)
+    local = isinstance(address, Path)
+    if state == _LOCK_TIMEOUT or (local and "locked" in str(reason)):
+        remedy = "wait for the process that holds it"
+    elif local:
+        remedy = _sqlite_remedy(reason)
+    else:
+        remedy = f"see that the database answers ({address})"
+    refused = StorageError(f"the ledger refused ({reason})", remedy=remedy)
+    if ending and state != _IDLE_TIMEOUT and not local:
+        refused = StorageError(f"the ledger's database failed while it committed ({reason})", remedy=remedy)
+        refused.aftermath = OUTCOME_UNKNOWN
+    return refused
+
+
+def _sqlite_remedy(reason: object) -> str:
+    """The remedy for an error of SQLite, by its name."""
+    name = getattr(reason, "sqlite_errorname", "")
+    if name.startswith("SQLITE_FULL") or "is full" in str(reason):
+        return "free space"
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM")):
+        return "see that the run's folder can be written to: its permissions, and how it is mounted"
+    return "free space or mend the disk"  # SQLite gives both the same name
+
+
+def _is_damage(reason: object) -> bool:
+    """True if a database's error says that its file is not what it wrote."""
+    if isinstance(reason, sqlite3.Error):
+        name = getattr(reason, "sqlite_errorname", "")
+        # Damage may be in a name of the schema (SQLITE_ERROR), or make a text undecodable for Python's module.
+        return name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR")) or "decode" in str(reason)
+    return getattr(reason, "sqlstate", None) in _DAMAGED
+
+
+_open: WeakSet[object] = WeakSet()
+_inherited: list[object] = []  # kept, so that the child closes no connection of its parent
+
+
+def note_open(ledger: object) -> None:
+    """Note a SQLite ledger that this process opens."""
+    if _inherited:
+        raise ForkedError(
+            "this process was forked off while its parent had a run with a ledger in SQLite open, and SQLite's locks "
+            "do not survive a fork. Close every run before the fork, or start processes with multiprocessing's `spawn`"
+        )
+    _open.add(ledger)
+
+
+def note_closed(ledger: object) -> None:
+    _open.discard(ledger)
+
+
+def refuse_after_fork(process: int) -> None:
+    """Refuse a run that another process opened.
+
+    SQLite counts in its own memory what a process has locked. A forked child inherits those counts without the locks,
+    so it would lock nothing. Its parent, closing, would remove the log that the child writes to, deletions and all.
+    """
+    if os.getpid() != process:
+        raise ForkedError(
+            f"the run was opened in process {process}, and this is {os.getpid()}, forked off from it; open "
+            "the run here (`s3t.Run.open`), after the fork"
+        )
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=lambda: _inherited.extend(_open))
+
+
+def vacuum(connection: Connection) -> bool:
+    """Remove dead rows from PostgreSQL's files; False if some had to stay, because an older snapshot may read them."""
+    for table in _VACUUMED:
+        connection.execute(text(f"VACUUM {table.name}"))
+    dead = " + ".join(f"pg_stat_get_dead_tuples('{table.name}'::regclass)" for table in _VACUUMED)
+    return int(connection.execute(text(f"SELECT {dead}")).scalar_one()) == 0
+
+
+_VACUUMED = (
+    schema.records,
+    schema.slices,
+    schema.stages,
+    schema.durations,
+    schema.erasing_records,
+    schema.condemned,
+    schema.claims,
+    schema.held_names,
+    schema.admitted,
+)
+
 
 _LONG_LOG_BYTES = 4 * 2**20
 _CHECKPOINT_SECONDS = 2.0
@@ -351,7 +517,6 @@ class Ledger:
         self.check_place()
         if isinstance(self._address, Path):
             return self._checkpoint("TRUNCATE")
-        from s3t.ledger.vacuum import vacuum
 
         with self._refusals(), self.engine.connect() as connection:
             bare = connection.execution_options(isolation_level="AUTOCOMMIT")

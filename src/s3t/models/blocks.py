@@ -14,12 +14,13 @@ from typing import Any
 
 import torch
 from peft import IA3Config, LoraConfig, PeftConfig, inject_adapter_in_model
+from peft.tuners.lora import Linear
+from peft.tuners.lora.layer import LoraVariant
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 
 from s3t.errors import IsolationError, listed
 from s3t.models.base import Base, base_digest, reset_head
-from s3t.models.fused import fuse
 from s3t.models.layers import block_layers, block_modules, feedforward_modules
 from s3t.models.links import Link, prepare
 from s3t.models.merged import merged_on
@@ -29,6 +30,38 @@ from s3t.models.quantized import QuantizedLinear
 from s3t.models.tensors import StageTensors, copied, copy_exactly
 from s3t.models.updates import updates_on
 from s3t.recipe import Adapter
+
+
+class _OneProduct(LoraVariant):  # type: ignore[misc, unused-ignore]
+    """LoRA as `training.fused_lora` computes it: the sum y + s (x A^T) B^T in one product.
+
+    PEFT's own forward pass computes the update, scales it and adds it: three tensors of the module's whole output.
+    Under autocast it also converts the module's input to float32, which the next product converts back. The product
+    here differs in the last bits alone. PEFT's extension point for other forward passes is used.
+    """
+
+    @staticmethod
+    def forward(module: Any, active_adapter: str, x: Tensor, result: Tensor, **_: Any) -> Tensor:
+        inner = module.lora_A[active_adapter](module.lora_dropout[active_adapter](x))
+        up = module.lora_B[active_adapter].weight
+        rows, updates = result.reshape(-1, result.shape[-1]), inner.reshape(-1, inner.shape[-1])
+        summed = torch.addmm(rows, updates, up.t(), alpha=module.scaling[active_adapter])
+        return summed.view(result.shape)
+
+
+def fuse(modules: Iterable[nn.Module]) -> None:
+    """Have every adapter of these modules computed in one product, where it is plain LoRA of a linear module.
+
+    Others (IA3, DoRA, LoRA of a convolution) stay as PEFT computes them.
+    """
+    for module in modules:
+        if not isinstance(module, Linear):
+            continue
+        plain = [name for name, up in module.lora_B.items() if name not in module.lora_variant and up.bias is None]
+        for name in plain:
+            module.lora_variant[name] = _OneProduct
+        if plain:
+            module.cast_input_dtype_enabled = False
 
 
 class MountedModel:
@@ -96,7 +129,7 @@ class MountedModel:
         return own
 
     def fuse(self) -> None:
-        """Have the block that was added computed with fewer passes over memory; see `s3t.models.fused`."""
+        """Have the block that was added computed with fewer passes over memory."""
         fuse(self.base.model.get_submodule(name) for name in self._targets)
 
     def own_tensors(self) -> StageTensors:

@@ -9,16 +9,34 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
 
 from s3t.models.base import Base
-from s3t.models.checkpoints import checkpointed
 from s3t.models.first_token import cut_modules, first_tokens, packable
 from s3t.models.packing import Packing, laid_out, packed_inputs, packed_layers
 from s3t.tasks.task import ANSWERED
+
+
+@contextmanager
+def checkpointed(layers: Sequence[nn.Module]) -> Iterator[None]:
+    """While within, these layers keep their inputs alone for the backward pass, which may come later.
+
+    The same operations run again on the same inputs, dropout with the same draws, so no bit differs.
+    """
+    changed: list[Any] = list(layers)
+    try:
+        for layer in changed:
+            layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
+        yield
+    finally:
+        for layer in changed:
+            del layer.forward  # the class's own is there again
+
 
 Batch = Mapping[str, Tensor]
 

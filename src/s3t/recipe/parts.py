@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime
-from typing import Annotated, Any, Literal, Self, TypeVar
+import re
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
 from pydantic import (
     BeforeValidator,
@@ -17,14 +19,89 @@ from pydantic_core import PydanticKnownError
 
 from s3t import methods
 from s3t.methods import METHODS, Options, Trainable, method_named
-from s3t.recipe.adapters import bias_problem, init_problem, modules_to_save_problem
 from s3t.recipe.group import Group
-from s3t.recipe.hook import hook_problem
 from s3t.recipe.numbers import NumbersAlone
 from s3t.recipe.part import Part
 from s3t.recipe.repair import RepairPolicy
 from s3t.sequences import DEFAULT_SELECTOR, SELECTORS, no_selector
 from s3t.sequences.selector import DEFAULT_DELETIONS, DEFAULT_HORIZON
+
+# An adapter is exact under two conditions. Its initial tensors depend on a seed and public base weights alone, and its
+# training leaves every base tensor unchanged. A new PEFT option is refused until somebody has read what it does.
+_CHANGES_BASE = "it rewrites the base weights, so switching the block off would not give back the pre-trained layer"
+_FITTED = (
+    "it is fitted on the training data before the first step, so records would leak across slices and "
+    "could not be taken out"
+)
+
+REFUSED_INITS: Final[Mapping[str, str]] = {
+    "pissa": _CHANGES_BASE,
+    "olora": _CHANGES_BASE,
+    "loftq": _CHANGES_BASE,
+    "eva": _FITTED,
+    "corda": _FITTED,
+    "lora_ga": _FITTED,
+}
+
+
+def init_problem(value: bool | str) -> str | None:
+    """The reason to refuse `init_lora_weights: value`; None where it is allowed (`true` or `gaussian`)."""
+    if value is True or value == "gaussian":
+        return None
+    name = str(value).lower()
+    reason = next(
+        (why for refused, why in REFUSED_INITS.items() if name == refused or name.startswith(f"{refused}_")),
+        "it is not on the list of inits known to be exact",
+    )
+    return f"init_lora_weights {value!r} is refused: {reason}; use true or gaussian"
+
+
+def bias_problem(value: str) -> str | None:
+    """The reason to refuse `bias: value`; None where it is allowed (`none`)."""
+    if value == "none":
+        return None
+    return (
+        f"bias {value!r} is refused: it trains the base model's own biases, which all blocks share and which "
+        "would stay changed when a block is switched off; use none"
+    )
+
+
+def modules_to_save_problem(value: list[str] | None) -> str | None:
+    """The reason to refuse `modules_to_save: value`; None where it is empty."""
+    if not value:
+        return None
+    return (
+        f"modules_to_save {value!r} is refused: it trains whole base modules across stages; the task head is "
+        "trained and stored per stage already, so leave it out"
+    )
+
+
+PLACEHOLDERS = ("name", "path", "host")
+
+
+def hook_problem(arguments: Sequence[str]) -> str | None:
+    """The reason to refuse a command; None where it is one.
+
+    >>> hook_problem(["/srv/unload", "{name}"]), hook_problem(["unload {nam}"])
+    (None, 'there is no {nam}: use {name}, {path} or {host}')
+    """
+    if not arguments or not arguments[0].strip():
+        return "a command begins with a program; name one, or take the field out"
+    if re.search(r"\{\w+\}", arguments[0]) and not _strange(arguments[:1]):
+        return "the program may not depend on the export; put {name}, {path} or {host} into its arguments"
+    if strange := _strange(arguments):
+        return f"there is no {strange[0]}: use {{name}}, {{path}} or {{host}}"
+    if any("\0" in argument for argument in arguments):
+        return "an argument holds a null byte; take it out"
+    if not any("{name}" in argument or "{path}" in argument for argument in arguments[1:]):
+        return "no argument holds {name} or {path}, so the command could not tell which export to unload"
+    return None
+
+
+def _strange(arguments: Sequence[str]) -> list[str]:
+    found = [name for argument in arguments for name in re.findall(r"\{(\w+)\}", argument)]
+    return [f"{{{name}}}" for name in found if name not in PLACEHOLDERS]
+
 
 MAX_SEED = 2**63 - 1
 DEFAULT_THRESHOLD = 0.5

@@ -21,6 +21,14 @@ from s3t.run.results import DeletionReport, Reconciliation, Status
 from s3t.wording import counted
 
 
+def withdraw(parts: Parts, name: str) -> Status:
+    parts.check_changeable()
+    with after_refusal(NOTHING_CHANGED):
+        parts.latest.snapshot()  # refuses an older ledger
+        parts.withdrawer.withdraw(name)
+    return status_now(parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class DeletionArguments:
     records: Sequence[str | int]

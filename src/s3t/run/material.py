@@ -19,11 +19,27 @@ from s3t.models.model import Model
 from s3t.partition import Place, Secret
 from s3t.progress import Steps
 from s3t.recipe import Recipe
-from s3t.records.replay import replayed
 from s3t.records.slices import Slices
 from s3t.stages import Stage
 from s3t.training import EncodedSlice, Examples, TrunkCache, exact_numerics, fill_cache
 from s3t.training.examples import SliceStates
+
+
+def replayed(records: Sequence[str], share: float, *, secret: Secret) -> list[int]:
+    """The positions of a slice's record ids whose keyed hash, read as a fraction of 1, lies below the share.
+
+    The choice depends on each record's own id, so a deletion does not change the others'. It depends on one hash, so a
+    larger share contains a smaller one.
+    """
+    if share == 1:  # all; the secret of a run whose key was destroyed need not be asked
+        return list(range(len(records)))
+    bound = share * 2**64
+    return [
+        position
+        for position, record in enumerate(records)
+        if int.from_bytes(secret.token("replay", "record", record)[:8], "big") < bound
+    ]
+
 
 EMPTY = SliceStates(packed=torch.empty(0, 0), starts=(), lengths=())
 

@@ -589,7 +589,7 @@ class Run:
 
         Raises InputError if the run has made no such export, or if it is still there on this host.
         """
-        from s3t.run.withdrawing import withdraw
+        from s3t.run.deleting import withdraw
 
         return withdraw(self._parts, name)
 

@@ -1,7 +1,6 @@
 """Stages: which there are, what they are called, and which seed they have. Pure."""
 
-from s3t.stages.key import KeyInputs, stage_key, training_part, unresolved
-from s3t.stages.seed import stage_seed
+from s3t.stages.key import KeyInputs, stage_key, stage_seed, training_part, unresolved
 from s3t.stages.trie import Kind, Stage, by_kind, model_stages, prototypes_of, stages_of
 
 __all__ = [

@@ -8,6 +8,7 @@ What does not change a stage's tensors (budget, selector, device, ensemble, colu
 
 from __future__ import annotations
 
+import hashlib
 import hmac
 import json
 from collections.abc import Sequence
@@ -18,6 +19,17 @@ from typing import Any
 from s3t.partition import Secret
 from s3t.recipe import Recipe
 from s3t.stages.trie import Stage
+
+
+def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
+    """A seed below 2^63 for one purpose ("head", "block", "dropout", "batches 0", ...) of one stage.
+
+    >>> stage_seed(0, Stage(0, (1,)), "head") == stage_seed(0, Stage(0, (1,)), "head")
+    True
+    """
+    text = f"s3t seed {run_seed} shard {stage.shard} prefix {list(stage.prefix)} {purpose}"
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
 
 KEY_FORMAT = 7
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""

@@ -11,17 +11,69 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from s3t.errors import InputError, RecipeError, TrainingError
+from s3t.errors import DataError, InputError, RecipeError, TrainingError
 from s3t.extras import how_to_install
 from s3t.progress import SILENT, Progress, telling
 from s3t.recipe import Recipe, recipe_from
 from s3t.recipe.loading import to_yaml
-from s3t.records.ingest import ingest
-from s3t.records.public import public_digest
+from s3t.records.canonical import contents
+from s3t.records.ingest import Records, ingest
+from s3t.records.names import normal_form
+from s3t.records.public import features_of, public_digest
 from s3t.run import Run
-from s3t.tuning.public import check_declared, refuse_private
 from s3t.tuning.space import Choice, with_values
 from s3t.wording import counted
+
+
+def refuse_private(public: Sequence[tuple[str, Records]], private: Sequence[str | Path], recipe: Recipe) -> None:
+    """Compare records that are said to be public with private ones.
+
+    Args:
+        public: name of each public data set, and its records from `ingest`.
+        private: files of records, compared by content; or folders of runs, which are asked by id for what they hold or
+            have held.
+    """
+    problems: list[str] = []
+    for where in map(Path, private):
+        if where.is_dir():
+            problems += _known_to(where, public)
+        else:
+            private_rows = set(contents(ingest(where, recipe).rows, features_of(public[0][1].rows)))
+            for name, records in public:
+                own = contents(records.rows, features_of(records.rows))
+                shared = [row for row, content in enumerate(own) if content in private_rows]
+                problems += _problem(name, records, shared, f"are in {where}")
+    if problems:
+        raise DataError("the public data", problems)
+
+
+def _known_to(run: Path, public: Sequence[tuple[str, Records]]) -> list[str]:
+    problems: list[str] = []
+    with Run.open(run) as opened:
+        for name, records in public:
+            ids = records.rows["record"].to_pylist()
+            private_ids = {normal_form(place.name) for place in opened.locate(records=ids) if place.state != "unknown"}
+            shared = [row for row, record in enumerate(ids) if record in private_ids]
+            problems += _problem(name, records, shared, f"are or were in the run {run}")
+    return problems
+
+
+def _problem(name: str, records: Records, rows: list[int], where: str) -> list[str]:
+    if not rows:
+        return []
+    lines = records.positions.named(rows)
+    return [f"{len(rows)} records of {name} {where} ({lines}); a choice by them would reveal them: take them out"]
+
+
+def check_declared(private: Sequence[str | Path], *, declared: bool) -> None:
+    """Checks that private records are named, or all data declared public."""
+    if not private and not declared:
+        raise InputError(
+            "the public data",
+            "nothing says that no private record is among them: name the private data or its runs, to compare "
+            "with, or declare that there are none",
+        )
+
 
 SALT = "tune"
 """Salt of trial runs. Their records are public, and every trial must split them alike."""
