@@ -127,7 +127,7 @@ def test_a_load_without_an_answer_may_still_come_and_holds_the_deletion_up(
     monkeypatch, impatient, beside, path, engine, late, caplog, comes
 ):
     monkeypatch.setattr(lora_engine, "LOAD_SECONDS", 0.3)
-    monkeypatch.setattr(keeper, "_LATE_SECONDS", 3.0)
+    monkeypatch.setattr(keeper, "_LATE_SECONDS", 8.0)
     change(engine, loads_late=late)
     with beside(engine_seconds=2.0) as client:
         until(lambda: "ReadTimeout" in caplog.text)

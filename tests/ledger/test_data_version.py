@@ -1,12 +1,13 @@
 """A ledger that says whether anything was committed: of every kind of writer, and never too late."""
 
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import pytest
 
 import s3t
 from s3t.ledger import Ledger
 from testing.roles import roles
+from tests.ledger.world import accept, make_ledger, taking
 
 
 def test_its_version_changes_with_every_commit_of_any_handle_and_with_nothing_else(trained):
@@ -23,15 +24,14 @@ def test_its_version_changes_with_every_commit_of_any_handle_and_with_nothing_el
         seen.add(ledger.version())
 
 
-def test_a_snapshot_is_the_last_one_as_long_as_nobody_has_committed(trained):
-    ledger = roles(trained).ledger
-    ledger.snapshot()
-    first = ledger.snapshot()
-    assert ledger.snapshot() is first
-    assert ledger.snapshot(anew=True) is not first
-    with s3t.Run.open(trained.path) as other:
-        other.delete(records=["r3"])
-    assert ledger.snapshot().generation == first.generation + 1
+def test_a_snapshot_is_the_last_one_as_long_as_nobody_has_committed(tmp_path):
+    with closing(make_ledger(tmp_path / "ledger.sqlite")) as ledger, closing(ledger.again()) as other:
+        ledger.snapshot()
+        first = ledger.snapshot()
+        assert ledger.snapshot() is first
+        assert ledger.snapshot(anew=True) is not first
+        accept(other, taking(3))
+        assert ledger.snapshot().generation == first.generation + 1
 
 
 def test_a_deletion_right_after_the_ledger_was_read_is_seen_the_next_time(trained, monkeypatch):
