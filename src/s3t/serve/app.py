@@ -6,86 +6,34 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, FastAPI, Response
+from fastapi import Depends, FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 from starlette.concurrency import run_in_threadpool
 from starlette.types import Receive, Scope, Send
 
 import s3t
-from s3t.serve import deleting, problems
+from s3t.serve import problems
 from s3t.serve.answering import ABORT, ServedRun
 from s3t.serve.batching import Batcher
-from s3t.serve.callers import Caller, Callers
-from s3t.serve.deleting import held_request
-from s3t.serve.documents import RefusalRequest, plan_of
+from s3t.serve.callers import Callers
 from s3t.serve.guard import Guard
+from s3t.serve.holding import held_of
 from s3t.serve.metrics import Metrics
 from s3t.serve.page.board import Board
 from s3t.serve.page.routes import page_of, static_files
 from s3t.serve.page.sections import Page
-from s3t.serve.problems import Refused, StrictRoute
+from s3t.serve.problems import Refused
 from s3t.serve.repairing import Repairer
-from s3t.serve.routes import OF_A_BODY, problem_responses, requires, router_of
+from s3t.serve.routes import problem_responses, requires, router_of
 from s3t.serve.settings import Settings
 from s3t.serve.shapes import shapes_of
 from s3t.serve.writing import Scribe
 
 if TYPE_CHECKING:
-    from s3t.deletion.deleter import Outcome
     from s3t.gateway.gateway import Gateway
-
-
-def held_of(served: ServedRun) -> APIRouter:
-    """Routes of a run's held requests, below its prefix."""
-    router = APIRouter(route_class=StrictRoute, tags=["held deletions"])
-    approvals = served.run.approvals
-    operator = Annotated[Caller, Depends(requires(served, "operate"))]
-    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
-
-    @router.get("/held", summary="List held deletions", responses=problem_responses())
-    def all_held(_caller: reader) -> dict[str, Any]:
-        """Requests that waited for an operator, or still do, the newest first; without names."""
-        return {"held": [held.to_json() for held in approvals.all()]}
-
-    @router.get(
-        "/held/{id}",
-        summary="Follow a held deletion",
-        responses=problem_responses(HTTPStatus.NOT_FOUND),
-    )
-    def one(id: str, caller: reader) -> dict[str, Any]:
-        """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
-        held = held_request(served, id)
-        plan = _impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
-        return {**held.to_json(), "plan": plan}
-
-    @router.post(
-        "/held/{id}/approve",
-        summary="Approve a held deletion",
-        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-    )
-    async def approve(id: str, caller: operator) -> dict[str, Any]:
-        """Carry it out. Not with the token that asked for it."""
-        return (await deleting.approve(served, id, caller)).to_json()
-
-    @router.post(
-        "/held/{id}/refuse",
-        summary="Refuse a held deletion",
-        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
-    )
-    def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
-        """Delete nothing, and forget its names. The reason is kept, and shown to the caller that asked."""
-        return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
-
-    return router
-
-
-def _impact_of(outcome: Outcome) -> dict[str, Any]:
-    before, after = outcome.before.depths(), outcome.after.depths()
-    return {"deleted": outcome.deleted, **plan_of(sorted(outcome.losses), outcome.stages_lost, before, after)}
-
 
 LOOK_SECONDS = 0.01
 """Between two looks at the ledger: how soon a deletion that another process accepts is effective here."""

@@ -1,0 +1,66 @@
+"""Routes of requests for deletion that are held until an operator decides. See `routes` on annotations."""
+
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Annotated, Any
+
+from fastapi import APIRouter, Depends
+
+from s3t.serve import deleting
+from s3t.serve.answering import ServedRun
+from s3t.serve.callers import Caller
+from s3t.serve.deleting import held_request
+from s3t.serve.documents import RefusalRequest, plan_of
+from s3t.serve.problems import StrictRoute
+from s3t.serve.routes import OF_A_BODY, problem_responses, requires
+
+if TYPE_CHECKING:
+    from s3t.deletion.deleter import Outcome
+
+
+def held_of(served: ServedRun) -> APIRouter:
+    """Routes of a run's held requests, below its prefix."""
+    router = APIRouter(route_class=StrictRoute, tags=["held deletions"])
+    approvals = served.run.approvals
+    operator = Annotated[Caller, Depends(requires(served, "operate"))]
+    reader = Annotated[Caller, Depends(requires(served, "delete", "operate", "audit"))]
+
+    @router.get("/held", summary="List held deletions", responses=problem_responses())
+    def all_held(_caller: reader) -> dict[str, Any]:
+        """Requests that waited for an operator, or still do, the newest first; without names."""
+        return {"held": [held.to_json() for held in approvals.all()]}
+
+    @router.get(
+        "/held/{id}",
+        summary="Follow a held deletion",
+        responses=problem_responses(HTTPStatus.NOT_FOUND),
+    )
+    def one(id: str, caller: reader) -> dict[str, Any]:
+        """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
+        held = held_request(served, id)
+        plan = _impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
+        return {**held.to_json(), "plan": plan}
+
+    @router.post(
+        "/held/{id}/approve",
+        summary="Approve a held deletion",
+        responses=problem_responses(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )
+    async def approve(id: str, caller: operator) -> dict[str, Any]:
+        """Carry it out. Not with the token that asked for it."""
+        return (await deleting.approve(served, id, caller)).to_json()
+
+    @router.post(
+        "/held/{id}/refuse",
+        summary="Refuse a held deletion",
+        responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
+    )
+    def refuse(id: str, asked: RefusalRequest, caller: operator) -> dict[str, Any]:
+        """Delete nothing, and forget its names. The reason is kept, and shown to the caller that asked."""
+        return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
+
+    return router
+
+
+def _impact_of(outcome: "Outcome") -> dict[str, Any]:
+    before, after = outcome.before.depths(), outcome.after.depths()
+    return {"deleted": outcome.deleted, **plan_of(sorted(outcome.losses), outcome.stages_lost, before, after)}
