@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, WHOLE
+from benchmarks.data_sets import COMPETENT, FIRST, FROZEN, HEADS, WHOLE
 from benchmarks.ensemble import table_rows
 from benchmarks.operators import KINDS
 from benchmarks.together import MOST_COST
@@ -331,6 +331,12 @@ def test_the_gpus():
         ways = [found[variant] for variant in ("competent", "s3t")]
         shown = [f"{way['records_a_second']:,.0f} ({100 * way['share_of_peak']:.1f} %)" for way in ways]
         assert row(found["device"].split()[1], [*shown, f"{found['times_as_fast']:.2f}"]) in PAGE
+
+
+def test_other_rates_of_the_head():
+    for name, title in {"banking77": "banking77", "sst2": "SST-2", "cola": "CoLA", "cifar10": "CIFAR-10"}.items():
+        above = stored("data_sets-head")["data_sets"][name]["points_above"]
+        assert row(title, [f"{above[each]['mean']:+.1f}" for each in HEADS]) in PAGE
 
 
 def test_the_accuracy_and_where_a_frozen_model_is_better():
