@@ -273,9 +273,11 @@ def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.P
         aside: the base's own parameters by full name, where others stand in for them; None: none do.
     """
     head, aside = set(base.head), aside or {}
+    wrapped = tuple(f"{name}." for name, each in base.model.named_modules() if isinstance(each, BaseTunerLayer))
+    layers = tuple(f"{name}base_layer." for name in wrapped)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
-        if name in head or _is_adapters(base.model, name):
+        if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # the latter is an adapter's
             continue
         tensor = aside.get(name, tensor)
         # PEFT moves a wrapped module's own tensors down to base_layer.
@@ -283,16 +285,6 @@ def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.P
         digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
         digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
-
-
-def _is_adapters(model: nn.Module, name: str) -> bool:
-    """True if a tensor belongs to an adapter: it lies in a wrapped module, but not in its base layer."""
-    parts = name.split(".")
-    for length in range(1, len(parts)):
-        module = model.get_submodule(".".join(parts[:length]))
-        if isinstance(module, BaseTunerLayer):
-            return parts[length] != "base_layer"
-    return False
 
 
 def _positions(model: Any) -> int | None:
