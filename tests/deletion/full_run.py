@@ -47,12 +47,6 @@ def by_library(plan: dict[str, Any], told: Told) -> None:
     live(plan, told, pd.read_csv(path, dtype=str) if path.suffix == ".csv" else pd.read_parquet(path))
 
 
-def from_a_dataset(plan: dict[str, Any], told: Told) -> None:
-    import datasets
-
-    live(plan, told, datasets.load_dataset("csv", data_files=plan["data"], split="train"))
-
-
 def live(plan: dict[str, Any], told: Told, data: Any) -> None:
     import s3t
 
@@ -159,7 +153,6 @@ def leaky(plan: dict[str, Any], told: Told) -> None:
 WAYS = {
     "library": by_library,
     "command": by_command,
-    "dataset": from_a_dataset,
     "patience": patiently,
     "leaky": leaky,
 }

@@ -233,16 +233,6 @@ def test_nothing_of_a_deleted_record_is_in_any_file(kind, way, world):
     assert steps >= 6
 
 
-def test_the_cache_of_a_dataset_goes_with_the_first_deletion(world):
-    made = world("text", "dataset")
-    cached = {}
-    for told, written in looked_at(made):
-        cached[told["gone"]] = {path for path in written if path.suffix == ".arrow" and path.is_file()}
-    assert all(path.is_relative_to(made.folder / "cache" / "huggingface" / "datasets") for path in cached[0])
-    assert len(cached[0]) == 1
-    assert not any(cached[gone] for gone in (1, 2, 3))
-
-
 def test_what_waits_is_in_its_slice_alone_until_it_is_erased(world):
     made = world("text", "patience", deletion={"erase_within": 86_400.0})
     assert [told["waiting"] for told, _ in looked_at(made)] == [False, True, True, False]
