@@ -42,7 +42,6 @@ ELSEWHERE = {
     "/dev/null": "keeps nothing",
     "own/answers.csv": "the user asked for it",
     "own/*-[0-9]*-????????????????": "the same while it is written",
-    "cache/huggingface/datasets/*": "what load_dataset made, before the run began",
 }
 """What is written outside of the run all the same, by its path or the one in the world, with the reason."""
 
