@@ -93,7 +93,7 @@ class History:
         self._rows.write_note(KEY_DESTROYED, to=int(now(self._rows.connection)))
 
     def durations(self) -> dict[Stage, float]:
-        """Seconds that the training of each live stage took; without those of versions that did not note them."""
+        """Seconds that the training of each live stage took."""
         rows = self._rows.read(schema.durations)
         return {stage_at(row.shard, row.prefix): float(row.seconds) for row in rows}
 

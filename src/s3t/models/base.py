@@ -277,7 +277,7 @@ def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.P
     layers = tuple(f"{name}base_layer." for name in wrapped)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
-        if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # the latter is an adapter's
+        if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # head or adapter
             continue
         tensor = aside.get(name, tensor)
         # PEFT moves a wrapped module's own tensors down to base_layer.

@@ -57,7 +57,7 @@ class Piece(NamedTuple):
     finish: Finish | None
     """None: the text goes on."""
     tokens: tuple[Token, ...] = ()
-    """Those that have become certain, if `Sampling.logprobs` asks for them."""
+    """The finished tokens of the text, if `Sampling.logprobs` asks for them."""
 
 
 WritingSteps: TypeAlias = Generator[list[Piece], bool | None, None]
@@ -77,7 +77,7 @@ class Written:
     told: str = ""
     """Text returned so far."""
     _spelled: bytes = b""
-    """What the tokens add, if they are told."""
+    """Bytes of all tokens so far, if the tokens are returned."""
     _held: list[Token] = field(default_factory=list)
     """Tokens of which nothing has been returned."""
     _bytes: int = 0

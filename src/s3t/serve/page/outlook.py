@@ -1,4 +1,4 @@
-"""What lies ahead of a run, with a repair and without, as the page shows it. Pure, as `views`."""
+"""Forecast of a run, with a repair and without, as the page shows it. Pure, as `views`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Ahead:
 
 
 def ahead(forecast: Forecast | None) -> tuple[Ahead, ...]:
-    """What lies ahead without repair, the soonest first."""
+    """Forecast without repair, the soonest event first."""
     if forecast is None or not forecast.living_shards:
         return ()
     falls = sorted(forecast.depth_falls_below, reverse=True)
@@ -60,7 +60,7 @@ def ahead(forecast: Forecast | None) -> tuple[Ahead, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Repairing:
-    """What a repair costs and buys, and the repairs so far."""
+    """Cost and gain of a repair, and the repairs so far."""
 
     missing: int
     hours: str | None
@@ -78,7 +78,7 @@ class Repairing:
 def repairing(
     status: Status, repairs: Sequence[Repair], *, ahead: Forecast | None, ahead_after: Forecast | None
 ) -> Repairing:
-    """What a repair costs and buys.
+    """Cost and gain of a repair.
 
     Args:
         repairs: the newest first.

@@ -43,7 +43,7 @@ class Chain:
     """Main or spare, where chains grow as needed."""
 
     def cell(self, place: int) -> Cell:
-        """What the slice at a place of the chain is."""
+        """State of the slice at a place of the chain."""
         if place == self.training:
             return "training"
         return "serving" if place < self.serving else "live" if place < self.live else "dead"

@@ -1,4 +1,4 @@
-"""Who looks at the page: a token in a cookie, and forms that were sent from the page itself."""
+"""Visitors of the page: a token in a cookie, and forms that were sent from the page itself."""
 
 from __future__ import annotations
 
