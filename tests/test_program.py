@@ -46,7 +46,7 @@ import sys
 from s3t.program import set_up_process
 
 set_up_process()
-import s3t.models.fused
+import s3t.models.blocks
 print("peft" in sys.modules, "bitsandbytes.functional" in sys.modules)
 from s3t.models.quantized import functional, missing_package
 print(missing_package(), functional().__name__)
