@@ -6,7 +6,6 @@ from pathlib import Path
 
 from benchmarks.house import house
 
-
 NAMES = '''"""Names."""
 
 class Name:
