@@ -214,7 +214,7 @@ def encoded_slices(run: s3t.Run) -> list[list[dict[str, list[int]]]]:
     """Tokens and labels of the slices, in the order in which the run trains them."""
     _, encoder = assemble(Path(run.recipe.base_model), run.recipe, labels=1)
     found = []
-    for index in run.status().inventory.orders[0][0]:
+    for index in run.inventory().orders[0][0]:
         (path,) = (run.path / "slices").glob(f"shard-000/slice-{index:03d}-*.parquet")
         records = encoder.encode(parquet.read_table(path))
         found.append(
@@ -259,7 +259,7 @@ def ways(run: s3t.Run, count: int) -> Mapping[str, Callable[[], int]]:
     recipe = recipe_from(run.recipe)
     model, _ = assemble(Path(recipe.base_model), recipe, labels=1)
     tokenizer = transformers.AutoTokenizer.from_pretrained(recipe.base_model)
-    keys = run.status().inventory.alive
+    keys = run.inventory().alive
     chain = {
         depth: deserialize((run.path / "artifacts" / "shard-000" / f"{keys[stage]}.safetensors").read_bytes())
         for depth, stage in enumerate(Stage(first.shard, first.prefix).chain, start=1)

@@ -313,7 +313,7 @@ def accept_alone(run: s3t.Run, record: str) -> None:
 
 def delete_one(run: s3t.Run, record: str) -> None:
     report = run.delete(records=[record])
-    if report.deleted != 1 or report.stages_lost == 0 or report.entries[0].state != "effective":
+    if report.deleted != 1 or report.stages_lost == 0 or report.log[0].state != "effective":
         raise RuntimeError(f"the benchmark is broken: {report}")
 
 

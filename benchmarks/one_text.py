@@ -46,7 +46,7 @@ def one_text(few: s3t.Run, twenty: s3t.Run, inputs: pd.DataFrame) -> dict[str, A
     """Milliseconds of the processor for one text: medians, in turns."""
     names = [role for role in ("text", "text_pair") if getattr(few.recipe.columns, role) is not None]
     texts = [dict(zip(inputs.columns, row, strict=True)) for row in inputs.itertuples(index=False)][: TEXTS + WARM]
-    member = few.status().inventory.members()[0].prefix
+    member = few.inventory().members()[0].prefix
     ways: dict[str, Callable[[dict[str, str]], Any]] = {
         "one": lambda row: few.predict([row], prefixes={0: member}),
         "twenty": lambda row: twenty.predict([row]),
@@ -130,7 +130,7 @@ def tensors_of(run: s3t.Run, stage: Stage) -> dict[int, StageTensors]:
 def differences(run: s3t.Run, inputs: pd.DataFrame) -> dict[str, Any]:
     """How far answers are apart: with merged weights and without; and from float32, where the run has bfloat16."""
     workshop, snapshot = roles(run).loaded.get(), roles(run).ledger.snapshot()
-    stages = [Stage(shard, serving.prefix) for shard, serving in run.status().inventory.members().items()]
+    stages = [Stage(shard, serving.prefix) for shard, serving in run.inventory().members().items()]
     names = ("text", "text_pair")[: inputs.shape[1]]
     table = pa.table(dict(zip(names, inputs.to_dict("list").values(), strict=True)))
     chains = [workshop.chain(stage, snapshot) for stage in stages]

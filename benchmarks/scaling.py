@@ -147,7 +147,7 @@ def prediction(folder: Path, varied: dict[str, tuple[int, ...]], size: Size, rou
         for point in times:
             _note("prediction", number, rounds + 1, point)
             run = runs[point if point in runs else by_depth[0]]
-            prefixes = {shard: orders[0][: point.depth] for shard, orders in enumerate(run.status().inventory.orders)}
+            prefixes = {shard: orders[0][: point.depth] for shard, orders in enumerate(run.inventory().orders)}
             began = time.perf_counter()
             run.predict(inputs, prefixes=prefixes)
             if number:  # the first loads the model
@@ -171,7 +171,7 @@ def training_work(run: s3t.Run, point: Point) -> list[int]:
     With the cache a stage passes through its blocks alone, and each slice once through what lies below the first block
     that is trained on it.
     """
-    inventory, epochs = run.status().inventory, run.recipe.training.epochs
+    inventory, epochs = run.inventory(), run.recipe.training.epochs
     passed = 0
     filled: set[Place] = set()
     stages = stages_of(inventory.orders)

@@ -315,7 +315,7 @@ def _regression() -> Any:
 
 def _orders(run: Any) -> Sequence[Sequence[tuple[int, ...]]]:
     """Of each shard."""
-    orders: Sequence[Sequence[tuple[int, ...]]] = run.status().inventory.orders
+    orders: Sequence[Sequence[tuple[int, ...]]] = run.inventory().orders
     return orders
 
 

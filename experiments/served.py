@@ -132,12 +132,12 @@ def beside_prototypes(models: Answers, prototypes: Answers, *, weight: float) ->
 
 def _prefixes(run: Run) -> list[Prefix]:
     """Of the orders, which all shards have in common."""
-    orders, *_ = run.status().inventory.orders
+    orders, *_ = run.inventory().orders
     return [order[: depth + 1] for order in orders for depth in range(len(order))]
 
 
 def _answers(run: Run, logits: dict[tuple[int, Prefix], Logits]) -> Answers:
-    partition, inventory = run.recipe.partition, run.status().inventory
+    partition, inventory = run.recipe.partition, run.inventory()
     sizes = [
         [inventory.records[Place(shard, index)] for index in range(partition.slices)]
         for shard in range(partition.shards)

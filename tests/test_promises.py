@@ -148,14 +148,14 @@ def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
 
 def test_every_public_name_loads_and_all_is_pinned():
     assert s3t.__all__ == [
-        "AuditReport",
+        "Audit",
         "Client",
         "ClosedError",
         "DataError",
-        "DeletionReport",
+        "Deletion",
         "EpochEnd",
         "Evaluation",
-        "ExportReport",
+        "Exports",
         "Forecast",
         "ForkedError",
         "FsyncError",
@@ -187,7 +187,7 @@ def test_every_public_name_loads_and_all_is_pinned():
         "Status",
         "StorageError",
         "Texts",
-        "TrainReport",
+        "Training",
         "TrainingError",
         "TrainingStart",
         "UnknownNamesError",

@@ -88,7 +88,7 @@ def measure(config: Config, name: str, task: Task, folder: Path) -> dict[str, An
         "accuracy": accuracy,
         "train_seconds": round(seconds, 1),
         "stored_bytes": status.stored_bytes,
-        "stages": len(status.inventory.alive),
+        "stages": status.alive,
         "deletions_until_dead": deaths,
         "deletions_until_dead_mean": statistics.fmean(deaths),
         "deletions_until_dead_expected": expected,
@@ -108,6 +108,6 @@ def delete_until_dead(run: Path, copy: Path, order: list[str]) -> tuple[int, lis
             started = time.perf_counter()
             report = opened.delete(records=[record])
             spent.append(time.perf_counter() - started)
-            if not any(report.status.depths):
+            if not any(report.depths_after):
                 break
     return len(spent), spent

@@ -43,7 +43,7 @@ def measure(config: Config, point: Row) -> Row:
     recipe = config.recipe(found, **which)
     with trained(recipe, found) as run:
         status = run.status()
-        return {"bytes": status.stored_bytes, "stages": len(status.inventory.alive)}
+        return {"bytes": status.stored_bytes, "stages": status.alive}
 
 
 def summary(config: Config, rows: Sequence[Row]) -> Row:

@@ -139,9 +139,9 @@ def _deleted(
         started = time.perf_counter()
         report = run.delete(subjects=[author], wait=False)  # the policy under test repairs, not the recipe's
         seconds["deletion"].append(time.perf_counter() - started)
-        row["depths"].append(list(report.status.depths))
+        row["depths"].append(list(report.depths_after))
         row["stages_lost"].append(report.stages_lost)
-        repair = run.repair() if repair_due(policy, report.status.inventory, trained=True) else None
+        repair = run.repair() if repair_due(policy, run.inventory(), trained=True) else None
         seconds["repair"].append(0.0 if repair is None else repair.seconds)
         row["stages_trained"].append(0 if repair is None else len(repair.stages))
         row["repaired_depths"].append(list(run.status().depths))

@@ -116,7 +116,7 @@ def compared(run: s3t.Run, other: s3t.Run) -> dict[str, int]:
         `live`: stages of the run; `compared`: those that the other has, too; `different`: of those, how many have
         another key, or an artifact with other bytes.
     """
-    here, there = (each.status().inventory.alive for each in (run, other))
+    here, there = (each.inventory().alive for each in (run, other))
     both = [stage for stage in here if stage in there]
 
     def content(own: s3t.Run, shard: int, key: str) -> bytes:

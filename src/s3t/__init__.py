@@ -45,49 +45,40 @@ if TYPE_CHECKING:
         UnknownNamesError,
         WorkerError,
     )
-    from s3t.ledger import LogEntry
     from s3t.planning.forecast import Forecast
     from s3t.progress import Progress
     from s3t.progress_bar import ProgressBar
     from s3t.recipe import Recipe, load_recipe
     from s3t.records.ingest import record_ids
+    from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
     from s3t.run import Run
     from s3t.run.answers import Evaluation, Predictions
-    from s3t.run.exporting import ExportReport
     from s3t.run.likelihoods import Likelihoods
-    from s3t.run.locating import Location
-    from s3t.run.results import (
-        AuditReport,
-        DeletionReport,
-        Reconciliation,
-        Status,
-        TrainReport,
-    )
     from s3t.run.writer import Texts
     from s3t.training_events import EpochEnd, StageEnd, StageStart, TrainingStart
 
 _HOMES = {
-    "AuditReport": "s3t.run.results",
+    "Audit": "s3t.results",
     "Client": "s3t.client",
-    "DeletionReport": "s3t.run.results",
+    "Deletion": "s3t.results",
     "EpochEnd": "s3t.training_events",
     "Evaluation": "s3t.run.answers",
-    "ExportReport": "s3t.run.exporting",
+    "Exports": "s3t.results",
     "Forecast": "s3t.planning.forecast",
-    "Location": "s3t.run.locating",
+    "Location": "s3t.results",
     "Likelihoods": "s3t.run.likelihoods",
-    "LogEntry": "s3t.ledger",
+    "LogEntry": "s3t.results",
     "Predictions": "s3t.run.answers",
     "Progress": "s3t.progress",
     "ProgressBar": "s3t.progress_bar",
     "Recipe": "s3t.recipe",
-    "Reconciliation": "s3t.run.results",
+    "Reconciliation": "s3t.results",
     "Run": "s3t.run",
     "StageEnd": "s3t.training_events",
     "StageStart": "s3t.training_events",
-    "Status": "s3t.run.results",
+    "Status": "s3t.results",
     "Texts": "s3t.run.writer",
-    "TrainReport": "s3t.run.results",
+    "Training": "s3t.results",
     "TrainingStart": "s3t.training_events",
     "load_recipe": "s3t.recipe",
     "record_ids": "s3t.records.ingest",
@@ -97,14 +88,14 @@ _HOMES = {
 let_threads_sleep()  # before torch is loaded, which may be soon
 
 __all__ = [
-    "AuditReport",
+    "Audit",
     "Client",
     "ClosedError",
     "DataError",
-    "DeletionReport",
+    "Deletion",
     "EpochEnd",
     "Evaluation",
-    "ExportReport",
+    "Exports",
     "Forecast",
     "ForkedError",
     "FsyncError",
@@ -136,7 +127,7 @@ __all__ = [
     "Status",
     "StorageError",
     "Texts",
-    "TrainReport",
+    "Training",
     "TrainingError",
     "TrainingStart",
     "UnknownNamesError",

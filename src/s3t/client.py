@@ -1,4 +1,4 @@
-"""A run that `s3t serve` serves, with the verbs of `Run` over HTTP. Results are the documents of /v1/openapi.json."""
+"""A run that `s3t serve` serves, with the verbs of `Run` over HTTP."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import httpx
 
 from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
+from s3t.results import Deletion, Location, LogEntry, Status
 
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""
@@ -27,7 +28,7 @@ class Client:
 
         with s3t.Client("http://127.0.0.1:8080", token) as run:
             run.predict(["where is my card?"])["predictions"]
-            run.delete(subjects=["c7"], key="ticket-4711")
+            run.delete(subjects=["c7"], key="ticket-4711").deleted
 
     A request that finds no server, or one that is busy, is made again, after the pause that the server asks for.
     Deletions have a key, so one that was carried out and whose answer was lost is not carried out twice.
@@ -96,7 +97,7 @@ class Client:
         key: str | None = None,
         strict: bool = False,
         dry_run: bool = False,
-    ) -> dict[str, Any]:
+    ) -> Deletion:
         """Delete records, and people with all of theirs. When it returns, they are durably out of use.
 
         Args:
@@ -106,25 +107,21 @@ class Client:
             strict: delete nothing unless every name is known.
             dry_run: say what would happen, and do nothing.
 
-        Returns:
-            `id`, by which `deletion` follows it, `deleted`, `already`, `unknown`, `state`, `warnings` of shards that do
-            not answer, and for operators `plan`. Of one that an operator has to approve, `state` is held, `held` its
-            id, `already` and `unknown` None.
-
         Raises:
             InputError: no names, or some that are wrong.
             ServerError: the server refused, or was not found; repeat it with the same key.
         """
         body = requested_names(records, subjects) | {"strict": strict, "dry_run": dry_run}
-        return self._ask("POST", "/v1/deletions", body, headers={"Idempotency-Key": key or uuid.uuid4().hex})
+        found = self._ask("POST", "/v1/deletions", body, headers={"Idempotency-Key": key or uuid.uuid4().hex})
+        return Deletion.model_validate(found)
 
-    def log(self) -> list[dict[str, Any]]:
+    def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with its times, without names; entry 0 is the making of the run. Errors as `status`."""
-        return list(self._ask("GET", "/v1/deletions")["deletions"])
+        return tuple(map(LogEntry.model_validate, self._ask("GET", "/v1/deletions")["deletions"]))
 
-    def deletion(self, id: int) -> dict[str, Any]:
+    def deletion(self, id: int) -> LogEntry:
         """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
-        return self._ask("GET", f"/v1/deletions/{id:d}")
+        return LogEntry.model_validate(self._ask("GET", f"/v1/deletions/{id:d}"))
 
     def held(self) -> list[dict[str, Any]]:
         """Deletions that wait for an operator, or waited, the newest first; without names. Errors as `status`."""
@@ -154,7 +151,7 @@ class Client:
         """
         return self._ask("POST", f"/v1/held/{held}/refuse", {"reason": reason})
 
-    def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> list[dict[str, Any]]:
+    def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
         """Find records and people: present ones with their slices, deleted ones with the time. For operators.
 
         Args:
@@ -165,15 +162,16 @@ class Client:
             InputError: no names, or some that are wrong.
             ServerError: the server refused, or was not found.
         """
-        return list(self._ask("POST", "/v1/locate", requested_names(records, subjects))["located"])
+        found = self._ask("POST", "/v1/locate", requested_names(records, subjects))
+        return tuple(map(Location.model_validate, found["located"]))
 
-    def status(self) -> dict[str, Any]:
-        """The state of the run: the document of `s3t status --json`.
+    def status(self) -> Status:
+        """The state of the run, with a forecast.
 
         Raises:
             ServerError: the server refused, or was not found.
         """
-        return self._ask("GET", "/v1/status")
+        return Status.model_validate(self._ask("GET", "/v1/status"))
 
     def forecast(self) -> dict[str, Any] | None:
         """Expected numbers of deletions until shards lose depth and die; None if none could be computed. Errors as

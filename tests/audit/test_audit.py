@@ -67,7 +67,7 @@ def test_a_version_of_a_slice_that_is_not_current_is_found_and_swept_at_the_next
 
 
 def test_a_missing_slice_file_is_found(trained):
-    slice_path(trained.path / "slices", next(iter(trained.status().inventory.records))).unlink()
+    slice_path(trained.path / "slices", next(iter(trained.inventory().records))).unlink()
     assert "cannot be read" in problems(trained)
 
 
@@ -78,7 +78,7 @@ def test_a_missing_or_damaged_artifact_is_found_and_repaired_once_removed(traine
     assert "its bytes are not those" in problems(trained)
     path.unlink()
     path.with_suffix(".json").unlink()
-    (lost,) = (stage for stage, key in trained.status().inventory.alive.items() if key == path.stem)
+    (lost,) = (stage for stage, key in trained.inventory().alive.items() if key == path.stem)
     with pytest.raises(s3t.IntegrityError, match="s3t repair"):
         trained.predict(["w1"], prefixes={lost.shard: lost.prefix})
     assert trained.repair().stages

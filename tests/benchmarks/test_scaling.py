@@ -40,7 +40,7 @@ def test_the_work_of_a_prediction_has_the_trunk_once():
 
 
 def slices_in_order(run):
-    inventory = run.status().inventory
+    inventory = run.inventory()
     (order,) = inventory.orders[0]
     return [range(inventory.records[scaling.Place(0, index)]) for index in order]
 

@@ -12,12 +12,12 @@ from types import SimpleNamespace
 import pandas as pd
 import pytest
 import typer
+from s3t.cli.deletion_words import remedy
 from typer.testing import CliRunner
 
 import s3t
 from s3t.cli import delete
 from s3t.cli.app import app_of
-from s3t.cli.deletion_words import remedy
 from s3t.deletion import deleter
 from s3t.ledger import LogEntry
 from s3t.ledger.work import Uses

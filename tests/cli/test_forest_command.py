@@ -31,7 +31,7 @@ def lines_of(run):
 
 def test_the_status_draws_every_shards_chains_with_live_and_planned_depth(run):
     with s3t.Run.open(run) as opened, roles(opened).ledger.writing() as transaction:
-        alive = opened.status().inventory.alive
+        alive = opened.inventory().alive
         transaction.forget_stages({s: k for s, k in alive.items() if s.shard == 1 and 0 in s.prefix})
     lines = lines_of(run)
     assert [line[-6:] for line in lines if "main," in line] == [

@@ -133,7 +133,7 @@ def test_a_server_beside_the_killed_process_erases_and_answers_without_the_recor
             time.sleep(0.05)
         assert not any(b"r3" in file.read_bytes() for file in trained.path.glob("slices/**/*.parquet"))
         with s3t.Run.open(trained.path) as run:
-            named = set(run.status().inventory.alive.values())
+            named = set(run.inventory().alive.values())
             assert {name.rpartition("/")[2].partition(".")[0] for name in tiny.artifacts(trained.path)} == named
 
 
@@ -162,7 +162,7 @@ def test_training_that_was_killed_goes_on_where_it_was(trained, text_model, tmp_
     assert done.returncode == -9, done.stderr
     with s3t.Run.open(run.path) as reopened:
         # The fifth was stored, but not yet committed: the sweep takes it for nobody's.
-        assert len(reopened.status().inventory.alive) == 4
+        assert len(reopened.inventory().alive) == 4
         report = reopened.train()
         assert len(report.stages) == 18 - 4
         assert tiny.artifacts(run.path) == tiny.artifacts(trained.path)

@@ -61,7 +61,7 @@ def test_the_same_key_does_nothing_more_and_is_answered_alike(trained):
     assert not first.repeated
     assert second.repeated
     assert (second.deleted, second.already, second.unknown) == (first.deleted, (), ("nobody",))
-    assert second.entries == first.entries
+    assert second.log == first.log
     assert trained.status().generation == 1
     without = trained.delete(records=["r3", "r4"])
     assert (without.deleted, without.already) == (0, ("r3", "r4"))
@@ -133,7 +133,7 @@ def test_a_keyed_request_that_was_cut_short_goes_on_where_it_was(trained, monkey
     report = trained.delete(records=names, key="ticket")
     assert report.deleted == 5
     assert report.already == ()
-    assert [entry.records for entry in report.entries] == [2, 2, 1]
+    assert [entry.records for entry in report.log] == [2, 2, 1]
     assert all(entry.state == "erased" for entry in trained.log())
     assert trained.audit().ok
 
@@ -182,7 +182,7 @@ def test_a_long_request_is_accepted_in_batches_and_each_slice_gets_one_version(t
     put, proper = [], Slices.put
     monkeypatch.setattr(Slices, "put", lambda *args: put.append(args[1]) or proper(*args))
     report = trained.delete(records=[f"r{number}" for number in range(12)], progress=comes)
-    assert [entry.records for entry in report.entries] == [4, 4, 4]
+    assert [entry.records for entry in report.log] == [4, 4, 4]
     assert report.deleted == 12
     assert sorted(put) == sorted(set(put))
     assert report.state == "erased"
@@ -249,7 +249,7 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
     run.train()
     places = records_by_slice(recipe, table)
     run.delete(records=[places[0, 0][0]])  # now (1, 2, 0) serves to depth 2
-    serving = run.status().inventory.serving(0)
+    serving = run.inventory().serving(0)
     assert 0 not in serving.prefix
     asked, predict = [], s3t.run.answerer.predict
 
@@ -257,8 +257,8 @@ def test_a_deletion_that_touches_no_prefix_in_service_stops_no_prediction(text_m
         asked.append(args)
         if len(asked) == 1:
             report = run.delete(records=[places[0, 0][1]])
-            assert report.depths_before == report.status.depths
-            (entry,) = report.entries
+            assert report.depths_before == report.depths_after
+            (entry,) = report.log
             assert entry.effective_at is not None  # this very prediction goes on
         return predict(*args, **kwargs)
 
@@ -315,10 +315,10 @@ def test_a_deletion_in_python_repairs_as_the_recipe_says(text_model, tmp_path):
         assert run.delete(records=["r3"], dry_run=True).repair is None
         report = run.delete(records=["r3"])
         assert len(report.repair.stages) == report.stages_lost > 0
-        assert (report.repair.status.missing, report.repair_error) == (0, None)
+        assert (report.repair.missing, report.repair_failed) == (0, None)
         assert run.audit().ok
         unknown = run.delete(records=["nobody"])
-        assert (unknown.repair, unknown.repair_error) == (None, None)  # nothing is missing
+        assert (unknown.repair, unknown.repair_failed) == (None, None)  # nothing is missing
 
 
 def test_a_repair_that_fails_leaves_the_deletion_done_and_is_said(text_model, tmp_path, monkeypatch):
@@ -332,8 +332,8 @@ def test_a_repair_that_fails_leaves_the_deletion_done_and_is_said(text_model, tm
             patch.setattr(LazyWorkshop, "train", diverge)
             report = run.delete(records=["r3"])
         assert (report.deleted, report.state, report.repair) == (1, "erased", None)
-        assert isinstance(report.repair_error, s3t.TrainingError)
-        assert report.to_json()["repair_failed"] == str(report.repair_error)
+        assert isinstance(report.repair_failed, s3t.TrainingError)
+        assert report.to_json()["repair_failed"] == str(report.repair_failed)
         assert run.status().missing == report.stages_lost
         assert len(run.repair().stages) == report.stages_lost
 
@@ -393,7 +393,7 @@ def test_what_is_accepted_while_the_secret_is_being_destroyed_is_erased_first(tr
 def test_that_it_is_accepted_is_noted_before_it_is_reported_whoever_holds_the_lock(trained):
     roles(trained).deleter.patience = 0.0
     with s3t.Run.open(trained.path) as other, hold(roles(other).lock):
-        (entry,) = trained.delete(records=["r3"]).entries
+        (entry,) = trained.delete(records=["r3"]).log
     assert (entry.received_at <= entry.accepted_at, entry.erased_at) == (True, None)
 
 
@@ -408,7 +408,7 @@ def test_a_deadline_counts_from_when_the_request_was_received(text_model, tmp_pa
     monkeypatch.setattr(Acceptor, "accept", late)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         report = run.delete(records=["r3"])
-        (entry,) = report.entries
+        (entry,) = report.log
         assert 1800 <= entry.accepted_at - entry.received_at < 1900
         by = datetime.fromisoformat(report.to_json()["erased_by"]).timestamp()
         assert by == pytest.approx(entry.received_at + 3600, abs=0.001)
@@ -430,7 +430,7 @@ def test_a_reader_of_the_database_delays_erasure_and_fails_no_deletion(trained, 
     with s3t.Run.open(trained.path) as other, roles(other).ledger.reading() as transaction:
         transaction.history.log()
         report = trained.delete(records=["r3"])
-        assert (report.state, report.entries[0].erased_at) == ("effective", None)
+        assert (report.state, report.log[0].erased_at) == ("effective", None)
         with pytest.raises(BlockedError, match="a reader still uses them"):
             trained.erase()
     trained.erase()

@@ -296,7 +296,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
     assert swept
     with s3t.Run.open(run) as opened:
         assert opened.predict(["w1 w2"]).members
-        assert opened.status().inventory.generation == 1
+        assert opened.inventory().generation == 1
         with pytest.raises(s3t.KeyDestroyedError):
             opened.audit()
         opened.destroy_key()  # the backup held it
@@ -305,7 +305,7 @@ def test_a_folder_behind_its_ledger_answers_again_after_the_secret_was_destroyed
     s3t.Run.reconcile(run)
     with s3t.Run.open(run) as opened:
         assert (opened.predict(["w1 w2"]).logits == answer.logits).all()
-        assert opened.status().inventory.alive == status.inventory.alive
+        assert opened.inventory().alive == status.inventory.alive
 
 
 @pytest.mark.integration

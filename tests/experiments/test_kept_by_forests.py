@@ -180,7 +180,7 @@ def test_all_prefixes_answer_as_those_of_a_run_that_has_some(method, every, tmp_
     recipe = grown(Two().recipe(found, method=method, salt="another"), AsNeeded(depth=2))
     with untrained(recipe, found) as made:
         made.train()
-        assert len(made.status().inventory.alive) == 6
+        assert len(made.inventory().alive) == 6
         for shard, prefix in [(0, (0, 1)), (1, (0, 1)), (0, (1,)), (1, (1,))]:
             own = made.predict(found.test, prefixes=[Member(shard, prefix, "", "model")]).logits
             assert np.array_equal(own[0], answers.logits[shard, prefix])
@@ -202,11 +202,11 @@ def test_requests_that_are_replayed_find_and_train_what_a_run_does(policy):
         changes = changes_of_chains(policy, requests, slices=SLICES, shards=SHARDS)
         for place, change in zip(requests, changes, strict=True):
             report = made.delete(records=[records[place].pop()])
-            assert serving_of(report.status.inventory) == change.hit
+            assert serving_of(run.inventory()) == change.hit
             stages = () if report.repair is None else report.repair.stages  # none if no chain has the slice
             depths = Counter(len(stage.prefix) for stage in stages)
             assert change.trained == tuple(depths[depth] for depth in range(1, SLICES + 1))
-            assert serving_of(made.status().inventory) == change.repaired
+            assert serving_of(made.inventory()) == change.repaired
 
 
 @pytest.mark.integration

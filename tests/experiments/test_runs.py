@@ -18,7 +18,7 @@ def test_what_another_process_answers_is_waited_for_last(tmp_path, monkeypatch):
     found = task("banking77", records=None, made_up=True)
     recipe = recipe_of(found, {"epochs": 1, "learning_rate": 0.002, "batch_size": 32}, slices=2)
     with kept(recipe, found) as run:
-        ((order, *_), *_) = run.status().inventory.orders
+        ((order, *_), *_) = run.inventory().orders
         prefixes = [order[:1], order]
         mine, theirs = (
             run.path.parent / "answers" / f"model-{'-'.join(map(str, p))}-of-{len(found.test)}.npy" for p in prefixes

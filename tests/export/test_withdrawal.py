@@ -51,7 +51,7 @@ def test_a_deletion_lists_the_exports_that_it_hits_and_waits_for_them(trained, o
     assert report.state == "effective"
     assert report.to_json()["to_withdraw"][0]["path"] == str(hit.path)
     assert "1 export to withdraw" in repr(report)
-    (entry,) = report.entries
+    (entry,) = report.log
     assert entry.to_withdraw == (hit.name,)
     status = trained.withdraw(hit.name)
     assert status.unfinished == status.to_withdraw == ()

@@ -146,7 +146,7 @@ class Check:
         """What was exported is of what is alive; what was not, the operator withdraws, and nothing is left of it."""
         for export in run.status().to_withdraw:
             run.withdraw(export.label)
-        alive = set(run.status().inventory.alive.values())
+        alive = set(run.inventory().alive.values())
         standing = {export.name: export for export in run.status().exports}
         for path in self.watched.glob(f"{EXPORTS}/*"):
             if path.name not in standing:
@@ -215,7 +215,7 @@ class Check:
             if not report.repeated or report.deleted != len(request.gone) or report.already or report.unknown:
                 yield f"{request.name}, made again with its key: {report}"
         report = request.ask(run, with_key=False)
-        if set(report.already) != {*request.records, *request.subjects} or report.status.generation != before:
+        if set(report.already) != {*request.records, *request.subjects} or report.generation != before:
             yield f"{request.name}, asked for again: {report}"
 
     def _goes_on(self, run: s3t.Run, request: Request, *, begun: bool) -> Iterator[str]:

@@ -63,7 +63,7 @@ class Request:
     batch: int = deleter.BATCH_NAMES
     """Names that are accepted at a time."""
 
-    def ask(self, run: s3t.Run, *, with_key: bool = True) -> s3t.DeletionReport:
+    def ask(self, run: s3t.Run, *, with_key: bool = True) -> s3t.Deletion:
         """Make the request."""
         with mock.patch.object(deleter, "BATCH_NAMES", self.batch):
             return run.delete(records=self.records, subjects=self.subjects, key=self.key if with_key else None)

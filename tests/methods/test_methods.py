@@ -94,7 +94,7 @@ def test_a_new_method_trains_forgets_exactly_and_answers(text_model, tmp_path, m
     worlds.assert_exact()
     assert worlds.forgot.audit(replay=2).ok
     run = worlds.never_knew
-    order = run.status().inventory.orders[0][0]
+    order = run.inventory().orders[0][0]
     stages = [stage_tensors(run, order[:depth]) for depth in (1, 2, 3)]
     assert [layers_of(tensors) for tensors in stages] == [{2}, {2}, {1}]
     assert any(not value.equal(stages[1].block[name]) for name, value in stages[0].block.items())
@@ -123,7 +123,7 @@ def test_what_a_new_method_does_not_allow_is_refused_by_its_own_name(text_model,
 
 
 def stage_tensors(run, prefix):
-    key = run.status().inventory.alive[Stage(0, prefix)]
+    key = run.inventory().alive[Stage(0, prefix)]
     return deserialize((run.path / "artifacts" / "shard-000" / f"{key}.safetensors").read_bytes())
 
 

@@ -41,7 +41,7 @@ def test_every_epoch_and_stage_sees_other_images(recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(material, "augmented", noted)
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.image_table()) as run:
         run.train()
-        stages = len(run.status().inventory.alive)
+        stages = len(run.inventory().alive)
     assert len({seed for _, seed, _ in seen}) == stages * 2  # epochs
     by_record = {}
     for record, _, image in seen:

@@ -53,7 +53,7 @@ def test_who_uses_it_after_it_was_closed_is_told_to_open_it_again(trained, use):
     assert all_but_the_ledger(trained.path) == before
     with s3t.Run.open(trained.path) as again:
         assert sessions(again) == 0
-        assert [entry.state for entry in again.delete(records=["r3"]).entries] == ["erased"]
+        assert [entry.state for entry in again.delete(records=["r3"]).log] == ["erased"]
 
 
 def test_one_that_is_dropped_is_waited_for_no_more(trained):

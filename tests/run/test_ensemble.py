@@ -112,7 +112,7 @@ def test_a_shorter_prefix_answers_without_reading_base_or_artifacts_again(traine
     trained.predict(["w1 w30"])
     workshop = roles(trained).loaded.get()
     monkeypatch.setattr("s3t.store.Artifacts.get", lambda *_: pytest.fail("an artifact was read again"))
-    members = {shard: serving.prefix[:1] for shard, serving in trained.status().inventory.members().items()}
+    members = {shard: serving.prefix[:1] for shard, serving in trained.inventory().members().items()}
     shorter = trained.predict(["w1 w30"], prefixes=members)
     assert roles(trained).loaded.get() is workshop
     monkeypatch.undo()
@@ -197,7 +197,7 @@ def test_a_resident_link_that_survives_a_deletion_is_caught(trained, monkeypatch
 def test_a_deletion_during_an_answer_leaves_nothing_resident(trained, monkeypatch):
     """The links are put into memory after the session was told to let go of them."""
     table = tiny.text_table()
-    first = Place(0, trained.status().inventory.members()[0].prefix[0])
+    first = Place(0, trained.inventory().members()[0].prefix[0])
     record = next(found.name for found in trained.locate(records=list(table.id)) if first in found.places)
     chain, overtaken = Resident.chain, []
 

@@ -33,7 +33,7 @@ TEXTS = ["w1 w30", "w2 w3"]
 
 
 def orders_of(run):
-    return run.status().inventory.orders
+    return run.inventory().orders
 
 
 def recipe_of(*, slices, budget, **sequences):
@@ -99,7 +99,7 @@ def test_an_extended_run_is_the_one_that_would_have_been_made_with_that_budget(t
     report = trained.extend(budget=6)
     assert [chosen[:3] for chosen in orders_of(trained)] == list(old)
     assert set(report.stages) == set(stages_of(orders_of(trained))) - set(stages_of(old))
-    assert report.status.missing == 0
+    assert report.missing == 0
     assert files.items() < tiny.artifacts(trained.path).items()
     big = s3t.Run.create(
         tmp_path / "big", recipe=tiny.recipe(text_model, sequences={"budget": 6}), data=tiny.text_table()
@@ -112,7 +112,7 @@ def test_an_extended_run_is_the_one_that_would_have_been_made_with_that_budget(t
 def test_a_run_that_is_extended_again_keeps_all_orders_in_their_places(trained):
     before = orders_of(trained)
     for budget in (4, 6):
-        assert trained.extend(budget=budget).status.missing == 0
+        assert trained.extend(budget=budget).missing == 0
         after = orders_of(trained)
         assert all(new[: len(old)] == old for old, new in zip(before, after, strict=True))
         assert {len(chosen) for chosen in after} == {budget}
@@ -126,7 +126,7 @@ def test_an_extended_run_survives_more(trained):
     place = report.slices[0]
     alive = [order for order in orders_of(trained)[place.shard] if order[-1] == place.slice]
     assert len(alive) == 2
-    assert report.status.inventory.serving(place.shard) == Serving(order=alive[0], depth=2)
+    assert trained.inventory().serving(place.shard) == Serving(order=alive[0], depth=2)
     assert len(trained.predict(TEXTS).predicted) == 2
 
 
@@ -187,7 +187,7 @@ def test_extending_a_run_with_a_dead_shard_is_exact(text_model, tmp_path):
     dead = [records[0] for (shard, _), records in places.items() if shard == 0]
     worlds = make_worlds(tmp_path, recipe, table, [dead])
     assert worlds.forgot.status().depths == (0, 3)
-    assert worlds.forgot.extend(budget=6).status.depths == (3, 3)
+    assert worlds.forgot.extend(budget=6).depths_after == (3, 3)
     worlds.never_knew.extend(budget=6)
     assert worlds.identical()
     worlds.assert_exact()
@@ -237,7 +237,7 @@ def test_a_handle_with_the_old_orders_erases_what_it_does_not_know_of(trained, t
         monkeypatch.setattr(roles(trained).orders, "described", lambda: old)
         report = trained.delete(records=["r3"])
         place = report.slices[0]
-        left = other.status().inventory.alive
+        left = other.inventory().alive
         assert not any(place.shard == stage.shard and place.slice in stage.prefix for stage in left)
         twin = never_knew(tmp_path, text_model, "r3", budget=6)
         surviving = tiny.artifacts(trained.path)
@@ -303,7 +303,7 @@ def test_a_training_that_goes_on_meanwhile_trains_the_added_orders_too(text_mode
         with s3t.Run.open(run.path) as other:
             roles(other).orders.extend(other.recipe, budget=6, lock=roles(other).lock)
 
-    assert run.train(progress=Meanwhile(add_orders)).status.missing == 0
+    assert run.train(progress=Meanwhile(add_orders)).missing == 0
     assert {len(chosen) for chosen in orders_of(run)} == {6}
     assert run.audit(replay=2).ok
 
@@ -313,8 +313,8 @@ def test_a_deletion_while_the_added_orders_train_is_exact(trained, text_model, t
         status = other.status()  # with the old orders
         assert status.missing == 0
         report = trained.extend(budget=6, progress=Meanwhile(lambda: other.delete(records=["r3"])))
-    assert report.status.generation == 1
-    assert report.status.missing == 0
+    assert report.generation == 1
+    assert report.missing == 0
     twin = never_knew(tmp_path, text_model, "r3", budget=6)
     assert tiny.artifacts(trained.path) == tiny.artifacts(twin.path)
 
@@ -378,7 +378,7 @@ def test_a_disk_that_refuses_leaves_the_old_orders(trained):
         trained.extend(budget=6)
     tmp.unlink()
     assert trained.recipe.budget == 3
-    assert trained.extend(budget=6).status.missing == 0
+    assert trained.extend(budget=6).missing == 0
 
 
 @pytest.mark.parametrize(

@@ -129,7 +129,7 @@ def test_a_deletion_brings_the_end_nearer_and_repair_puts_it_off(trained):
     repaired = trained.forecast()
     assert repaired.next_shard_dies > after.next_shard_dies
     assert 3 in repaired.depth_falls_below
-    assert report.status.depths != trained.status().depths
+    assert report.depths_after != trained.status().depths
 
 
 def test_an_untrained_run_has_nothing_ahead(text_model, tmp_path):

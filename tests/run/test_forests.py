@@ -27,7 +27,7 @@ def recipe_of(model, **repair):
 
 def chains_of(run):
     """The live chains of each shard."""
-    alive = run.status().inventory.alive
+    alive = run.inventory().alive
     return [leaves(stage.prefix for stage in alive if stage.shard == shard) for shard in range(2)]
 
 
@@ -38,9 +38,7 @@ def record_in(recipe, table, shard, index, *, last=False):
 def hit(run, shard, index):
     """What a deletion in a slice does to stages, without one: of a run in which the record never was."""
     taken = {
-        stage: key
-        for stage, key in run.status().inventory.alive.items()
-        if stage.shard == shard and index in stage.prefix
+        stage: key for stage, key in run.inventory().alive.items() if stage.shard == shard and index in stage.prefix
     }
     with roles(run).ledger.writing() as transaction:
         transaction.forget_stages(taken)
@@ -71,7 +69,7 @@ def test_a_deletion_trains_only_what_the_chains_lack(made, tmp_path):
     with clone(path, tmp_path / "run") as run:
         report = run.delete(records=[record_in(recipe, table, 1, 0)])
         assert report.stages_lost == 2
-        assert report.status.depths == (2, 1)  # the spare answers
+        assert report.depths_after == (2, 1)  # the spare answers
         # The spare is the main chain now, and slice 0 begins the next spare.
         assert report.repair.stages == (Stage(1, (2, 0)), Stage(1, (1,)))
         assert chains_of(run) == [((0, 1), (2,)), ((2, 0), (1,))]
@@ -92,7 +90,7 @@ def test_stages_after_repairs_are_those_of_a_run_that_never_had_the_records(made
             hit(never_knew, *place)
             mine, theirs = tiny.artifacts(run.path), tiny.artifacts(never_knew.path)
             shared = {name for name in mine if name in theirs}
-            here, there = run.status().inventory.alive, never_knew.status().inventory.alive
+            here, there = run.inventory().alive, never_knew.inventory().alive
             assert here.keys() == there.keys()
             assert all(mine[name] == theirs[name] for name in shared)
         assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
@@ -152,7 +150,7 @@ def test_a_repair_stops_when_its_hours_are_over_and_goes_on_later(workers, made,
     _, recipe, table = made
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
         report = run.repair(hours=1e-9, workers=workers)
-        assert (report.stages, report.status.missing) == ((), 6)
+        assert (report.stages, report.missing) == ((), 6)
         assert len(run.repair(hours=1, workers=workers).stages) == 6
         with pytest.raises(s3t.InputError, match="above 0"):
             run.repair(hours=0)
@@ -162,7 +160,7 @@ def test_what_is_worth_most_for_its_cost_is_trained_first(made, tmp_path):
     """Of two hit shards the dead one comes first, then what serves, then spares."""
     with clone(made[0], tmp_path / "run") as run:
         with roles(run).ledger.writing() as transaction:
-            alive = run.status().inventory.alive
+            alive = run.inventory().alive
             transaction.forget_stages({s: k for s, k in alive.items() if s.shard == 1 or s.prefix == (0, 1)})
         order = run.repair().stages
         assert order[0] == Stage(1, (0,))
@@ -181,7 +179,7 @@ def test_worker_processes_train_the_same_chains(made, tmp_path):
 def note_durations(run, seconds):
     """As if stages of each depth had taken so long."""
     with roles(run).ledger.writing() as transaction:
-        for stage in run.status().inventory.alive:
+        for stage in run.inventory().alive:
             row = {"shard": stage.shard, "prefix": prefix_text(stage), "seconds": seconds[len(stage.prefix)]}
             transaction.rows.upsert(schema.durations, [row])
 
@@ -193,7 +191,7 @@ def test_measured_times_change_no_choice(seconds, made, tmp_path):
         note_durations(timed, seconds)
     with clone(made[0], tmp_path / "run") as run, s3t.Run.open(tmp_path / "timed") as timed:
         for each in (run, timed):
-            alive = each.status().inventory.alive
+            alive = each.inventory().alive
             with roles(each).ledger.writing() as transaction:
                 transaction.forget_stages({s: k for s, k in alive.items() if s.shard == 1 or s.prefix == (0, 1)})
         assert timed.status().missing_hours != run.status().missing_hours
@@ -210,10 +208,10 @@ def test_the_status_tells_the_hours_of_a_repair_once_stages_have_trained(made, t
         assert run.status().missing_hours == 0.0
         with roles(run).ledger.reading() as transaction:
             durations = transaction.history.durations()
-        assert durations.keys() == run.status().inventory.alive.keys()
+        assert durations.keys() == run.inventory().alive.keys()
         assert all(0 < seconds < 600 for seconds in durations.values())
         note_durations(run, {1: 1800.0, 2: 7200.0})
-        lost = {stage: key for stage, key in run.status().inventory.alive.items() if stage.shard == 1}
+        lost = {stage: key for stage, key in run.inventory().alive.items() if stage.shard == 1}
         with roles(run).ledger.writing() as transaction:
             transaction.forget_stages(lost)
         assert run.status().missing_hours == pytest.approx(2 * 0.5 + 2.0)
@@ -253,7 +251,7 @@ def test_chains_follow_a_declared_prior_and_are_exact(text_model, tmp_path):
     never_knew = trained_run(tmp_path / "never-knew", recipe, table[~table.id.isin(gone.values())])
     with trained_run(tmp_path / "run", recipe, table) as run, never_knew:
         assert chains_of(run) == [((2, 1), (1,))] * 2
-        assert replace(run.status().inventory, alive={}).orders == (((2, 1), (1,)),) * 2
+        assert replace(run.inventory(), alive={}).orders == (((2, 1), (1,)),) * 2
         for place, chains in zip(gone, [((1, 2), (2,)), ((1, 2), (2,)), ((2, 1), (1,))], strict=True):
             run.delete(records=[gone[place]])
             hit(never_knew, *place)
@@ -264,7 +262,7 @@ def test_chains_follow_a_declared_prior_and_are_exact(text_model, tmp_path):
 def test_chains_are_made_anew_when_stages_are_taken(made, tmp_path):
     """An inventory of other live stages has other chains; nothing is remembered of the old ones."""
     with clone(made[0], tmp_path / "run") as run:
-        inventory = run.status().inventory
+        inventory = run.inventory()
     left = {stage: key for stage, key in inventory.alive.items() if stage.shard == 1 or 0 not in stage.prefix}
     after = replace(inventory, alive=left)
     assert after.orders[0] == ((2, 0), (1,))
@@ -289,7 +287,7 @@ def test_a_run_gets_more_spares_and_trains_those_alone(made, tmp_path):
         assert run.recipe.deletion.repair.spares == other.recipe.deletion.repair.spares == 2
         assert files.items() < tiny.artifacts(run.path).items()
         report = other.extend(spare_depth=2)
-        assert report.status.missing == 0
+        assert report.missing == 0
         assert {len(chain) for chains in chains_of(run) for chain in chains} == {2}
         assert run.extend(spares=2).stages == ()  # an extension that was cut short is asked for again
     with s3t.Run.open(tmp_path / "run") as reopened:
@@ -314,7 +312,7 @@ def test_an_extension_that_was_stopped_goes_on_with_the_next_repair(made, tmp_pa
         run.extend(spares=2, progress=Stop())
     with s3t.Run.open(tmp_path / "run") as run:
         assert (run.recipe.deletion.repair.spares, run.status().missing) == (2, 2)
-        assert run.repair().status.missing == 0
+        assert run.repair().missing == 0
 
 
 STEPS = {
@@ -421,13 +419,13 @@ def test_a_run_with_fixed_orders_that_is_switched_is_exact(steps, text_model, tm
 
 
 def test_live_stages_of_fixed_orders_are_chains_and_the_orders_come_back(trained):
-    orders = trained.status().inventory.orders
+    orders = trained.inventory().orders
     assert trained.extend(policy=REPAIR | {"depth": 3}).stages == ()
-    assert [chains[0] for chains in trained.status().inventory.orders] == [(0, 1, 2)] * 2
+    assert [chains[0] for chains in trained.inventory().orders] == [(0, 1, 2)] * 2
     report = trained.delete(records=["r3"])
     assert report.repair is not None  # the policy repairs at once; the recipe's is manual
-    assert report.status.missing == len(report.repair.stages) > 0
-    kept = {stage.prefix for stage in trained.status().inventory.alive if stage.shard == report.slices[0].shard}
+    assert report.missing == len(report.repair.stages) > 0
+    kept = {stage.prefix for stage in trained.inventory().alive if stage.shard == report.slices[0].shard}
     wanted = {order[:depth] for order in orders[0] for depth in (1, 2, 3)}
     forecast = trained.extension(policy="manual")
     back = trained.extend(policy="manual")
@@ -444,8 +442,8 @@ def test_chains_become_fixed_orders_of_which_more_can_be_added(made, tmp_path):
         assert run.extend(policy={"below-depth": 2}).stages == (Stage(0, (0, 1, 2)), Stage(1, (0, 1, 2)))
         with pytest.raises(s3t.InputError, match="fixed orders, and no spares"):
             other.extend(spares=2)
-        assert other.extend(budget=3).status.missing == 0
-        assert {len(orders) for orders in run.status().inventory.orders} == {3}
+        assert other.extend(budget=3).missing == 0
+        assert {len(orders) for orders in run.inventory().orders} == {3}
         assert run.audit(replay=1).ok
 
 
@@ -469,4 +467,4 @@ def test_a_disk_that_refuses_leaves_the_old_policy(made, tmp_path):
         assert caught.value.aftermath.changed is False
         tmp.unlink()
         assert run.recipe.deletion.repair.spares == 1
-        assert run.extend(spares=2).status.missing == 0
+        assert run.extend(spares=2).missing == 0

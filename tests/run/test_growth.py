@@ -33,7 +33,7 @@ def costs_of(shards, folder, model):
     with training_nothing(), s3t.Run.create(folder, recipe=recipe, data=table) as run:
         with counted() as trained:
             run.train()
-        stages = len(stages_of(run.status().inventory.orders))
+        stages = len(stages_of(run.inventory().orders))
         costs["training a stage"] = {what: count / stages for what, count in trained.items()}
         answer_nothing(run)
         for name, act in (

@@ -207,6 +207,6 @@ def test_a_deletion_without_repair_leaves_it_to_others(text_model, tmp_path):
         run.train()
         report = run.delete(records=["r0"], wait=False)
         assert report.repair is None
-        assert report.status.missing
+        assert report.missing
         assert run.delete(records=["r1"]).repair is not None
         assert not run.status().missing

@@ -108,7 +108,7 @@ def test_a_deletion_of_the_only_author_of_a_slice_is_exact(llama, tmp_path):
     forgot = trained_run(tmp_path / "forgot", recipe, table)
     report = forgot.delete(subjects=[author])
     assert (report.deleted, report.slices) == (3, (alone,))
-    assert forgot.status().inventory.records[alone] == 0
+    assert forgot.inventory().records[alone] == 0
     worlds = Worlds(forgot, trained_run(tmp_path / "never-knew", recipe, table[table.person != author]), table)
     worlds.assert_exact()
     worlds.close()

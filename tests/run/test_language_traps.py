@@ -98,7 +98,7 @@ def fit_on_all_records(monkeypatch, fit):
 def test_without_a_leak_the_oracle_passes(honest):
     assert honest.differing_artifacts() == []
     assert honest.predictions_agree()
-    assert len(honest.forgot.status().inventory.alive) == 1
+    assert len(honest.forgot.inventory().alive) == 1
 
 
 def test_a_loss_that_is_divided_by_the_tokens_of_all_records_is_caught(llama, tmp_path, monkeypatch):
@@ -150,9 +150,9 @@ def test_a_stage_of_other_bytes_is_caught(run):
 def test_a_stage_that_was_trained_in_another_way_is_caught_by_a_replay_alone(run, monkeypatch):
     honest = run.audit(replay=4)
     assert (honest.ok, len(honest.replayed)) == (True, 4)
-    before = set(run.status().inventory.alive)
+    before = set(run.inventory().alive)
     run.delete(records=["r23"])
-    kept = set(run.status().inventory.alive)
+    kept = set(run.inventory().alive)
     with monkeypatch.context() as patch:
         patch.setattr(workshop, "stage_seed", lambda *about: 1)
         run.repair()

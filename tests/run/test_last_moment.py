@@ -65,7 +65,7 @@ def open_run(folders, monkeypatch):
     run, other = opened
     run.close()
     other.erase()
-    assert other.repair().status.missing == 0
+    assert other.repair().missing == 0
     assert other.audit().ok
     other.close()
 

@@ -77,7 +77,7 @@ def test_every_schedule_is_exact_by_every_method(method, kind, text_model, image
 
 def artifact_of(run, prefix):
     """Tensors of the only stage of shard 0 with a prefix, by name."""
-    key = run.status().inventory.alive[Stage(0, prefix)]
+    key = run.inventory().alive[Stage(0, prefix)]
     return safetensors.torch.load_file(run.path / "artifacts" / "shard-000" / f"{key}.safetensors")
 
 
@@ -92,7 +92,7 @@ def test_each_stage_of_sisa_holds_the_whole_adapter_and_goes_on_from_the_one_bef
         MountedModel, "load_block", lambda self, block, tensors: starts.append(tensors) or load(self, block, tensors)
     )
     with trained_run(tmp_path / "run", recipe_of("sisa", text_model), tiny.text_table()) as run:
-        (order,) = run.status().inventory.orders[0]
+        (order,) = run.inventory().orders[0]
         stages = [artifact_of(run, order[:depth]) for depth in (1, 2, 3)]
         assert [layers_in(stage) for stage in stages] == [{0, 1, 2}] * 3
         begun_with = [{f"block/{name}": tensor for name, tensor in block.items()} for block in starts]
@@ -106,11 +106,11 @@ def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_mode
     table = tiny.text_table()
     recipe = recipe_of("sisa", text_model)
     with trained_run(tmp_path / "run", recipe, table) as run:
-        (order,) = run.status().inventory.orders[0]
+        (order,) = run.inventory().orders[0]
         before = run.predict(table, prefixes={0: order[:1]})
         hit = records_by_slice(recipe, table)[0, order[1]][0]
         run.delete(records=[hit])
-        assert run.status().inventory.members()[0].prefix == order[:1]
+        assert run.inventory().members()[0].prefix == order[:1]
         after = run.predict(table, prefixes={0: order[:1]})
         assert (before.logits == after.logits).all()
 
@@ -118,7 +118,7 @@ def test_a_deletion_takes_sisa_back_to_the_checkpoint_before_the_slice(text_mode
 def test_with_all_parameters_a_checkpoint_is_a_model_that_transformers_loads(text_model, tmp_path):
     table = tiny.text_table()
     with trained_run(tmp_path / "run", recipe_of("sisa, all parameters", text_model), table) as run:
-        (order,) = run.status().inventory.orders[0]
+        (order,) = run.inventory().orders[0]
         checkpoint = artifact_of(run, order)
         answered = run.predict(table, prefixes={0: order}).logits[0]
         encoder = roles(run).loaded.get().encoder
@@ -151,7 +151,7 @@ def test_full_training_is_one_stage_on_everything_and_dies_with_any_deletion(tex
 def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trunk(text_model, tmp_path):
     recipe = recipe_of("sisa", text_model, adapter={"layers": 2})
     with trained_run(tmp_path / "run", recipe, tiny.text_table()) as run:
-        assert layers_in(artifact_of(run, run.status().inventory.orders[0][0])) == {1, 2}
+        assert layers_in(artifact_of(run, run.inventory().orders[0][0])) == {1, 2}
         assert run.recipe.training.trunk_cache is True
     with trained_run(tmp_path / "all", recipe_of("sisa", text_model), tiny.text_table()) as run:
         assert run.recipe.training.trunk_cache is False  # nothing lies below
@@ -159,7 +159,7 @@ def test_an_adapter_of_some_layers_lies_on_the_top_ones_and_starts_from_the_trun
 
 def test_bottom_up_trains_the_bottom_block_first(text_model, tmp_path):
     with trained_run(tmp_path / "run", recipe_of("bottom-up", text_model), tiny.text_table()) as run:
-        order = run.status().inventory.orders[0][0]
+        order = run.inventory().orders[0][0]
         assert [layers_in(artifact_of(run, order[:depth])) for depth in (1, 2, 3)] == [{0}, {1}, {2}]
         assert run.recipe.training.trunk_cache is False
 
@@ -177,7 +177,7 @@ def test_a_stage_sees_its_own_slice_and_a_share_of_the_others(share, text_model,
     monkeypatch.setattr(Material, "examples", noted)
     recipe = tiny.recipe(text_model, **SMALL, training={"epochs": 0}) | {"method": {"replay": share}}
     with trained_run(tmp_path / "run", recipe, tiny.text_table(120)) as run:
-        records = run.status().inventory.records
+        records = run.inventory().records
     for stage, count in seen.items():
         own, before = records[0, stage.prefix[-1]], sum(records[0, index] for index in stage.prefix[:-1])
         assert share * before - 0.2 * before <= count - own <= share * before + 0.2 * before
@@ -275,7 +275,7 @@ def test_all_live_sequences_of_a_shard_vote_and_a_deletion_leaves_those_that_sur
     recipe = tiny.recipe(text_model, prediction={"ensemble": "sequences"})
     with trained_run(tmp_path / "run", recipe, table) as run:
         whole = run.predict(table)
-        orders = run.status().inventory.orders
+        orders = run.inventory().orders
         assert [(member.shard, member.prefix) for member in whole.members] == sorted(
             (shard, order) for shard in (0, 1) for order in orders[shard]
         )

@@ -122,7 +122,7 @@ def test_a_link_that_is_switched_changes_nothing_for_an_open_run(path, deferring
         link.unlink()
         link.symlink_to(other)
         with s3t.Run.open(path) as same:
-            assert same.delete(records=["r3"]).status.generation == 1
+            assert same.delete(records=["r3"]).generation == 1
             assert all(entry.effective_at is not None for entry in same.log())
         assert run.status().generation == 1
 

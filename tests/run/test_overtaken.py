@@ -69,7 +69,7 @@ def other(path):
         roles(other).deleter.patience = 0.0
         yield other
         other.erase()
-        assert other.repair().status.missing == 0
+        assert other.repair().missing == 0
         assert other.audit().ok
 
 
@@ -224,7 +224,7 @@ def test_a_deletion_that_shall_not_wait_returns_while_a_stage_trains_on_the_reco
         began = time.monotonic()
         report = other.delete(records=[record], wait=False)
         assert time.monotonic() - began < SECONDS / 2
-    assert [entry.state for entry in report.entries] == ["effective"]
+    assert [entry.state for entry in report.log] == ["effective"]
 
 
 def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped(run, other):
@@ -240,7 +240,7 @@ def test_a_deletion_returns_when_the_stage_that_trains_on_the_record_has_stopped
         deleting.join(timeout=0.3)
         assert not deleted
     deleting.join()
-    assert [entry.state for entry in deleted[0].entries] == ["erased"]
+    assert [entry.state for entry in deleted[0].log] == ["erased"]
 
 
 def test_a_stage_that_another_took_over_is_not_stored(run, other, monkeypatch):
@@ -289,7 +289,7 @@ def test_a_stage_whose_artifact_is_away_goes_with_its_records_all_the_same(run, 
     other.delete(records=[record_of(run, 0)])
     (run.path / "away").rename(artifact)
     assert stage not in roles(other).ledger.snapshot().stages
-    assert stage not in other.status().inventory.alive
+    assert stage not in other.inventory().alive
     with s3t.Run.open(run.path):
         assert not artifact.exists()
 

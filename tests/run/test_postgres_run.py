@@ -67,7 +67,7 @@ def test_a_deletion_is_reported_found_and_remembered(recipe, tmp_path):
         run.train()
         report = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
         assert report.deleted == 5
-        assert [entry.state for entry in report.entries] == ["erased"]
+        assert [entry.state for entry in report.log] == ["erased"]
         again = run.delete(records=["r3"], subjects=["p2"], key="a ticket")
         assert (again.deleted, again.repeated) == (5, True)
     with s3t.Run.open(tmp_path / "run") as run:
@@ -125,7 +125,7 @@ def test_its_password_is_written_nowhere(text_model, url, tmp_path, monkeypatch)
     assert not [name for name, content in tiny.all_files(tmp_path / "run").items() if b"hush" in content]
     monkeypatch.delenv("S3T_LEDGER")
     with s3t.Run.open(tmp_path / "run") as run:
-        assert run.status().inventory.generation == 1
+        assert run.inventory().generation == 1
 
 
 def test_what_a_killed_init_left_in_the_database_goes_with_the_next(recipe, url, tmp_path):

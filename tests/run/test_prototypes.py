@@ -47,7 +47,7 @@ def kinds(members):
 
 def test_every_slice_has_prototypes_that_are_trained_once_and_replayed(text_model, made):
     run = made(recipe_with(text_model))
-    alive = run.status().inventory.alive
+    alive = run.inventory().alive
     assert {stage for stage in alive if stage.kind == "prototypes"} == {
         Stage(shard, (index,), "prototypes") for shard in (0, 1) for index in (0, 1, 2)
     }
@@ -109,7 +109,7 @@ def test_a_metric_of_a_shard_is_that_of_both_together(text_model, made):
 
 
 def first_slice_of(recipe, run, shard):
-    order = run.status().inventory.orders[shard][0]
+    order = run.inventory().orders[shard][0]
     return records_by_slice(recipe, tiny.text_table())[shard, order[0]][0]
 
 
@@ -134,10 +134,10 @@ def test_a_deletion_takes_the_prototypes_of_its_slice_alone(text_model, made):
     table = tiny.text_table()
     recipe = recipe_with(text_model, shards=1)
     run = made(recipe)
-    order = run.status().inventory.orders[0][0]
+    order = run.inventory().orders[0][0]
     report = run.delete(records=records_by_slice(recipe, table)[0, order[2]][:1])
     assert report.stages_lost == 2  # the last checkpoint, and these
-    assert [stage.prefix for stage in run.status().inventory.missing()] == [(order[2],), order]
+    assert [stage.prefix for stage in run.inventory().missing()] == [(order[2],), order]
     document = run.status().to_json()["shards"][0]
     assert document["prototypes"] == sorted(order[:2])
     assert [(member.kind, set(member.prefix)) for member in run.predict(table).members] == [

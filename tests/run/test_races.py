@@ -62,7 +62,7 @@ def test_a_stage_that_another_stored_before_the_claim_is_not_trained_again(text_
     monkeypatch.setattr(roles(run).presence, "claimed", late)
     listener = Meanwhile(lambda: steps.append("a step"))
     report = run.train(progress=listener)
-    assert (report.stages, report.discarded, report.status.missing) == ((), 0, 0)
+    assert (report.stages, report.discarded, report.missing) == ((), 0, 0)
     assert steps == []
 
 
@@ -272,7 +272,7 @@ def test_no_prediction_that_begins_after_accepted_uses_the_record_however_slow_t
         roles(deleting).deleter._acceptor.accept = slow
         asker.start()
         try:
-            (entry,) = deleting.delete(records=["r3"]).entries
+            (entry,) = deleting.delete(records=["r3"]).log
         finally:
             time.sleep(0.2)
             done.set()

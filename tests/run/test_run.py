@@ -67,7 +67,7 @@ def test_answers_and_label_set_have_names_that_nobody_confuses(trained: s3t.Run)
 def test_prediction_after_deletion_uses_the_deepest_surviving_prefix_and_its_own_head(trained):
     report = trained.delete(records=["r3"])
     place = report.slices[0]
-    serving = report.status.inventory.serving(place.shard)
+    serving = trained.inventory().serving(place.shard)
     assert place.slice not in serving.prefix
     assert serving.depth == 2
     answer = trained.predict(["w1 w30"])
@@ -105,9 +105,9 @@ def test_a_live_prefix_without_a_record_does_not_answer(text_model, tmp_path):
     gone = [record for (shard, _), records in places.items() if shard == 0 for record in records]
     run.delete(records=gone)
     run.train()
-    assert run.status().inventory.depth(0, (0, 1, 2)) == 3
-    assert run.status().inventory.serving(0) is None
-    assert run.status().inventory.serving(1) == Serving(order=(0, 1, 2), depth=3)
+    assert run.inventory().depth(0, (0, 1, 2)) == 3
+    assert run.inventory().serving(0) is None
+    assert run.inventory().serving(1) == Serving(order=(0, 1, 2), depth=3)
     assert [member.shard for member in run.predict(["w1"]).members] == [1]
     run.delete(records=[record for record in table.id if record not in gone])
     run.repair()
@@ -184,13 +184,13 @@ def test_deletions_from_many_threads_all_count(trained):
     def delete(record):
         reports.append(trained.delete(records=[record]))
 
-    reports: list[s3t.DeletionReport] = []
+    reports: list[s3t.Deletion] = []
     threads = [threading.Thread(target=delete, args=[f"r{number}"]) for number in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(report.status.generation for report in reports) == list(range(1, 9))
+    assert sorted(report.generation for report in reports) == list(range(1, 9))
     assert trained.status().records == 16
     assert trained.audit().ok
 

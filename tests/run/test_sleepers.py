@@ -36,7 +36,7 @@ def test_a_deletion_waits_for_a_stopped_prediction_only_so_long(trained):
     before = roles(trained).ledger.snapshot().stages
     report, seconds = timed(lambda: trained.delete(records=["r3"]))
     assert report.deleted == 1
-    assert [entry.state for entry in report.entries] == ["accepted"]
+    assert [entry.state for entry in report.log] == ["accepted"]
     assert PATIENCE_SECONDS <= seconds < PATIENCE_SECONDS + 10
     assert states(trained) == ["erased", "accepted"]  # what it has in memory has not left yet
     answer = trained.predict(["w1"])  # who is awake goes on
@@ -75,7 +75,7 @@ def test_a_stopped_process_that_dies_holds_nothing_up(trained):
     sleeper.kill()
     report, seconds = timed(lambda: trained.delete(records=["r4"]))
     assert seconds < PATIENCE_SECONDS
-    assert [entry.state for entry in report.entries] == ["erased"]
+    assert [entry.state for entry in report.log] == ["erased"]
     assert states(trained) == ["erased", "erased", "erased"]
 
 
@@ -99,7 +99,7 @@ def test_a_stopped_process_holds_no_lock(work, trained):
     try:
         trained.delete(records=["r3"])
         assert {member.shard for member in trained.predict(["w1"]).members} <= {0, 1}
-        assert trained.status().inventory.generation == 2
+        assert trained.inventory().generation == 2
     finally:
         sleeper.kill()
     trained.repair()

@@ -95,7 +95,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
     monkeypatch.setattr(MountedModel, "thaw", by_substring)
     with pytest.raises(IsolationError, match="merged weight"):
         run.train()
-    assert max(stage.depth for stage in run.status().inventory.alive) == 10
+    assert max(stage.depth for stage in run.inventory().alive) == 10
     monkeypatch.undo()
     run.train()
     assert run.status().missing == 0
@@ -192,9 +192,9 @@ def test_changed_bytes_under_an_honest_manifest_are_caught(trained):
 def test_orders_are_drawn_from_declared_inputs_alone_and_kept(text_model, tmp_path, monkeypatch):
     few = s3t.Run.create(tmp_path / "few", recipe=tiny.recipe(text_model), data=tiny.text_table(8))
     many = s3t.Run.create(tmp_path / "many", recipe=tiny.recipe(text_model), data=tiny.text_table(30))
-    assert few.status().inventory.orders == many.status().inventory.orders
+    assert few.inventory().orders == many.inventory().orders
     monkeypatch.setitem(SELECTORS, "cyclic", lambda setting: 1 / 0)
-    assert s3t.Run.open(tmp_path / "few").status().inventory.orders == few.status().inventory.orders
+    assert s3t.Run.open(tmp_path / "few").inventory().orders == few.inventory().orders
 
 
 def test_a_partition_by_position_is_caught(text_model, tmp_path, monkeypatch):
@@ -263,7 +263,7 @@ def test_a_prior_that_follows_counts_is_caught(text_model, tmp_path, monkeypatch
 
     monkeypatch.setattr(creation, "ingest_into", watching)
     honest = grouped(tmp_path, text_model, "honest")
-    assert honest.forgot.status().inventory.orders == honest.never_knew.status().inventory.orders
+    assert honest.forgot.inventory().orders == honest.never_knew.inventory().orders
     honest.assert_exact()
 
     def counted(recipe):
@@ -271,7 +271,7 @@ def test_a_prior_that_follows_counts_is_caught(text_model, tmp_path, monkeypatch
 
     monkeypatch.setattr(Recipe, "slice_prior", property(counted))
     leaking = grouped(tmp_path, text_model, "leaking")
-    assert leaking.forgot.status().inventory.orders != leaking.never_knew.status().inventory.orders
+    assert leaking.forgot.inventory().orders != leaking.never_knew.inventory().orders
     leaking.forgot.repair()
     assert not leaking.identical()
 
@@ -434,7 +434,7 @@ def test_a_stage_whose_slice_loses_a_record_while_it_trains_is_discarded(text_mo
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table)
     report = run.train(progress=DeleteMeanwhile(tmp_path / "run", record, str(Stage(0, (0, 1)))))
     assert report.discarded == 1
-    assert report.status.missing == 0
+    assert report.missing == 0
     never_knew = trained_run(tmp_path / "never-knew", recipe, table[table.id != record])
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
 

@@ -38,7 +38,7 @@ def run(text_model, public, tmp_path):
 
 
 def scores_of(run):
-    inventory = run.status().inventory
+    inventory = run.inventory()
     return {stage: roles(run).store.manifest(stage.shard, key).validation for stage, key in inventory.alive.items()}
 
 
@@ -50,7 +50,7 @@ def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, p
         right = sum(a == b for a, b in zip(answer.predicted, table.label, strict=True))
         assert score == pytest.approx(right / len(table))
     assert len(set(scores.values())) > 1
-    inventory = run.status().inventory
+    inventory = run.inventory()
     for shard in (0, 1):
         live = [(scores[Stage(shard, order)], order) for order in inventory.orders[shard]]
         assert (scores[Stage(shard, inventory.serving(shard).prefix)]) == max(score for score, _ in live)
@@ -58,7 +58,7 @@ def test_a_stage_is_tried_on_the_public_records_and_the_best_order_serves(run, p
 
 def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
     run.delete(records=["r3"])
-    scores, inventory = scores_of(run), run.status().inventory
+    scores, inventory = scores_of(run), run.inventory()
     for shard in (0, 1):
         ends = [Stage(shard, serving.prefix) for serving in inventory.serving_all(shard)]
         assert scores[Stage(shard, inventory.serving(shard).prefix)] == max(scores[end] for end in ends)
@@ -70,7 +70,7 @@ def test_a_deletion_leaves_the_best_of_what_is_alive_at_once(run):
 def test_who_serves_is_who_serves_in_a_run_that_never_knew(text_model, public, tmp_path):
     worlds = make_worlds(tmp_path, recipe_with(text_model, public), tiny.text_table(), [["r1"], ["r4", "r6"]])
     worlds.assert_exact()
-    assert worlds.forgot.status().inventory.members() == worlds.never_knew.status().inventory.members()
+    assert worlds.forgot.inventory().members() == worlds.never_knew.inventory().members()
     assert worlds.forgot.audit(replay=3).ok
     worlds.close()
 
@@ -89,11 +89,11 @@ def test_a_choice_by_private_records_is_caught(text_model, public, tmp_path, mon
 
 
 def test_a_score_that_the_public_records_do_not_bear_out_is_found_by_a_replay(run):
-    stage, key = next(iter(sorted(run.status().inventory.alive.items())))
+    stage, key = next(iter(sorted(run.inventory().alive.items())))
     manifest = roles(run).store.manifest(stage.shard, key)
     path = run.path / "artifacts" / blobs_of(stage.shard, key)[1]
     path.write_bytes(manifest.model_copy(update={"validation": 2.0}).to_bytes())
-    found = run.audit(replay=len(run.status().inventory.alive)).mismatches
+    found = run.audit(replay=len(run.inventory().alive)).mismatches
     assert [row["prefix"] for row in found if "not as good" in row["problem"]] == [list(stage.prefix)]
 
 

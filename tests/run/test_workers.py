@@ -88,10 +88,10 @@ def test_two_give_byte_for_byte_what_one_gives_and_tell_it_as_one(made):
     assert len(seen) == 2
     assert tiny.artifacts(shared.path) == tiny.artifacts(alone.path)  # the manifests, too
     assert report.stages == expected.stages
-    assert (report.discarded, report.status.missing) == (0, 0)
+    assert (report.discarded, report.missing) == (0, 0)
     assert (two.total, two.count) == (one.total, one.count)
     assert sorted(two.heard) == sorted(one.heard)
-    assert [end.losses for end in report.summaries] == [end.losses for end in expected.summaries]
+    assert [end.losses for end in report.stages] == [end.losses for end in expected.stages]
     assert [events_of(two, stage) for stage in report.stages] == [events_of(one, stage) for stage in report.stages]
     assert [event for event in two.events if isinstance(event, s3t.TrainingStart)] == [s3t.TrainingStart(stages=18)]
     assert (two.heard[0], two.heard[-1]) == ("training 18 stages on 24 records, 2 epochs each", "finished")
@@ -105,7 +105,7 @@ def test_a_deletion_while_they_train_leaves_what_a_run_gets_that_never_saw_the_r
     deleted = []
     report = run.train(workers=2, progress=Listener(lambda: deleted.append(run.delete(records=[record]))))
     assert deleted[0].state == "erased"  # they have let go of it
-    assert report.status.missing == 0
+    assert report.missing == 0
     never_knew = made("never-knew", without=[record], training={"epochs": 8})
     never_knew.train()
     assert tiny.artifacts(run.path) == tiny.artifacts(never_knew.path)
@@ -176,7 +176,7 @@ class TestSeats:
 
     def places(self, workers, made, *, missing=None, **training):
         run = made(training=training)
-        found = run.status().inventory.missing() if missing is None else missing
+        found = run.inventory().missing() if missing is None else missing
         return placements(workers, found, run.recipe.training)
 
     def test_auto_is_what_the_cores_have_room_for(self, made):
@@ -191,7 +191,7 @@ class TestSeats:
     def test_no_more_than_stages_that_no_other_stage_waits_for(self, made):
         assert len(self.places(100, made)) == 6
         run = made("other")
-        missing = [stage for stage in run.status().inventory.missing() if stage.shard == 0]
+        missing = [stage for stage in run.inventory().missing() if stage.shard == 0]
         assert len(placements(100, missing, run.recipe.training)) == 3
         assert placements(100, missing[:1], run.recipe.training) == []
         assert placements("auto", [], run.recipe.training) == []
@@ -208,7 +208,7 @@ class TestSeats:
         else:
             monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
         run = made()  # on a CPU, whatever is said of GPUs
-        missing, auto = run.status().inventory.missing(), run.recipe.training.model_copy(update={"device": "auto"})
+        missing, auto = run.inventory().missing(), run.recipe.training.model_copy(update={"device": "auto"})
 
         def given(workers, training):
             return [place.environment.get("CUDA_VISIBLE_DEVICES") for place in placements(workers, missing, training)]

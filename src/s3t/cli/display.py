@@ -1,151 +1,235 @@
-"""Tables on stdout. rich is imported by what prints one, for documents (--json) are printed without it."""
+"""Results as people read them, on stdout. rich is imported by what prints a table: documents (--json) need none."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from s3t.errors import listed
 from s3t.wording import counted, duration, numbers
 
 if TYPE_CHECKING:
-    from s3t.inventory import Inventory
+    from s3t.partition import Place
     from s3t.planning.forecast import Forecast
-    from s3t.run.results import Status, TrainReport
-    from s3t.sequences import Order
-
+    from s3t.results import Chain, Deletion, Export, LogEntry, Shard, Status, Training
 
 MOST_SHARDS = 20
-"""Shards that are drawn; of others the number is told. A shard takes a line for each chain."""
+"""Shards that are drawn, where each of their chains takes a line; of others the number is told."""
+MOST_SHOWN = 10
+"""Unfinished deletions that are shown."""
+MAX_DEPTHS = 6
+"""Depths whose loss is foretold."""
 
 
-def print_forest(inventory: Inventory, *, title: str) -> None:
-    """Print the chains of every shard, the main one first: slices, missing ones in brackets, live and planned depth."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    growth = inventory.growth
-    spares = 0 if growth is None else growth.policy.spares
-    table = Table(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
-    for column in ("shard", "records", "chain", "slices [missing]", "live", "planned"):
-        table.add_column(Text(column), justify="right" if column in ("records", "live", "planned") else "left")
-    shards = len(inventory.orders)
-    for shard in range(min(shards, MOST_SHARDS)):
-        records = sum(inventory.records_in(shard, (index,)) for index in range(inventory.slices))
-        for place, chain in enumerate(inventory.orders[shard]):
-            first = (str(shard), str(records)) if place == 0 else ("", "")
-            live = inventory.depth(shard, chain)
-            table.add_row(*map(Text, (*first, *_row(inventory, shard, place, spares), str(live), str(len(chain)))))
-    Console().print(table)
-    if shards > MOST_SHARDS:
-        typer.echo(f"and {counted(shards - MOST_SHARDS, 'shard')} more")
-
-
-def _row(inventory: Inventory, shard: int, place: int, spares: int) -> tuple[str, str]:
-    """Name and slices of a shard's chain."""
-    chain, serving = inventory.orders[shard][place], inventory.serving(shard)
-    name = "main" if place == 0 else "spare" if place <= spares else "other"
-    serves = serving is not None and serving.order == chain
-    return name + (", serves" if serves else ""), _slices(chain, inventory.depth(shard, chain))
-
-
-def _slices(chain: Order, live: int) -> str:
-    """Slices of a chain, those that a repair trains in brackets.
-
-    >>> _slices((0, 2, 1), 1), _slices((0, 2), 2)
-    ('0 [2 1]', '0 2')
-    """
-    missing = f"[{numbers(chain[live:])}]" if live < len(chain) else ""
-    return " ".join(part for part in (numbers(chain[:live]), missing) if part)
-
-
-def print_status(status: Status, run: Path, *, planned: bool = False) -> None:
-    """Print every shard: records of its slices, its sequences or chains with their live depth, and the serving one.
-
-    A `planned` status is a forecast, not the present one.
-    """
+def print_status(status: Status, run: Any) -> None:
+    """Print every shard with what is alive and serves, then what is missing, expected and not as it should be."""
     from rich.filesize import decimal
 
-    document = status.to_json()
-    title = f"{'would be: ' if planned else ''}generation {status.generation}, {counted(status.records, 'record')}"
-    if status.inventory.growth is None:
-        _print_sequences(document["shards"], title)
-    else:
-        print_forest(status.inventory, title=title)
-    typer.echo(f"method {document['method']}, {decimal(status.stored_bytes)} of artifacts")
+    title = f"generation {status.generation}, {counted(status.records, 'record')}"
+    print_shards(status.shards, title)
+    typer.echo(f"method {status.method}, {decimal(status.stored_bytes)} of artifacts")
     if status.missing:
         are = "is" if status.missing == 1 else "are"
-        command = f"s3t {status.inventory.training_command} {run}"
         hours = "" if status.missing_hours is None else f" ({in_hours(status.missing_hours)})"
+        command = f"s3t {'repair' if status.generation else 'train'} {run}"
         typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
-    _print_forecast(status.forecast)
-    for warning in (*status.warnings, *status.advice):
+    if status.forecast is not None:
+        _print_forecast(status.forecast)
+    for warning in status.warnings:
         typer.echo(f"warning: {warning}")
     for gap in status.gaps:
         typer.echo(f"gap in exactness: {gap}")
 
 
-def print_status_document(document: dict[str, Any]) -> None:
-    """Print a status that a server has told: its shards, what is missing, and what is not erased yet."""
-    from rich.filesize import decimal
-
-    title = f"generation {document['generation']}, {counted(document['records'], 'record')}"
-    _print_sequences(document["shards"], title)
-    typer.echo(f"method {document['method']}, {decimal(document['stored_bytes'])} of artifacts")
-    if document["missing_stages"]:
-        hours = "" if document["missing_hours"] is None else f" ({in_hours(document['missing_hours'])})"
-        typer.echo(f"missing: {counted(document['missing_stages'], 'stage')}{hours}; POST /v1/repairs trains them")
-    if (forecast := document["forecast"]) is not None and forecast["living_shards"]:
-        typer.echo(f"expected without repair: the next shard dies {_after(forecast['next_shard_dies'])}")
-    for entry in document["unfinished"]:
-        typer.echo(
-            f"not erased yet: generation {entry['generation']}, {counted(entry['records'], 'record')}, "
-            f"{entry['state']}, to be erased by {entry['erased_by']}"
-        )
-    for export in document["exports"]:
-        if export["to_withdraw"]:
-            typer.echo(f"to be withdrawn: export {export['name']}, on {export['host']} in {export['path']}")
-    for warning in document["warnings"]:
-        typer.echo(f"warning: {warning}")
-    for gap in document["gaps"]:
-        typer.echo(f"gap in exactness: {gap}")
-
-
-def _print_sequences(shards: list[dict[str, Any]], title: str) -> None:
-    """Print the shards of a status's document, with all their sequences."""
+def print_shards(shards: Sequence[Shard], title: str) -> None:
+    """Print shards: the records of their slices, and their sequences, or the chains of a repair as needed."""
+    from rich.box import SIMPLE_HEAD
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(title=title)
-    for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
-        table.add_column(column)
-    for shard in shards:
-        serving = shard["serving"]
-        table.add_row(
-            str(shard["shard"]),
-            numbers(shard["slices"]),
-            "\n".join(f"{numbers(entry['order'])}  ({entry['depth']})" for entry in shard["sequences"]),
-            "none" if serving is None else numbers(serving["order"][: serving["depth"]]),
-            "0" if serving is None else str(serving["depth"]),
-        )
+    if grown := any(chain.name for shard in shards for chain in shard.sequences):
+        table = Table(title=Text(title), box=SIMPLE_HEAD, title_justify="left")
+        for column in ("shard", "records", "chain", "slices [missing]", "live", "planned"):
+            table.add_column(Text(column), justify="right" if column in ("records", "live", "planned") else "left")
+        for shard in shards[:MOST_SHARDS]:
+            for place, chain in enumerate(shard.sequences):
+                first = (str(shard.shard), str(sum(shard.slices))) if place == 0 else ("", "")
+                name = f"{chain.name}, serves" if chain == shard.serving else chain.name
+                row = (*first, name, slices_of(chain), str(chain.depth), str(len(chain.order)))
+                table.add_row(*map(Text, row))
+    else:
+        table = Table(title=title)
+        for column in ("shard", "records in slices", "sequences (live depth)", "serving", "depth"):
+            table.add_column(column)
+        for shard in shards:
+            serving = shard.serving
+            table.add_row(
+                str(shard.shard),
+                numbers(shard.slices),
+                "\n".join(f"{numbers(chain.order)}  ({chain.depth})" for chain in shard.sequences),
+                "none" if serving is None else numbers(serving.order[: serving.depth]),
+                str(shard.depth),
+            )
     Console().print(table)
+    if grown and (more := len(shards) - MOST_SHARDS) > 0:
+        typer.echo(f"and {counted(more, 'shard')} more")
 
 
-def print_training(report: TrainReport, run: Path) -> None:
-    """Prints the report of `train`, `repair` or `extend` in the same words, and the status afterwards."""
-    there = counted(len(report.status.inventory.alive), "stage")
-    if report.stages:
-        typer.echo(f"{counted(len(report.stages), 'stage')} trained in {report.seconds:.1f} s; {there} alive")
-    elif report.status.missing == 0:
-        typer.echo(f"nothing to train: no stage is missing, {there} alive")
-    if report.discarded:
-        typer.echo(f"{counted(report.discarded, 'stage')} discarded: a record was deleted during their training")
-    print_status(report.status, run)
+def slices_of(chain: Chain) -> str:
+    """Slices of a chain, those that a repair trains in brackets.
+
+    >>> from s3t.results import Chain
+    >>> slices_of(Chain(order=(0, 2, 1), depth=1)), slices_of(Chain(order=(0, 2), depth=2))
+    ('0 [2 1]', '0 2')
+    """
+    missing = f"[{numbers(chain.order[chain.depth :])}]" if chain.depth < len(chain.order) else ""
+    return " ".join(part for part in (numbers(chain.order[: chain.depth]), missing) if part)
+
+
+def print_training(done: Training, status: Status, run: Any) -> None:
+    """Print what was trained, and the run's status after it."""
+    there = f"{counted(status.alive, 'stage')} alive"
+    if done.stages:
+        typer.echo(f"{counted(done.trained, 'stage')} trained in {done.seconds:.1f} s; {there}")
+    elif done.missing == 0:
+        typer.echo(f"nothing to train: no stage is missing, {there}")
+    if done.discarded:
+        typer.echo(f"{counted(done.discarded, 'stage')} discarded: a record was deleted during their training")
+    print_status(status, run)
+
+
+def print_deletion(done: Deletion, run: Any) -> None:
+    """Print what a deletion did, or would do."""
+    if done.held is not None:
+        typer.echo(HELD_STATES[str(done.state)].format(id=done.held))
+        return
+    if done.repeated:
+        typer.echo("key already used; nothing repeated. The original result:")
+    would = done.dry_run and not done.repeated
+    typer.echo(f"{counted(done.deleted, 'record')}{' would be' if would else ''} deleted")
+    if done.already:
+        typer.echo(f"gone already: {', '.join(done.already)}")
+    if done.stages_lost:
+        verb = "would have" if would else "has"
+        lost = f"{counted(done.stages_lost, 'stage')} {'would be ' if would else ''}lost"
+        typer.echo(f"{lost}, which s3t repair {verb} to train again")
+    if changed := depths_changed(done.depths_before, done.depths_after):
+        typer.echo(f"depth {'would fall' if would else 'falls'}: {', '.join(changed)}")
+    for export in done.to_withdraw:
+        typer.echo(f"{'would have ' if done.dry_run else ''}to be withdrawn: {withdrawal(export, run)}")
+    if done.log:
+        typer.echo(f"{done.state}: {history(done.log)}")
+        if waiting := [entry for entry in done.log if entry.state == done.state and entry.erased_at is None]:
+            typer.echo(remedy(waiting[-1], done.erased_by, run))
+    if done.shards:
+        print_shards(done.shards, f"the shards hit, {'as they would be' if would else f'generation {done.generation}'}")
+    for warning in done.warnings:
+        typer.echo(f"warning: {warning}")
+    if done.unknown:
+        typer.echo(unknown_names(done))
+
+
+HELD_STATES = {
+    "held": "held for approval, nothing deleted yet: {id}; an operator decides with s3t deletions",
+    "approved": "approved, and about to be deleted: {id}",
+    "refused": "refused by an operator, nothing deleted: {id}; s3t deletions held has the reason",
+}
+"""States of a deletion that a server has held, in words."""
+
+
+def unknown_names(done: Deletion) -> str:
+    """A warning of names that took nothing: a typing error, or a record's id where a subject's is meant."""
+    unknown = done.unknown or ()
+    names, nothing = counted(len(unknown), "name"), "nothing would be" if done.dry_run else "NOTHING WAS"
+    why = "The run has never held a record or subject of that id"
+    if done.unreadable:
+        why = f"The ledger does not know them, and {places_in_words(done.unreadable)} cannot be read: see s3t audit"
+    return (
+        f"WARNING: {names} UNKNOWN, {nothing} deleted for {'it' if len(unknown) == 1 else 'them'}: "
+        f"{listed(unknown)}. {why}; --json lists all"
+    )
+
+
+def moment(seconds: float | None) -> str:
+    """A time in UTC, to the second.
+
+    >>> moment(0.0), moment(None)
+    ('1970-01-01 00:00:00', 'not yet')
+    """
+    return "not yet" if seconds is None else datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def history(entries: Sequence[LogEntry]) -> str:
+    """Times at which a deletion was received, accepted, effective and erased; the last one, if it has several parts."""
+    parts = [f"received {moment(min(entry.received_at for entry in entries))} UTC"]
+    for step in ("accepted", "effective", "erased"):
+        times = [getattr(entry, f"{step}_at") for entry in entries]
+        parts.append(f"{step} {moment(None if None in times else max(times))}")
+    return ", ".join(parts)
+
+
+def print_unfinished(status: Status, run: Any) -> None:
+    """Print the deletions that are not erased yet, with their deadlines, and the exports that stand."""
+    for entry in status.unfinished[:MOST_SHOWN]:
+        by = entry.received_at + status.erase_within if status.erase_within else None
+        what = f"generation {entry.generation}, {counted(entry.records, 'record')}"
+        typer.echo(f"not erased yet: {what}, {history([entry])}; {remedy(entry, by, run)}")
+    if len(status.unfinished) > MOST_SHOWN:
+        typer.echo(f"and {len(status.unfinished) - MOST_SHOWN} more that are not erased yet (s3t log {run} has all)")
+    for export in status.exports:
+        if export.to_withdraw:
+            typer.echo(f"to be withdrawn, because it holds deleted records: {withdrawal(export, run)}")
+        else:
+            made = "never finished" if export.made_at is None else f"made {moment(export.made_at)} UTC"
+            typer.echo(f"export {export.name} of shard {export.shard}, {made}, on {export.host}: {export.path}")
+
+
+def withdrawal(export: Export, run: Any) -> str:
+    """Advice for an export with deleted records in it."""
+    return (
+        f"export {export.name} of shard {export.shard}, on {export.host} in {export.path}. Unload it from every "
+        f"server, remove every copy, then run `s3t export {run} --withdrawn {export.name}`"
+    )
+
+
+def remedy(entry: LogEntry, by: float | None, run: Any) -> str:
+    """Advice for a deletion that is not erased: its deadline, if it has one, and the command."""
+    waits = ""
+    if entry.effective_at is None:
+        waits = "another open run may have an answer on its way that uses the record; "
+    if entry.to_withdraw:
+        return f"{waits}it waits until these exports are withdrawn: {', '.join(entry.to_withdraw)}"
+    now = (
+        "now" if entry.effective_at is None else "now, or when no open run computes or trains with the record any more"
+    )
+    due = now if by is None or by <= entry.received_at else f"by {moment(by)} UTC"
+    return f"{waits}to be erased {due}: s3t erase {run}"
+
+
+def depths_changed(before: Sequence[int], after: Sequence[int]) -> list[str]:
+    """Shards that serve with another depth than before, in words.
+
+    >>> depths_changed((3, 3), (3, 0))
+    ['shard 1 from 3 slices to 0']
+    """
+    pairs = enumerate(zip(before, after, strict=True))
+    return [f"shard {shard} from {old} slices to {new}" for shard, (old, new) in pairs if old != new]
+
+
+def places_in_words(places: Iterable[Place]) -> str:
+    """Slices in words: slice 0 of shard 1, slices 0 2 of shard 2."""
+    by_shard: dict[int, list[int]] = {}
+    for place in places:
+        by_shard.setdefault(place.shard, []).append(place.slice)
+    return ", ".join(
+        f"{'slice' if len(slices) == 1 else 'slices'} {numbers(slices)} of shard {shard}"
+        for shard, slices in by_shard.items()
+    )
 
 
 def in_hours(hours: float) -> str:
@@ -154,11 +238,8 @@ def in_hours(hours: float) -> str:
     return f"about {time}, by this run's own times"
 
 
-def _print_forecast(forecast: Forecast | None) -> None:
+def _print_forecast(forecast: Forecast) -> None:
     """Expected numbers of deletions from now on, in two lines."""
-    if forecast is None:
-        typer.echo("no forecast could be computed")
-        return
     if forecast.living_shards == 0:
         return
     parts = [("the next shard dies", forecast.next_shard_dies), ("the last one", forecast.all_shards_die)]
@@ -168,9 +249,6 @@ def _print_forecast(forecast: Forecast | None) -> None:
         step = -(-len(falls) // MAX_DEPTHS)
         texts = [f"below {depth} slices {_after(value)}" for depth, value in falls[::step]]
         typer.echo(f"the first shard falls {', '.join(texts)}")
-
-
-MAX_DEPTHS = 6
 
 
 def _after(value: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 import s3t
-from s3t.cli.deletion_words import print_exports, print_unfinished
+from s3t.cli.display import print_unfinished
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 
@@ -39,6 +39,5 @@ def command(
             if not status.unfinished:
                 typer.echo("every deletion is erased; nothing is left")
             print_unfinished(status, run)
-            print_exports(status, run)
 
         show(status.to_json(), as_json, render)

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 import s3t
-from s3t.cli.deletion_words import print_exports, print_unfinished
+from s3t.cli.display import print_unfinished
 from s3t.cli.options import JsonOption, MovedOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 from s3t.progress_bar import ProgressBar
 from s3t.wording import numbers
 
 if TYPE_CHECKING:
-    from s3t.run.exporting import ExportReport
-    from s3t.run.results import Status
+    from s3t.results import Exports, Status
 
 
 OutputOption = Annotated[
@@ -89,13 +88,12 @@ def command(
 def _print_withdrawn(name: str, status: Status, run: Path) -> None:
     typer.echo(f"export {name} is withdrawn")
     print_unfinished(status, run)
-    print_exports(status, run)
 
 
-def _print(report: ExportReport, run: Path) -> None:
+def _print(report: Exports, run: Path) -> None:
     for export in report.exports:
         known = "" if export.new else " (it was there already)"
-        typer.echo(f"shard {export.stage.shard}, slices {numbers(export.stage.prefix)}: {export.path}{known}")
+        typer.echo(f"shard {export.shard}, slices {numbers(export.prefix)}: {export.path}{known}")
     for notice in report.notices:
         typer.echo(f"note: {notice}")
     typer.echo(f"s3t status {run} lists the exports; a deletion that hits one waits until it is withdrawn")

@@ -75,10 +75,11 @@ def command(
                 raise InputError("the budget", f"{told}; {remedy}")
             typer.echo(told, err=True)
             report = opened.extend(**asked, workers=number_of(workers), progress=ProgressBar())
+            status = opened.status()
 
         def render() -> None:
             typer.echo(f"{forecast.described} now")
-            print_training(report, run)
+            print_training(report, status, run)
 
         show({**forecast.bought(), **report.to_json()}, as_json, render)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.deletion_words import history, places_in_words
+from s3t.cli.display import history, places_in_words
 from s3t.cli.names import FileOption, names_in
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
@@ -17,7 +17,7 @@ from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.run.locating import Location
+    from s3t.results import Location
 
 
 def command(
@@ -71,4 +71,4 @@ def _locations(
         with s3t.Run.open(folder(run)) as opened:
             return opened.locate(records=records, subjects=subjects)
     with client:
-        return [s3t.Location.of_json(each) for each in client.locate(records=records, subjects=subjects)]
+        return client.locate(records=records, subjects=subjects)

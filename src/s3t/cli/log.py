@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 import typer
 
 import s3t
-from s3t.cli.deletion_words import moment, remedy
+from s3t.cli.display import moment, remedy
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
 from s3t.wording import counted
 
 if TYPE_CHECKING:
-    from s3t.ledger import LogEntry
+    from s3t.results import LogEntry
 
 STEPS = ("received", "accepted", "effective", "erased")
 WIDTH = 120
@@ -50,7 +50,7 @@ def command(run: RunOrServerArgument = None, url: UrlOption = None, as_json: Jso
             console.print(table)
             for entry in deletions:
                 if entry.to_withdraw:
-                    typer.echo(f"generation {entry.generation}: {remedy(entry, 0.0, run or url)}")
+                    typer.echo(f"generation {entry.generation}: {remedy(entry, None, run or url)}")
 
         show({"log": [entry.to_json() for entry in entries]}, as_json, render)
 
@@ -61,4 +61,4 @@ def _entries(run: Path | None, url: str | None) -> Sequence[LogEntry]:
         with s3t.Run.open(folder(run)) as opened:
             return opened.log()
     with client:
-        return [s3t.LogEntry.of_json(entry) for entry in client.log()]
+        return client.log()

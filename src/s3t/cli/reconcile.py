@@ -21,12 +21,14 @@ def command(run: RunArgument, moved: MovedOption = False, as_json: JsonOption = 
     """
     with failures_reported(as_json):
         done = s3t.Run.reconcile(run, moved=moved)
+        with s3t.Run.open(run) as opened:
+            status = opened.status()
 
         def render() -> None:
             mended, lost = counted(len(done.slices), "slice"), counted(done.stages_lost, "stage")
             if done.rows:
                 typer.echo(f"{counted(done.rows, 'row')} of the ledger mended")
             typer.echo(f"{counted(done.records, 'record')} deleted again, {mended} brought up to date, {lost} lost")
-            print_status(done.status, run)
+            print_status(status, run)
 
         show(done.to_json(), as_json, render)

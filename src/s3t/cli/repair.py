@@ -31,6 +31,8 @@ def command(
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            report = opened.repair(workers=number_of(workers), hours=hours, progress=ProgressBar())
-
-        show(report.to_json(), as_json, lambda: print_training(report, run))
+            done, status = (
+                opened.repair(workers=number_of(workers), hours=hours, progress=ProgressBar()),
+                opened.status(),
+            )
+        show(done.to_json(), as_json, lambda: print_training(done, status, run))

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING
-
 import typer
 
 import s3t
-from s3t.cli.deletion_words import print_exports, print_unfinished
-from s3t.cli.display import print_status, print_status_document
+from s3t.cli.display import print_status, print_unfinished
 from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.cli.remote import RunOrServerArgument, UrlOption, folder, server
-
-if TYPE_CHECKING:
-    from s3t.run.results import Status
 
 
 def command(run: RunOrServerArgument = None, url: UrlOption = None, as_json: JsonOption = False) -> None:
@@ -23,17 +16,14 @@ def command(run: RunOrServerArgument = None, url: UrlOption = None, as_json: Jso
     with failures_reported(as_json):
         if (client := server(run, url)) is not None:
             with client:
-                document = client.status()
-            show(document, as_json, lambda: print_status_document(document))
-            return
-        path = folder(run)
-        with s3t.Run.open(path) as opened:
-            status = opened.status()
-        show(status.to_json(), as_json, lambda: _print(status, path))
+                status = client.status()
+        else:
+            with s3t.Run.open(folder(run)) as opened:
+                status = opened.status(forecast=True)
 
+        def render() -> None:
+            print_status(status, run or url)
+            print_unfinished(status, run or url)
+            typer.echo(f"ledger: {status.ledger}")
 
-def _print(status: Status, run: Path) -> None:
-    print_status(status, run)
-    print_unfinished(status, run)
-    print_exports(status, run)
-    typer.echo(f"ledger: {status.ledger}")
+        show(status.to_json(), as_json, render)

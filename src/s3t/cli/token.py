@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 import s3t
-from s3t.cli.deletion_words import moment
-from s3t.cli.display import print_table
+from s3t.cli.display import moment, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
 

@@ -19,6 +19,6 @@ def command(
     """
     with failures_reported(as_json):
         with s3t.Run.open(run, moved=moved) as opened:
-            report = opened.train(workers=number_of(workers), progress=ProgressBar())
-
-        show(report.to_json(), as_json, lambda: print_training(report, run))
+            done = opened.train(workers=number_of(workers), progress=ProgressBar())
+            status = opened.status()
+        show(done.to_json(), as_json, lambda: print_training(done, status, run))

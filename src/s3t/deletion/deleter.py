@@ -24,11 +24,12 @@ from s3t.deletion.lookup import FileMatches, Lookup
 from s3t.deletion.request import Batch, Request
 from s3t.errors import BlockedError, FsyncError, StorageError
 from s3t.inventory import Inventory
-from s3t.ledger import Ledger, LogEntry
+from s3t.ledger import Ledger
 from s3t.ledger.locks import try_hold
 from s3t.ledger.presence import Presence
 from s3t.partition import Place
 from s3t.progress import SILENT, Progress
+from s3t.results import LogEntry
 
 BATCH_NAMES = 10_000
 """Names of a request that are accepted in one transaction."""

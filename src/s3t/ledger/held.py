@@ -15,8 +15,9 @@ from sqlalchemy import delete, select
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows, damaged
-from s3t.ledger.state import Rates, utc
+from s3t.ledger.state import Rates
 from s3t.ledger.statements import now
+from s3t.results.base import utc
 
 HOUR = 3600.0
 """Seconds over which rates are counted."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable
-from dataclasses import fields
 from pathlib import Path
 
 from sqlalchemy import delete, select
@@ -11,8 +10,9 @@ from sqlalchemy import delete, select
 from s3t.ledger import schema
 from s3t.ledger.exports import Exports
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import Clone, LogEntry, RequestRow
+from s3t.ledger.state import Clone, RequestRow
 from s3t.ledger.statements import KEY_DESTROYED, now, stage_at
+from s3t.results.state import LogEntry
 from s3t.stages import Stage
 
 
@@ -31,7 +31,7 @@ class History:
             else self._rows.read_in(table, table.c.generation, generations)
         )
         waited_for = Exports(self._rows).waited_for()
-        names = [field.name for field in fields(LogEntry) if field.name != "to_withdraw"]
+        names = LogEntry.model_fields.keys() - {"to_withdraw"}
         entries = (
             LogEntry(**{name: row._mapping[name] for name in names}, to_withdraw=waited_for.get(row.generation, ()))
             for row in rows

@@ -12,9 +12,9 @@ from sqlalchemy import delete, select, update
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.ledger.state import utc
 from s3t.ledger.statements import now
 from s3t.processes import is_running, this_machine
+from s3t.results.base import utc
 
 INTERRUPTED = "Interrupted"
 """Error of a repair whose process was gone before its end, too often or until another one was asked for."""

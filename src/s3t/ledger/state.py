@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
 
 from s3t.forests import Growth
 from s3t.inventory import Inventory
 from s3t.partition import Place
 from s3t.sequences import Order
 from s3t.stages import Stage
-
-State = Literal["accepted", "effective", "erased"]
-"""Steps of a deletion, in order."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,16 +224,6 @@ class Export:
         """Stages of its chain, and their keys."""
         return dict(zip(self.stage.chain, self.keys, strict=True))
 
-    def to_json(self) -> dict[str, Any]:
-        """The export in documents; times in UTC."""
-        return {
-            "name": self.label,
-            **self.stage.to_json(),
-            "host": self.host,
-            "path": str(self.path),
-            "made_at": utc(self.made_at),
-        }
-
 
 @dataclass(frozen=True, kw_only=True)
 class Acceptance:
@@ -269,53 +254,6 @@ class RequestRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogEntry:
-    """Entry of one generation in the log."""
-
-    generation: int
-    records: int
-    """Records that it deleted."""
-    received_at: float
-    """Time at which the process received the request. Seconds since the epoch, as below; deadlines count from it."""
-    accepted_at: float | None
-    """Latest time at which it became durable; None for the moments until that is noted."""
-    effective_at: float | None
-    erased_at: float | None
-    to_withdraw: tuple[str, ...] = ()
-    """Names of exports with its records in them, which have to be withdrawn before it is erased."""
-
-    @property
-    def state(self) -> State:
-        """The last step that is complete."""
-        if self.erased_at is not None:
-            return "erased"
-        return "accepted" if self.effective_at is None else "effective"
-
-    def to_json(self) -> dict[str, Any]:
-        """Entry in the document of `s3t log --json`; times in UTC."""
-        return {
-            "generation": self.generation,
-            "records": self.records,
-            "state": self.state,
-            "received_at": utc(self.received_at),
-            "accepted_at": utc(self.accepted_at),
-            "effective_at": utc(self.effective_at),
-            "erased_at": utc(self.erased_at),
-            "to_withdraw": list(self.to_withdraw),
-        }
-
-    @classmethod
-    def of_json(cls, document: Mapping[str, Any]) -> LogEntry:
-        """The entry of a document, with times to the millisecond."""
-        times: dict[str, Any] = {
-            name: None if (text := document[name]) is None else datetime.fromisoformat(text).timestamp()
-            for name in ("received_at", "accepted_at", "effective_at", "erased_at")
-        }
-        own = {name: document[name] for name in ("generation", "records")}
-        return cls(**own, **times, to_withdraw=tuple(document["to_withdraw"] or ()))
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rates:
     """Records that requests to servers have taken within the last hour."""
 
@@ -323,8 +261,3 @@ class Rates:
     """Records that this caller asked for."""
     by_shard: Mapping[int, int]
     """Records of each shard, of all callers."""
-
-
-def utc(seconds: float | None) -> str | None:
-    """ISO 8601, to the millisecond."""
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")

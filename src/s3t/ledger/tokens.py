@@ -7,8 +7,8 @@ from typing import Any
 
 from s3t.ledger import schema
 from s3t.ledger.rows import Rows
-from s3t.ledger.state import utc
 from s3t.ledger.statements import now
+from s3t.results.base import utc
 
 
 @dataclass(frozen=True, kw_only=True)

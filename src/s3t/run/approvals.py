@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 
 from s3t.aftermath import APPROVED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion.acceptance import losses_of
-from s3t.deletion.deleter import Outcome
 from s3t.deletion.grouping import Grouped
 from s3t.deletion.holding import Limits, why_held
 from s3t.deletion.request import Request
@@ -22,6 +21,8 @@ from s3t.errors import DecidedError, FsyncError, InputError, OwnRequestError, S3
 from s3t.ledger import Held, Snapshot, Transaction
 from s3t.partition import Place
 from s3t.records.requests import requested, requested_names
+from s3t.results import Deletion
+from s3t.run.deleting import deletion_of
 from s3t.run.parts import Parts
 
 _GROUP = 64
@@ -90,12 +91,13 @@ class Approvals:
         with after_refusal(NOTHING_CHANGED), self._parts.ledger.writing() as transaction:
             return [_admitted(transaction, asked) for asked in group]
 
-    def impact(self, held: Held) -> Outcome:
-        """Outcome that a waiting request would have now, as of a dry run.
+    def impact(self, held: Held) -> Deletion:
+        """What a waiting request would do now, as a dry run.
 
         It looks at the names alone, not at the key: a request that cannot be approved any more is shown, to be refused.
         """
-        return self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
+        outcome = self._parts.deleter.delete(replace(self._request(held), key=None), dry_run=True)
+        return deletion_of(self._parts, outcome, dry_run=True)
 
     def approve(self, id: str, *, by: str) -> Held:
         """Approve a held request, and carry it out. What a crash stops here, the next opening goes on with."""

@@ -13,16 +13,16 @@ from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
 from s3t.progress import Progress, telling
+from s3t.results import Audit, OfStage
 from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
-from s3t.run.reporting import status_of
-from s3t.run.results import AuditReport
+from s3t.run.reporting import outage_of
 from s3t.run.training import training_steps
 from s3t.stages import Stage
 from s3t.wording import counted
 
 
-def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) -> AuditReport:
+def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) -> Audit:
     """Check every live stage, and train `replay` of them again."""
     parts.secret.reveal()  # without it, everything would look wrong
     parts.upkeep.erase_due()
@@ -30,12 +30,12 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
         with parts.ledger.reading() as transaction:
             structure, contents = structure_problems(transaction.rows), contents_of(transaction.rows)
     except IntegrityError as error:
-        return AuditReport(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
+        return Audit(generation=0, checked=0, replayed=(), mismatches=({"problem": str(error)},))
     mismatches: list[Mismatch] = [{"problem": f"the ledger's database: {line}"} for line in structure]
     mismatches += _public_problems(parts)
     if contents.wrong:  # then nothing can be compared with the ledger
         mismatches += [{"problem": problem} for problem in table_problems(contents)]
-        return AuditReport(generation=contents.generation, checked=0, replayed=(), mismatches=tuple(mismatches))
+        return Audit(generation=contents.generation, checked=0, replayed=(), mismatches=tuple(mismatches))
     auditor = Auditor(
         slices=parts.slices,
         secret=parts.secret,
@@ -50,14 +50,14 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
     steps = training_steps(parts.latest.inventory(now), stages, parts.recipe)
     with telling(progress, f"replaying {counted(len(stages), 'stage')}", steps):
         replayed = [stage for stage in stages if _replay(parts, auditor, stage, mismatches, progress)]
-    return AuditReport(
+    return Audit(
         generation=now.generation,
         checked=len(now.stages),
-        replayed=tuple(replayed),
+        replayed=tuple(OfStage(**stage._asdict()) for stage in replayed),
         mismatches=tuple(mismatches),
         warnings=(
             *(() if now.stages else ("no stage is alive, so none was checked",)),
-            *status_of(parts, parts.latest.inventory(now)).outage,
+            *outage_of(parts, parts.latest.inventory(now)),
         ),
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from s3t.aftermath import KEY_NOTED_AS_DESTROYED, NOTHING_CHANGED, OUT_OF_USE, after_refusal
 from s3t.deletion import deleter
@@ -11,101 +10,112 @@ from s3t.deletion.policy import repair_due
 from s3t.deletion.request import Request
 from s3t.errors import InputError, S3TError, UnknownNamesError
 from s3t.folder.secret import destroy_secret
-from s3t.ledger import Export
 from s3t.ledger.locks import hold
 from s3t.progress import SILENT, Progress, telling
 from s3t.records.requests import requested, requested_names
+from s3t.results import Deletion, Export, Reconciliation
 from s3t.run.parts import Parts
-from s3t.run.reporting import status_now, status_of
-from s3t.run.results import DeletionReport, Reconciliation, Status
+from s3t.run.reporting import exports_of, missing_hours, outage_of, shard_of
 from s3t.wording import counted
 
 
-def withdraw(parts: Parts, name: str) -> Status:
+def withdraw(parts: Parts, name: str) -> None:
     parts.check_changeable()
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
         parts.withdrawer.withdraw(name)
-    return status_now(parts)
 
 
-@dataclass(frozen=True, kw_only=True)
-class DeletionArguments:
-    records: Sequence[str | int]
-    subjects: Sequence[str | int]
-    key: str | None
-    """The idempotency key; an empty one would be everybody's, and is refused."""
-    strict: bool
-    dry_run: bool
-    wait: bool = True
-    """Wait for processes that have records in memory, but cannot answer with them any more; repair by policy."""
-    before_repair: Callable[[DeletionReport], None] | None = None
-
-
-def delete(parts: Parts, asked: DeletionArguments, progress: Progress) -> DeletionReport:
+def delete(
+    parts: Parts,
+    *,
+    records: Sequence[str | int],
+    subjects: Sequence[str | int],
+    key: str | None,
+    strict: bool,
+    dry_run: bool,
+    wait: bool,
+    repair: bool,
+    progress: Progress,
+) -> Deletion:
     """Delete, repair if the recipe's `deletion.repair` asks for it now, and report.
 
-    A repair that fails takes nothing of the deletion back: the report has its error.
+    A repair that fails takes nothing of the deletion back: the result has its error.
     """
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
-        names, dry_run = requested_names(asked.records, asked.subjects), asked.dry_run
+        names = requested_names(records, subjects)
     if not dry_run:
         parts.check_changeable()
-    key = None if asked.key is None else requested("the idempotency key", [asked.key])[0]
+    # An empty key would be everybody's, and is refused.
+    key = None if key is None else requested("the idempotency key", [key])[0]
     with after_refusal(NOTHING_CHANGED):
         request = Request.of(parts.secret, **names, key=key)
-        if asked.strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
+        if strict and (unknown := parts.deleter.delete(request, dry_run=True).unknown):  # a known name stays one
             raise UnknownNamesError(unknown, asked=len(request.names))
     heard = progress if len(request.names) > deleter.BATCH_NAMES and not dry_run else SILENT
     with telling(heard, f"deleting by {counted(len(request.names), 'name')}", len(request.names)):
-        outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=asked.wait, progress=heard)
+        outcome = parts.deleter.delete(request, dry_run=dry_run, until_erased=wait, progress=heard)
     with after_refusal(OUT_OF_USE if outcome.entries else NOTHING_CHANGED):
-        after = status_of(parts, outcome.after, planned=dry_run)
-        policy, trained = parts.present_recipe.deletion.repair, parts.latest.snapshot().trained
-    report = DeletionReport(
-        dry_run=dry_run,
-        deleted=outcome.deleted,
-        already=outcome.already,
-        unknown=outcome.unknown,
-        unreadable=outcome.unreadable,
-        slices=tuple(sorted(outcome.losses)),
-        stages_lost=outcome.stages_lost,
-        before=outcome.before,
-        status=after,
-        entries=outcome.entries,
-        erase_within=parts.recipe.deletion.erase_within,
-        repeated=outcome.repeated,
-        repair=None,
-        repair_error=None,
-        to_withdraw=_to_withdraw(after, outcome, dry_run=dry_run),
-    )
-    if dry_run or not asked.wait or not repair_due(policy, outcome.after, trained=trained):
-        return report
-    if asked.before_repair is not None:
-        asked.before_repair(report)
+        done = deletion_of(parts, outcome, dry_run=dry_run)
+    if dry_run or not (repair and wait and done.repair_due):
+        return done
     from s3t.run.training import Trainer  # here: most deletions repair nothing
 
     try:
-        return replace(report, repair=Trainer(parts).train_missing(progress, workers=1))
+        repaired = Trainer(parts).train_missing(progress, workers=1)
     except S3TError as failed:
-        return replace(report, repair_error=failed)
+        return done.model_copy(update={"repair_failed": str(failed)})
+    return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})
 
 
-def _to_withdraw(status: Status, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
+def deletion_of(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> Deletion:
+    """What is told of a deletion, or of one that may come."""
+    before, after = outcome.before, outcome.after
+    states = {entry.state for entry in outcome.entries}
+    within = parts.recipe.deletion.erase_within
+    waiting = [entry.received_at + within for entry in outcome.entries if entry.erased_at is None]
+    return Deletion(
+        id=max((entry.generation for entry in outcome.entries), default=None),
+        generation=after.generation,
+        deleted=outcome.deleted,
+        already=outcome.already,
+        unknown=outcome.unknown,
+        state=next((state for state in ("accepted", "effective", "erased") if state in states), None),
+        repeated=outcome.repeated,
+        dry_run=dry_run,
+        warnings=outage_of(parts, after, planned=dry_run),
+        log=outcome.entries,
+        erased_by=max(waiting, default=None),
+        unreadable=outcome.unreadable,
+        slices=tuple(sorted(outcome.losses)),
+        stages_lost=outcome.stages_lost,
+        depths_before=before.depths(),
+        depths_after=after.depths(),
+        answering=len(after.answering(prototypes_alone=parts.recipe.prediction.prototypes_alone)),
+        shards=tuple(shard_of(after, shard) for shard in sorted({place.shard for place in outcome.losses})),
+        missing=len(after.missing()),
+        missing_hours=missing_hours(parts, after),
+        to_withdraw=_to_withdraw(parts, outcome, dry_run=dry_run),
+        repair_due=repair_due(parts.present_recipe.deletion.repair, after, trained=parts.latest.snapshot().trained),
+    )
+
+
+def _to_withdraw(parts: Parts, outcome: deleter.Outcome, *, dry_run: bool) -> tuple[Export, ...]:
+    """Exports that hold what is deleted; of a dry run, what would be."""
+    with parts.ledger.reading() as transaction:
+        standing, tainted = transaction.exports.standing(), transaction.exports.to_withdraw()
     if dry_run:
         hit = {(place.shard, place.slice) for place in outcome.losses}
-        holds = (
-            (export, any((export.stage.shard, index) in hit for index in export.stage.prefix))
-            for export in status.exports
-        )
-        return tuple(export for export, hold in holds if hold)
-    names = {name for entry in outcome.entries for name in entry.to_withdraw}
-    return tuple(export for export in status.to_withdraw if export.label in names)
+        held = [row for row in standing if any((row.stage.shard, index) in hit for index in row.stage.prefix)]
+    else:
+        names = {name for entry in outcome.entries for name in entry.to_withdraw or ()}
+        held = [row for row in tainted if row.label in names]
+    return exports_of(held, tainted)
 
 
-def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
-    """Erase everything that is accepted; returns the status after it.
+def erase(parts: Parts, *, clones_are_gone: bool) -> None:
+    """Erase everything that is accepted.
 
     With `clones_are_gone`, clones that other hosts were making are believed to be gone. A slice's file that the ledger
     does not know is an error, whether or not something was to erase: it may hold what was deleted.
@@ -124,7 +134,6 @@ def erase(parts: Parts, *, clones_are_gone: bool) -> Status:
         if parts.secret.salt is not None:
             parts.eraser.check_slices()
         parts.upkeep.note_erased()
-        return status_now(parts)
 
 
 def reconcile(parts: Parts) -> Reconciliation:
@@ -134,8 +143,9 @@ def reconcile(parts: Parts) -> Reconciliation:
     with after_refusal(NOTHING_CHANGED), hold(parts.lock):
         eraser = parts.eraser
         done = Reconciler(ledger=parts.ledger, witness=parts.witness, eraser=eraser, secret=parts.secret).reconcile()
+    generation = parts.latest.snapshot().generation
     return Reconciliation(
-        rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages, status=status_now(parts)
+        generation=generation, rows=done.rows, records=done.records, slices=done.slices, stages_lost=done.stages
     )
 
 

@@ -45,6 +45,7 @@ from s3t.models.language import LanguageEncoder
 from s3t.models.source import PACKAGE_PREFIX, check_unchanged, model_folder
 from s3t.models.tensors import StageTensors, deserialize
 from s3t.progress import Progress, telling
+from s3t.results import Exported, Exports
 from s3t.run.parts import Parts
 from s3t.stages import Stage, model_stages
 from s3t.store import read_chain
@@ -61,50 +62,7 @@ class ExportArguments:
     """This process has compared the base model with the run's before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Exported:
-    """An export that may be used."""
-
-    name: str
-    path: Path
-    stage: Stage
-    """The last one of its chain."""
-    new: bool
-    """False if the same content was there already."""
-    options: tuple[str, ...]
-    """The engine must be started with them."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry in the document of `s3t export --json`."""
-        return {"name": self.name, "path": str(self.path), **self.stage.to_json(), "new": self.new}
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExportReport:
-    """Result of `export`."""
-
-    exports: tuple[Exported, ...]
-    merged: bool
-    engine: Engine
-    notices: tuple[str, ...]
-    """Parts of the run that the exports lack, and options with which the engine must be started."""
-
-    def __repr__(self) -> str:
-        """The result in one line."""
-        names = ", ".join(export.name for export in self.exports)
-        return f"ExportReport({counted(len(self.exports), 'export')}: {names})"
-
-    def to_json(self) -> dict[str, Any]:
-        """The document of `s3t export --json`."""
-        return {
-            "exports": [export.to_json() for export in self.exports],
-            "merged": self.merged,
-            "for": self.engine,
-            "notices": list(self.notices),
-        }
-
-
-def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportReport:
+def export(parts: Parts, asked: ExportArguments, progress: Progress) -> Exports:
     """Write the chain of each shard that answers, or of one."""
     with after_refusal(NOTHING_CHANGED):
         parts.latest.snapshot()  # refuses an older ledger
@@ -129,7 +87,7 @@ def export(parts: Parts, asked: ExportArguments, progress: Progress) -> ExportRe
                 made.append(exporter.export(stage, now, work))
                 progress.advance(1)
             notices = tuple(exporter.notices(made))
-            return ExportReport(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
+            return Exports(exports=tuple(made), merged=asked.merge, engine=asked.engine, notices=notices)
 
 
 def _checked(parts: Parts, asked: ExportArguments) -> Path:
@@ -221,7 +179,7 @@ class _Exporter:
             announced = _Announced(self.parts, export, work)
             made, new = announced.make(lambda part: self._write(part, stage, now, blocks, form, adapter))
         options = () if adapter is None else tuple(engine_options(self.asked.engine, adapter.config))
-        return Exported(name=made.name, path=made.path, stage=stage, new=new, options=options)
+        return Exported(name=made.name, path=made.path, **stage._asdict(), new=new, options=options)
 
     def _blocks(self, stage: Stage, now: Snapshot) -> dict[int, StageTensors]:
         """The chain's blocks by number, in the order of training; each artifact was checked."""

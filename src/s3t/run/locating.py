@@ -2,62 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Sequence
 
 from s3t.deletion.lookup import FileMatches, Lookup, refuse_if_lost
-from s3t.ledger import LogEntry, RecordRow, State, Transaction
-from s3t.partition import Place, Secret
-
-
-@dataclass(frozen=True, kw_only=True)
-class Location:
-    """Presence of one name in the run."""
-
-    kind: Literal["record", "subject"]
-    name: str
-    present: bool
-    places: tuple[Place, ...]
-    """Slices that hold it; of a subject all records are in one."""
-    records: int
-    """Rows: of a subject as many as it has records."""
-    unreadable: tuple[Place, ...]
-    """Slices that may hold it although the ledger does not know it, and whose files cannot be read."""
-    deleted: LogEntry | None
-    """The deletion that took it (of a subject, its last record); None if it is present, or was never held."""
-
-    @property
-    def state(self) -> Literal["present", "unknown"] | State:
-        """present, accepted, effective, erased, or unknown."""
-        if self.present:
-            return "present"
-        return "unknown" if self.deleted is None else self.deleted.state
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry in the document of `s3t locate --json`."""
-        return {
-            self.kind: self.name,
-            "state": self.state,
-            "places": [list(place) for place in self.places],
-            "records": self.records,
-            "unreadable": [list(place) for place in self.unreadable],
-            "deleted": None if self.deleted is None else self.deleted.to_json(),
-        }
-
-    @classmethod
-    def of_json(cls, document: Mapping[str, Any]) -> Location:
-        """The location of a document, with times to the millisecond."""
-        kind: Literal["record", "subject"] = "record" if "record" in document else "subject"
-        return cls(
-            kind=kind,
-            name=document[kind],
-            present=document["state"] == "present",
-            places=tuple(Place(*pair) for pair in document["places"]),
-            records=document["records"],
-            unreadable=tuple(Place(*pair) for pair in document["unreadable"]),
-            deleted=None if document["deleted"] is None else LogEntry.of_json(document["deleted"]),
-        )
+from s3t.ledger import RecordRow, Transaction
+from s3t.partition import Secret
+from s3t.results import Location
 
 
 def locate(lookup: Lookup, *, records: Sequence[str], subjects: Sequence[str]) -> tuple[Location, ...]:
@@ -94,7 +44,6 @@ def _locations(
             Location(
                 kind="record" if kind == "record" else "subject",
                 name=name,
-                present=bool(rows),
                 places=tuple(sorted({row.place for row in rows})),
                 records=sum(row.copies for row in rows),
                 unreadable=in_files.unreadable_for(token) if unknown and not rows else (),

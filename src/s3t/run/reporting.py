@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
+from s3t.bugs import log_failure
 from s3t.disk import open_to
-from s3t.errors import S3TError
+from s3t.errors import PlanningError, S3TError
 from s3t.folder.secret import weak_secret_warning
 from s3t.inventory import Inventory
-from s3t.ledger import LogEntry, Transaction
-from s3t.run.advice import outage
-from s3t.run.forecasting import hours_of
+from s3t.ledger import Export as ExportRow
+from s3t.ledger import Transaction
+from s3t.partition import Place
+from s3t.planning.forecast import Forecast
+from s3t.recipe import Recipe
+from s3t.results import Chain, Export, LogEntry, Shard, Status
+from s3t.run.advice import empty_slices, few_steps, outage
+from s3t.run.forecasting import forecast_of, hours_of
 from s3t.run.parts import Parts
-from s3t.run.results import Status
+from s3t.stages import Stage
 from s3t.wording import counted
 
 MOMENT_SECONDS = 1.0
@@ -47,14 +55,14 @@ def _waited_for(transaction: Transaction, unfinished: Sequence[LogEntry]) -> lis
     return [f"deletion {number} waits for {who}" for who in (*transaction.sessions.waited_for(number), *clones)]
 
 
-def status_now(parts: Parts) -> Status:
-    """The status of a run, once what is due is erased."""
-    return status_of(parts, parts.latest.inventory(parts.upkeep.erase_due()))
+def inventory_now(parts: Parts) -> Inventory:
+    """The inventory of a run, once what is due is erased."""
+    return parts.latest.inventory(parts.upkeep.erase_due())
 
 
-def status_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> Status:
-    """The status that an inventory makes; `planned`: would make, after a deletion."""
-    description, missing = parts.description, inventory.missing()
+def status_of(parts: Parts, inventory: Inventory, *, forecast: bool = False) -> Status:
+    """The status that an inventory makes, with a forecast if it is asked for."""
+    description, recipe, missing = parts.description, parts.present_recipe, inventory.missing()
     present = (
         weak_secret_warning(parts.secret),
         *_open_folders(parts),
@@ -64,20 +72,23 @@ def status_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> S
     with parts.ledger.reading() as transaction:
         unfinished = tuple(transaction.history.unfinished())
         waited_for = _waited_for(transaction, unfinished)
-        exports, to_withdraw = tuple(transaction.exports.standing()), tuple(transaction.exports.to_withdraw())
+        standing, to_withdraw = tuple(transaction.exports.standing()), transaction.exports.to_withdraw()
         durations = transaction.history.durations() if missing else {}
         approved = sorted(transaction.held.approved())
-    durations = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
-    fails = outage(
-        inventory,
-        trained=parts.latest.snapshot().trained,
-        prototypes_alone=parts.recipe.prediction.prototypes_alone,
-        planned=planned,
-    )
+    fails = outage_of(parts, inventory)
     return Status(
-        inventory=inventory,
-        outage=fails,
+        method=recipe.method.described(),
+        generation=inventory.generation,
+        records=sum(inventory.records.values()),
+        alive=len(inventory.alive),
+        stored_bytes=parts.store.nbytes((stage.shard, key) for stage, key in inventory.alive.items()),
+        missing=len(missing),
+        missing_hours=_hours(parts, inventory, durations),
+        wanted_depth=inventory.wanted_depth,
+        shards=tuple(shard_of(inventory, shard) for shard in range(len(inventory.orders))),
+        answering=tuple(sorted(inventory.answering(prototypes_alone=recipe.prediction.prototypes_alone))),
         gaps=description.gaps,
+        outage=fails,
         warnings=(
             *fails,
             *description.warnings,
@@ -85,17 +96,84 @@ def status_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> S
             *waited_for,
             *parts.withdrawer.warnings(to_withdraw),
             *(_not_carried_out(id, parts.upkeep.not_carried_out.get(id)) for id in approved),
+            *empty_slices(inventory),
+            *few_steps(inventory, recipe, labels=len(description.labels)),
         ),
-        missing=len(missing),
-        missing_hours=hours_of(missing, durations, costs=parts.recipe.stage_costs),
         unfinished=unfinished,
-        exports=exports,
-        to_withdraw=to_withdraw,
+        erase_within=recipe.deletion.erase_within,
+        exports=exports_of(standing, to_withdraw),
         ledger=parts.ledger.kind,
-        store=parts.store,
-        recipe=parts.present_recipe,
-        labels=len(description.labels),
+        forecast=forecast_now(inventory, recipe) if forecast else None,
     )
+
+
+def shard_of(inventory: Inventory, shard: int) -> Shard:
+    """A shard as an inventory has it."""
+    orders, serving, classifier = inventory.orders[shard], inventory.serving(shard), inventory.classifiers().get(shard)
+    spares = None if inventory.growth is None else inventory.growth.policy.spares
+    chains = [
+        Chain(order=order, depth=inventory.depth(shard, order), name=_chain_name(place, spares))
+        for place, order in enumerate(orders)
+    ]
+    scores = inventory.scores or {}
+    return Shard(
+        shard=shard,
+        slices=tuple(inventory.records[Place(shard, index)] for index in range(inventory.slices)),
+        sequences=tuple(chains),
+        serving=None if serving is None else chains[orders.index(serving.order)],
+        prototypes=None if classifier is None else classifier.prefix,
+        score=None if serving is None else scores.get(inventory.alive[Stage(shard, serving.prefix)]),
+    )
+
+
+def _chain_name(place: int, spares: int | None) -> Literal["", "main", "spare", "other"]:
+    if spares is None:
+        return ""
+    return "main" if place == 0 else "spare" if place <= spares else "other"
+
+
+def exports_of(rows: Iterable[ExportRow], to_withdraw: Collection[ExportRow]) -> tuple[Export, ...]:
+    return tuple(
+        Export(
+            **row.stage._asdict(),
+            name=row.label,
+            host=row.host,
+            path=row.path,
+            made_at=row.made_at,
+            to_withdraw=row in to_withdraw,
+        )
+        for row in rows
+    )
+
+
+def outage_of(parts: Parts, inventory: Inventory, *, planned: bool = False) -> tuple[str, ...]:
+    """A warning of shards that do not answer, or, `planned`, would not; or none."""
+    return outage(
+        inventory,
+        trained=parts.latest.snapshot().trained,
+        prototypes_alone=parts.recipe.prediction.prototypes_alone,
+        planned=planned,
+    )
+
+
+def missing_hours(parts: Parts, inventory: Inventory) -> float | None:
+    """Hours in which one process trains what is missing, by the times of the live stages; None without such times."""
+    with parts.ledger.reading() as transaction:
+        return _hours(parts, inventory, transaction.history.durations())
+
+
+def _hours(parts: Parts, inventory: Inventory, durations: Mapping[Stage, float]) -> float | None:
+    live = {stage: seconds for stage, seconds in durations.items() if stage in inventory.alive}
+    return hours_of(inventory.missing(), live, costs=parts.recipe.stage_costs)
+
+
+def forecast_now(inventory: Inventory, recipe: Recipe) -> Forecast | None:
+    """The forecast of an inventory; None if it cannot be computed, since the rest of a status is still wanted then."""
+    try:
+        return forecast_of(inventory, recipe)
+    except (ArithmeticError, MemoryError, ValueError, PlanningError) as error:
+        log_failure(error, command="forecast", level=logging.WARNING)
+        return None
 
 
 def _not_carried_out(id: str, error: S3TError | None) -> str:

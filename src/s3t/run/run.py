@@ -7,7 +7,7 @@ what the others import.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
@@ -18,7 +18,7 @@ from s3t.run.parts import Parts
 
 if TYPE_CHECKING:
     from s3t.export.engines import Engine
-    from s3t.ledger import LogEntry
+    from s3t.inventory import Inventory
     from s3t.planning.forecast import Forecast
     from s3t.prediction.members import Prefixes
     from s3t.prediction.sampling import Sampling
@@ -26,18 +26,16 @@ if TYPE_CHECKING:
     from s3t.records.ingest import IngestedInputs
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
+    from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
     from s3t.run.access import Access
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
-    from s3t.run.exporting import ExportReport
     from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
-    from s3t.run.locating import Location
     from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
     from s3t.run.repairs import Repairs
-    from s3t.run.results import AuditReport, DeletionReport, Reconciliation, Status, TrainReport
     from s3t.run.training import Trainer
     from s3t.run.watching import Watch
     from s3t.run.writer import Texts, Writer
@@ -228,17 +226,25 @@ class Run:
         """Changes of the run, for those who look on."""
         return self._parts.watch
 
-    def status(self) -> Status:
-        """Live stages and serving prefixes."""
-        from s3t.run.reporting import status_now
+    def status(self, *, forecast: bool = False) -> Status:
+        """Live stages and serving prefixes; with `forecast`, also how many more deletions they survive."""
+        from s3t.run.reporting import inventory_now, status_of
 
-        return status_now(self._parts)
+        return status_of(self._parts, inventory_now(self._parts), forecast=forecast)
+
+    def inventory(self) -> Inventory:
+        """Orders, records and live stages, to compute with."""
+        from s3t.run.reporting import inventory_now
+
+        return inventory_now(self._parts)
 
     def forecast(self) -> Forecast | None:
         """Expected number of further deletions that the run takes, without repair; None if it cannot be computed."""
-        return self.status().forecast
+        from s3t.run.reporting import forecast_now
 
-    def train(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> TrainReport:
+        return forecast_now(self.inventory(), self.recipe)
+
+    def train(self, *, workers: WorkerCount = 1, progress: Progress | None = None) -> Training:
         """Train every missing stage. May be killed and run again: what is stored is not trained twice.
 
         Args:
@@ -255,7 +261,7 @@ class Run:
 
     def repair(
         self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
-    ) -> TrainReport:
+    ) -> Training:
         """Train what deletions cost: only the stages that are missing, each from its surviving parent.
 
         Afterwards the artifacts are, byte for byte, those of a run that never saw the deleted records.
@@ -279,7 +285,7 @@ class Run:
         policy: Any | None = None,
         workers: WorkerCount = 1,
         progress: Progress | None = None,
-    ) -> TrainReport:
+    ) -> Training:
         """Add orders to every shard, behind the old ones, until it has `budget`; then `train` what is missing.
 
         Where the run is repaired as needed, it has `spares` instead. With `policy` it gets another policy of repair.
@@ -485,12 +491,12 @@ class Run:
         strict: bool = False,
         dry_run: bool = False,
         wait: bool = True,
+        repair: bool = True,
         progress: Progress | None = None,
-        before_repair: Callable[[DeletionReport], None] | None = None,
-    ) -> DeletionReport:
+    ) -> Deletion:
         """Delete records by id and by subject. Durable when it returns; serves on without them at once.
 
-        Then repairs, if the recipe's `deletion.repair` asks for it, by default if no shard answers any more: the report
+        Then repairs, if the recipe's `deletion.repair` asks for it, by default if no shard answers any more: the result
         has the repair's own, or its error. Its `warnings` tell of shards that do not answer.
 
         Names that are gone already or that the run has never held are reported and change nothing. Long requests are
@@ -504,26 +510,27 @@ class Run:
             strict: delete nothing unless the run holds, or has held, every name.
             dry_run: say what would happen, and do nothing.
             wait: False: return once it is effective; do not repair, nor wait for processes that train with the records.
+            repair: False: do not repair; `repair_due` says if the recipe asks for it.
             progress: hears of a long request, and of the repair.
-            before_repair: is called with the report once the deletion is done, if a repair follows.
 
         Raises:
             InputError: no name, a string instead of a list, an empty name, or a key that was used for other names.
             UnknownNamesError: `strict`, and a name is unknown.
             IntegrityError: a slice's file is not one that the ledger knows (see `aftermath`); or as `open`.
         """
-        from s3t.run.deleting import DeletionArguments, delete
+        from s3t.run.deleting import delete
 
-        asked = DeletionArguments(
+        return delete(
+            self._parts,
             records=records,
             subjects=subjects,
             key=key,
             strict=strict,
             dry_run=dry_run,
             wait=wait,
-            before_repair=before_repair,
+            repair=repair,
+            progress=progress or SILENT,
         )
-        return delete(self._parts, asked, progress or SILENT)
 
     def erase(self, *, clones_are_gone: bool = False) -> Status:
         """Erase now whatever is accepted and waits for it (`deletion.erase_within`). `clones_are_gone`: those that
@@ -535,7 +542,8 @@ class Run:
         """
         from s3t.run.deleting import erase
 
-        return erase(self._parts, clones_are_gone=clones_are_gone)
+        erase(self._parts, clones_are_gone=clones_are_gone)
+        return self.status()
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
         """Find records and subjects: present ones with their slice, deleted ones with the time. For the operator.
@@ -563,7 +571,7 @@ class Run:
         merge: bool = False,
         engine: Engine = "peft",
         progress: Progress | None = None,
-    ) -> ExportReport:
+    ) -> Exports:
         """Write the live chain of each shard, or of one, into `output/NAME`; the name is the hash of the content.
 
         It is an adapter for PEFT, or, with `merge`, a model for transformers. Deletions that hit it wait until it is
@@ -591,7 +599,8 @@ class Run:
         """
         from s3t.run.deleting import withdraw
 
-        return withdraw(self._parts, name)
+        withdraw(self._parts, name)
+        return self.status()
 
     def destroy_key(self) -> None:
         """Destroy the run's secret: guesses can then never be tested against tokens, digests and keys.
@@ -602,7 +611,7 @@ class Run:
 
         destroy_key(self._parts)
 
-    def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> AuditReport:
+    def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> Audit:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.
 
         Args:

@@ -22,11 +22,11 @@ from s3t.ledger import Snapshot, Trained
 from s3t.ledger.work import Leaving, Overtaken, Uses, Work
 from s3t.progress import Progress, telling
 from s3t.recipe import Recipe
+from s3t.results import TrainedStage, Training
 from s3t.run.orders import Policy, Spares
 from s3t.run.parts import Parts
 from s3t.run.placement import WorkerCount, check_workers, placements
-from s3t.run.reporting import status_now
-from s3t.run.results import TrainReport
+from s3t.run.reporting import inventory_now, outage_of
 from s3t.stages import Stage, by_kind
 from s3t.store import Manifest, lost_stages
 from s3t.training_events import EpochEnd, Event, StageEnd, StageStart, TrainingStart, tell
@@ -91,8 +91,18 @@ class Summarised:
         self._progress = progress
         self._ends: dict[Stage, StageEnd] = {}
 
-    def of(self, stages: tuple[Stage, ...]) -> tuple[StageEnd, ...]:
-        return tuple(self._ends[stage] for stage in stages)
+    def of(self, stages: tuple[Stage, ...]) -> tuple[TrainedStage, ...]:
+        ends = [self._ends[stage] for stage in stages]
+        return tuple(
+            TrainedStage(
+                **end.stage._asdict(),
+                steps=end.steps,
+                losses=end.losses,
+                seconds=round(end.seconds, 3),
+                validation=end.validation,
+            )
+            for end in ends
+        )
 
     def start(self, what: str, total: int) -> None:
         self._progress.start(what, total)
@@ -116,7 +126,7 @@ class Summarised:
 class Trainer:
     parts: Parts
 
-    def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> TrainReport:
+    def train_missing(self, progress: Progress, *, workers: WorkerCount, hours: float | None = None) -> Training:
         """Train and commit every missing stage, parents first; those of orders that are added meanwhile, too.
 
         What is trained is kept, whatever is refused later.
@@ -129,7 +139,7 @@ class Trainer:
         with after_refusal(STAGES_KEPT):
             return self._train_missing(progress, workers=workers, until=until)
 
-    def _train_missing(self, progress: Progress, *, workers: WorkerCount, until: float) -> TrainReport:
+    def _train_missing(self, progress: Progress, *, workers: WorkerCount, until: float) -> Training:
         started, recipe = time.monotonic(), self.parts.recipe
         self._forget_lost()
         inventory = self._inventory()
@@ -144,15 +154,18 @@ class Trainer:
                 report = run_in_pool("s3t.run.train_worker", arguments, places, progress=heard, meanwhile=meanwhile)
             else:
                 report = self._train_here(heard, until)
-        return TrainReport(
-            stages=report.trained,
-            summaries=heard.of(report.trained),
+        after = inventory_now(self.parts)
+        return Training(
+            stages=heard.of(report.trained),
             discarded=report.discarded,
             seconds=time.monotonic() - started,
-            status=status_now(self.parts),
+            generation=after.generation,
+            missing=len(after.missing()),
+            depths=after.depths(),
+            outage=outage_of(self.parts, after),
         )
 
-    def extend(self, budget: int, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+    def extend(self, budget: int, progress: Progress, *, workers: WorkerCount) -> Training:
         """Add orders to every shard until it has `budget`, and train what is missing."""
         check_workers(workers)
         self.parts.check_changeable()
@@ -169,7 +182,7 @@ class Trainer:
         with after_refusal(ORDERS_ADDED):
             return self.train_missing(progress, workers=workers)
 
-    def change_repair(self, asked: Spares | Policy, progress: Progress, *, workers: WorkerCount) -> TrainReport:
+    def change_repair(self, asked: Spares | Policy, progress: Progress, *, workers: WorkerCount) -> Training:
         """Let every shard have more spares, or another policy of repair, and train what is missing."""
         check_workers(workers)
         self.parts.check_changeable()

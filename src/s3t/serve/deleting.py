@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING
 
 from anyio import to_thread
 
 from s3t.ledger import Held
+from s3t.results import Deletion
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.documents import DeletionRequest
 from s3t.serve.problems import Refused
 
-if TYPE_CHECKING:
-    from s3t.run.results import DeletionReport
 
-
-async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> DeletionReport:
+async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> Deletion:
     """Say what a deletion would do."""
     if not caller.may("operate"):
         raise Refused(HTTPStatus.FORBIDDEN, "a dry run tells which slices are hit; it needs the scope operate")
@@ -26,9 +23,7 @@ async def dry_run(served: ServedRun, asked: DeletionRequest, caller: Caller) -> 
     return await to_thread.run_sync(partial(served.run.delete, **asked.model_dump()), limiter=served.deletions)
 
 
-async def delete(
-    served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None
-) -> DeletionReport | Held:
+async def delete(served: ServedRun, asked: DeletionRequest, caller: Caller, *, key: str | None) -> Deletion:
     """Delete, unless only a dry run is asked for; a request over the server's limits is held."""
     if asked.dry_run:
         return await dry_run(served, asked, caller)
@@ -43,12 +38,20 @@ async def delete(
         limits=served.settings.limits,
     )
     if (held := await to_thread.run_sync(admit, limiter=served.deletions)) is not None:
-        return held
+        return Deletion(
+            id=None,
+            generation=None,
+            deleted=0,
+            already=None,
+            unknown=None,
+            state=held.state if held.state != "done" else "approved",
+            held=held.id,
+        )
     act = partial(served.run.delete, **asked.model_dump(), key=key, wait=False)
-    report = await to_thread.run_sync(act, limiter=served.deletions)
-    if not report.repeated:
-        served.metrics.deleted(served.name, report.deleted)
-    return report
+    done = await to_thread.run_sync(act, limiter=served.deletions)
+    if not done.repeated:
+        served.metrics.deleted(served.name, done.deleted)
+    return done
 
 
 async def approve(served: ServedRun, id: str, caller: Caller) -> Held:

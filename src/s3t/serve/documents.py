@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -21,7 +21,6 @@ from pydantic import (
     model_validator,
 )
 
-from s3t.partition import Place
 from s3t.recipe import Recipe
 from s3t.records.images import FORMATS
 from s3t.records.inputs import Inputs
@@ -110,38 +109,6 @@ class DeletionRequest(NamesRequest):
     dry_run: StrictBool = Field(
         default=False, description="Say what would happen, and do nothing. Needs the scope operate, too."
     )
-
-
-class DeletionResponse(BaseModel):
-    """A deletion that was accepted, or that changed nothing."""
-
-    id: int | None = Field(description="For `GET /v1/deletions/{id}`; null if no record was taken.")
-    deleted: int = Field(description="Records.")
-    already: list[str] | None = Field(description="Names that were gone before; null if an operator has to decide.")
-    unknown: list[str] | None = Field(description="Names that the run has never held; null as `already`.")
-    state: str | None = Field(
-        description="accepted, effective or erased; null if no record was taken. held, approved or refused, if an "
-        "operator has to decide."
-    )
-    repeated: bool = Field(description="The idempotency key was used before; nothing more was done.")
-    dry_run: bool
-    held: str | None = Field(
-        default=None, description="For `GET /v1/held/{id}`: nothing is deleted until an operator approves it."
-    )
-    warnings: list[str] = Field(default=[], description="Says if after it no shard, or not every one, answers.")
-    plan: dict[str, Any] | None = Field(
-        default=None, description="For operators: slices hit, stages lost, depths before and after."
-    )
-
-
-def plan_of(slices: Iterable[Place], stages_lost: int, before: Sequence[int], after: Sequence[int]) -> dict[str, Any]:
-    """Consequences of a deletion, for operators: slices hit, stages lost, depths before and after."""
-    return {
-        "slices": [list(place) for place in slices],
-        "stages_lost": stages_lost,
-        "depths_before": list(before),
-        "depths_after": list(after),
-    }
 
 
 class RefusalRequest(RequestBody):

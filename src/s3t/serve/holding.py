@@ -9,12 +9,12 @@ from s3t.serve import deleting
 from s3t.serve.answering import ServedRun
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import held_request
-from s3t.serve.documents import RefusalRequest, plan_of
+from s3t.serve.documents import RefusalRequest
 from s3t.serve.problems import StrictRoute
 from s3t.serve.routes import OF_A_BODY, problem_responses, requires
 
 if TYPE_CHECKING:
-    from s3t.deletion.deleter import Outcome
+    pass
 
 
 def held_of(served: ServedRun) -> APIRouter:
@@ -37,7 +37,7 @@ def held_of(served: ServedRun) -> APIRouter:
     def one(id: str, caller: reader) -> dict[str, Any]:
         """Its state, and the deletion that it became. For operators, while it waits, what it would do."""
         held = held_request(served, id)
-        plan = _impact_of(approvals.impact(held)) if held.state == "held" and caller.may("operate") else None
+        plan = approvals.impact(held).to_json() if held.state == "held" and caller.may("operate") else None
         return {**held.to_json(), "plan": plan}
 
     @router.post(
@@ -59,8 +59,3 @@ def held_of(served: ServedRun) -> APIRouter:
         return deleting.refuse(served, id, caller, reason=asked.reason).to_json()
 
     return router
-
-
-def _impact_of(outcome: "Outcome") -> dict[str, Any]:
-    before, after = outcome.before.depths(), outcome.after.depths()
-    return {"deleted": outcome.deleted, **plan_of(sorted(outcome.losses), outcome.stages_lost, before, after)}

@@ -15,8 +15,8 @@ from s3t.run.vitals import Vitals, vitals_of
 if TYPE_CHECKING:
     from s3t.inventory import Inventory
     from s3t.planning.forecast import Forecast
+    from s3t.results import Status
     from s3t.run import Run
-    from s3t.run.results import Status
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -62,17 +62,17 @@ class Metrics:
         gauges = _Gauges()
         for name, run in runs:
             status, vitals = run.status(), vitals_of(run._parts)
-            gauges.add_status(name, status, self._forecast(name, status))
+            gauges.add_status(name, status, self._forecast(name, run))
             gauges.add_vitals(name, vitals)
         states = CollectorRegistry()
         states.register(gauges)
         return bytes(generate_latest(counts) + generate_latest(states))
 
-    def _forecast(self, name: str, status: Status) -> Forecast | None:
-        """The status's forecast, simulated once for a state of the run: nothing else of a scrape takes long."""
-        known = self._forecasts.get(name)
-        if known is None or known[0] != status.inventory:
-            known = self._forecasts[name] = status.inventory, status.forecast
+    def _forecast(self, name: str, run: Run) -> Forecast | None:
+        """The run's forecast, simulated once for a state of the run: nothing else of a scrape takes long."""
+        known, inventory = self._forecasts.get(name), run.inventory()
+        if known is None or known[0] != inventory:
+            known = self._forecasts[name] = inventory, run.forecast()
         return known[1]
 
 
@@ -131,13 +131,13 @@ class _Gauges:
             run,
             generation=status.generation,
             records=status.records,
-            slices=status.inventory.wanted_depth,
+            slices=status.wanted_depth,
             missing_stages=status.missing,
             ineffective_deletions=len(ineffective),
             oldest_ineffective_seconds=waited,
             unfinished_deletions=len(status.unfinished),
             oldest_unfinished_seconds=oldest,
-            erasure_overdue_seconds=max(0.0, oldest - status.recipe.deletion.erase_within),
+            erasure_overdue_seconds=max(0.0, oldest - status.erase_within),
         )
         if forecast is not None:
             falls = forecast.depth_falls_below

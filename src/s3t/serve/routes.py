@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from anyio import sleep, to_thread
 from fastapi import APIRouter, Depends, Header, Path, Request, Response
@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.security import HTTPBearer
 
 from s3t.errors import S3TError
-from s3t.ledger import Held, LogEntry
+from s3t.results import Deletion, Location, LogEntry, Status
 from s3t.run.answers import Predictions
 from s3t.serve.answering import EVENTS, GENERATION_HEADER, ServedRun, answer
 from s3t.serve.callers import Caller
@@ -21,18 +21,12 @@ from s3t.serve.deleting import delete as delete_for
 from s3t.serve.documents import (
     MOST_ID,
     DeletionRequest,
-    DeletionResponse,
     NamesRequest,
     PredictRequest,
     PredictResponse,
     RepairRequest,
-    plan_of,
 )
 from s3t.serve.problems import MEDIA_TYPE, Refused, StrictRoute
-
-if TYPE_CHECKING:
-    from s3t.run.results import DeletionReport
-
 
 _BEARER = HTTPBearer(auto_error=False, description="A token of the run, made with `s3t token create`.")
 _PROBLEM = {"content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
@@ -118,6 +112,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         "/deletions",
         status_code=HTTPStatus.ACCEPTED,
         summary="Delete records and people",
+        response_model=Deletion,
         responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT),
         tags=["deletions"],
     )
@@ -127,12 +122,13 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         idempotency_key: Annotated[
             str | None, Header(max_length=200, description="A request that is made again with it does nothing more.")
         ] = None,
-    ) -> DeletionResponse:
+    ) -> Any:
         """Once it is answered, the records are durably out of use. `GET /deletions/{id}` says when they are erased."""
         done = await delete_for(served, asked, caller, key=idempotency_key)
-        if isinstance(done, Held):
-            return _held(done)
-        return _deletion(done, for_operator=caller.may("operate"))
+        if caller.may("operate"):
+            return done
+        told = done.model_copy(update={"log": [_entry(entry, caller) for entry in done.log]})
+        return JSONResponse(told.model_dump(mode="json", exclude=Deletion.PLACES), HTTPStatus.ACCEPTED)
 
     @router.get(
         "/deletions",
@@ -140,7 +136,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         responses=problem_responses(),
         tags=["deletions"],
     )
-    def deletions(caller: reader) -> dict[str, Any]:
+    def deletions(caller: reader) -> dict[str, list[LogEntry]]:
         """Every deletion with its times, without names; entry 0 is the making of the run."""
         return {"deletions": [_entry(entry, caller) for entry in served.run.log()]}
 
@@ -152,37 +148,16 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
     )
     def deletion(
         id: Annotated[int, Path(ge=1, le=MOST_ID, description="The deletion's id.")], caller: reader
-    ) -> dict[str, Any]:
+    ) -> LogEntry:
         """When it was received, accepted, effective (no answer uses it) and erased (no byte is left)."""
         for entry in served.run.log([id]):
             return _entry(entry, caller)
         raise Refused(HTTPStatus.NOT_FOUND, f"there is no deletion {id}")
 
 
-def _entry(entry: LogEntry, caller: Caller) -> dict[str, Any]:
+def _entry(entry: LogEntry, caller: Caller) -> LogEntry:
     """A deletion in the log. Names of exports tell in which shard its records lay, so operators alone get them."""
-    return entry.to_json() | ({} if caller.may("operate") else {"to_withdraw": None})
-
-
-def _held(held: Held) -> DeletionResponse:
-    """The answer to a request that is held."""
-    nothing: dict[str, Any] = {"id": None, "deleted": 0, "already": None, "unknown": None, "repeated": False}
-    return DeletionResponse(**nothing, state=held.state, dry_run=False, held=held.id)
-
-
-def _deletion(report: "DeletionReport", *, for_operator: bool) -> DeletionResponse:
-    plan = plan_of(report.slices, report.stages_lost, report.depths_before, report.status.depths)
-    return DeletionResponse(
-        id=max((entry.generation for entry in report.entries), default=None),
-        deleted=report.deleted,
-        already=list(report.already),
-        unknown=list(report.unknown),
-        state=report.state,
-        repeated=report.repeated,
-        dry_run=report.dry_run,
-        warnings=list(report.warnings),
-        plan=plan if for_operator else None,
-    )
+    return entry if caller.may("operate") else entry.model_copy(update={"to_withdraw": None})
 
 
 def _add_repairs(router: APIRouter, served: ServedRun) -> None:
@@ -257,11 +232,11 @@ def _add_state(router: APIRouter, served: ServedRun) -> None:
     @router.get(
         "/status", summary="What is alive", responses=problem_responses(), dependencies=operators, tags=["state"]
     )
-    def status(response: Response) -> dict[str, Any]:
+    def status(response: Response) -> Status:
         """The document of `s3t status --json`."""
-        now = served.run.status()
+        now = served.run.status(forecast=True)
         response.headers[GENERATION_HEADER] = str(now.generation)
-        return now.to_json()
+        return now
 
     @router.post(
         "/locate",
@@ -270,10 +245,10 @@ def _add_state(router: APIRouter, served: ServedRun) -> None:
         dependencies=operators,
         tags=["state"],
     )
-    def locate(asked: NamesRequest) -> dict[str, Any]:
+    def locate(asked: NamesRequest) -> dict[str, list[Location]]:
         """Each name: present and where, deleted and when, or never held. Names are in the body, so in no log."""
         asked.check_count(served.settings.max_names)
-        return {"located": [each.to_json() for each in served.run.locate(**asked.model_dump())]}
+        return {"located": list(served.run.locate(**asked.model_dump()))}
 
     @router.get(
         "/forecast", summary="How long it lasts", responses=problem_responses(), dependencies=operators, tags=["state"]

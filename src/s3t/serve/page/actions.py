@@ -14,7 +14,6 @@ from fastapi import APIRouter, Request, Response
 from fastapi.responses import RedirectResponse
 
 from s3t.errors import InputError
-from s3t.ledger import Held
 from s3t.serve.callers import Caller
 from s3t.serve.deleting import approve, delete, dry_run, refuse
 from s3t.serve.documents import MAX_NAMES, DeletionRequest, RepairRequest
@@ -57,12 +56,12 @@ def add_actions(router: APIRouter, page: Page) -> None:
             return await _shown(
                 page, who, request, replace(desk, problems=_problems(error)), HTTPStatus.UNPROCESSABLE_ENTITY
             )
-        if isinstance(done, Held):
-            return _to_page(f"?held={done.id}#held")
-        gone, never = len(done.already), len(done.unknown)
-        if done.entries:
+        if done.held is not None:
+            return _to_page(f"?held={done.held}#held")
+        gone, never = len(done.already or ()), len(done.unknown or ())
+        if done.id is not None:
             unknown = f"&unknown={never}" if never else ""
-            return _to_page(f"?done={max(entry.generation for entry in done.entries)}{unknown}#done")
+            return _to_page(f"?done={done.id}{unknown}#done")
         said = f"Nothing was deleted: {counted(gone, 'name')} deleted before, {counted(never, 'name')} unknown."
         return await _shown(page, who, request, replace(desk, said=said))
 
@@ -133,18 +132,7 @@ async def _looked_up(page: Page, desk: Desk, who: Caller) -> Desk:
     desk = replace(desk, found=tuple((each.name, location_in_words(each)) for each in located))
     if not who.may("delete") or not any(each.present or each.unreadable for each in located):
         return desk
-    report = await dry_run(served, asked, who)
-    cost = consequences(
-        report.before,
-        report.status.inventory,
-        records=report.deleted,
-        slices=report.slices,
-        stages_lost=report.stages_lost,
-        hours=report.status.missing_hours,
-        exports=len(report.to_withdraw),
-        prototypes_alone=report.status.recipe.prediction.prototypes_alone,
-        name="after",
-    )
+    cost = consequences(await dry_run(served, asked, who), name="after")
     return replace(desk, consequences=cost, asks=True, key=secrets.token_urlsafe(16))
 
 

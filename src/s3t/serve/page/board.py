@@ -13,12 +13,12 @@ from s3t.run.forecasting import forecast_of
 from s3t.serve.page.outlook import repaired_inventory
 
 if TYPE_CHECKING:
-    from s3t.deletion.deleter import Outcome
+    from s3t.inventory import Inventory
     from s3t.ledger import Held, Repair
     from s3t.ledger.depths import DepthChange
     from s3t.planning.forecast import Forecast
+    from s3t.results import Deletion, Status
     from s3t.run import Run
-    from s3t.run.results import Status
     from s3t.stages import Stage
 
 ANY_SCOPE = ("delete", "operate", "audit")
@@ -101,12 +101,16 @@ class Board:
         """Status of the run; warnings are at most a few seconds old."""
         return self._keep("status", (look.changes, time.monotonic() // _STATUS_SECONDS), self.run.status)
 
+    def inventory(self, look: Look) -> Inventory:
+        """The run's live stages."""
+        return self._keep("inventory", look.changes, self.run.inventory)
+
     def depths(self, look: Look) -> tuple[DepthChange, ...]:
         """Changes of shards' depths, the oldest first."""
         return self._keep("depths", look.changes, self.run.watch.depths)
 
-    def impact(self, look: Look, held: Held) -> Outcome:
-        """Outcome of a held request if it were approved now. It reads the names of every slice, so it is kept."""
+    def impact(self, look: Look, held: Held) -> Deletion:
+        """What a held request would do if it were approved now. It reads the names of every slice, so it is kept."""
         return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
 
     def forecasts(self, look: Look) -> Forecasts:
@@ -114,10 +118,10 @@ class Board:
         return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
 
     def _forecasts(self, look: Look) -> Forecasts:
-        status, repaired = self.status(look), None
-        if status.missing and status.forecast is not None:
-            repaired = forecast_of(repaired_inventory(status.inventory), status.recipe)
-        return Forecasts(status.forecast, repaired, look.changes)
+        inventory, now, repaired = self.inventory(look), self.run.forecast(), None
+        if now is not None and inventory.missing():
+            repaired = forecast_of(repaired_inventory(inventory), self.run.recipe)
+        return Forecasts(now, repaired, look.changes)
 
     def versions(self, look: Look) -> dict[str, str]:
         """A version of every section: with the same one it shows the same."""

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from s3t.inventory import Inventory
-from s3t.partition import Place
-from s3t.run.advice import outage
-from s3t.run.locating import Location
+from s3t.results import Deletion, Location
 from s3t.serve.page.outlook import in_words
 from s3t.serve.page.pictures import chains_picture
 from s3t.serve.page.views import MOST_CHAINS, chains_of
@@ -37,65 +33,37 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class Consequences:
-    """Consequences of a deletion."""
+    """What a deletion would do, as it is drawn."""
 
-    records: int
+    done: Deletion
     hits: tuple[Hit, ...]
     more: int
     """Shards that are hit, too, and not drawn."""
-    stages_lost: int
     repair: str | None
     """Time of a repair of everything afterwards; None: not known."""
-    exports: int
-    """Exports that have to be withdrawn."""
-    outage: tuple[str, ...]
-    """A warning of shards that would not answer, or none."""
-    last: bool
-    """True if no shard would answer."""
 
 
-def consequences(
-    before: Inventory,
-    after: Inventory,
-    *,
-    records: int,
-    slices: Iterable[Place],
-    stages_lost: int,
-    hours: float | None = None,
-    exports: int = 0,
-    prototypes_alone: bool,
-    name: str,
-) -> Consequences:
-    """Consequences of a deletion.
-
-    Args:
-        hours: of a repair of everything afterwards; None: not known.
-        prototypes_alone: whether a shard's prototypes answer without its model.
-        name: beginning of the pictures' ids; a page may show two deletions.
-    """
-    hits: dict[int, list[int]] = {}
-    for place in sorted(slices):
-        hits.setdefault(place.shard, []).append(place.slice)
-    depths_before, depths = before.depths(), after.depths()
-    longest = max((len(order) for orders in after.orders for order in orders), default=1)
+def consequences(done: Deletion, *, name: str) -> Consequences:
+    """Consequences of a deletion. Ids of pictures begin with `name`: a page may show two deletions."""
+    slices: dict[int, list[int]] = {}
+    for place in done.slices:
+        slices.setdefault(place.shard, []).append(place.slice)
+    shards, before = done.shards, done.depths_before
+    longest = max((len(chain.order) for shard in shards for chain in shard.sequences), default=1)
     return Consequences(
-        records=records,
+        done=done,
         hits=tuple(
             Hit(
-                shard=shard,
-                before=depths_before[shard],
-                after=depths[shard],
-                slices=tuple(hit),
-                picture=chains_picture(shard, chains_of(after, shard)[:MOST_CHAINS], longest=longest, name=name),
+                shard=shard.shard,
+                before=before[shard.shard],
+                after=shard.depth,
+                slices=tuple(slices[shard.shard]),
+                picture=chains_picture(shard.shard, chains_of(shard)[:MOST_CHAINS], longest=longest, name=name),
             )
-            for shard, hit in list(hits.items())[:_MOST_HITS]
+            for shard in shards[:_MOST_HITS]
         ),
-        more=max(0, len(hits) - _MOST_HITS),
-        stages_lost=stages_lost,
-        repair=None if hours is None else in_words(hours),
-        exports=exports,
-        outage=outage(after, trained=True, prototypes_alone=prototypes_alone, planned=True),
-        last=not after.answering(prototypes_alone=prototypes_alone),
+        more=max(0, len(shards) - _MOST_HITS),
+        repair=None if done.missing_hours is None else in_words(done.missing_hours),
     )
 
 

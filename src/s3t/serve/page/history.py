@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from s3t.ledger import LogEntry
 from s3t.ledger.depths import DepthChange
+from s3t.results import LogEntry
 from s3t.serve.page.pictures import depths_picture
 from s3t.serve.page.views import mean
 from s3t.wording import duration

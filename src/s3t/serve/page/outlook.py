@@ -10,7 +10,7 @@ from markupsafe import Markup
 from s3t.inventory import Inventory
 from s3t.ledger import Repair
 from s3t.planning.forecast import Forecast, Spread
-from s3t.run.results import Status
+from s3t.results import Status
 from s3t.serve.page.pictures import range_picture
 from s3t.serve.page.views import mean
 from s3t.wording import counted, duration
@@ -76,16 +76,21 @@ class Repairing:
 
 
 def repairing(
-    status: Status, repairs: Sequence[Repair], *, ahead: Forecast | None, ahead_after: Forecast | None
+    status: Status,
+    repaired: Sequence[int],
+    repairs: Sequence[Repair],
+    *,
+    ahead: Forecast | None,
+    ahead_after: Forecast | None,
 ) -> Repairing:
     """Cost and gain of a repair.
 
     Args:
+        repaired: depths of the shards once nothing is missing.
         repairs: the newest first.
         ahead_after: forecast once everything is repaired.
     """
-    before, repaired = status.depths, repaired_inventory(status.inventory).depths()
-    hours = status.missing_hours
+    before, hours = status.depths, status.missing_hours
     return Repairing(
         missing=status.missing,
         hours=None if hours is None or not status.missing else in_words(hours),

@@ -18,7 +18,7 @@ from s3t.serve.page.consequences import Consequences, consequences
 from s3t.serve.page.rendering import html
 
 if TYPE_CHECKING:
-    from s3t.run.results import Status
+    from s3t.results import Status
 
 _ROWS = 15
 """Deletions on a page of them."""
@@ -142,16 +142,7 @@ def _held(visit: Visit) -> dict[str, Any]:
     looked_into = next((held for held in may_decide if held.id == visit.query.get("held")), None)
     cost = None
     if looked_into is not None:
-        outcome = visit.page.board.impact(visit.look, looked_into)
-        cost = consequences(
-            outcome.before,
-            outcome.after,
-            records=outcome.deleted,
-            slices=outcome.losses,
-            stages_lost=outcome.stages_lost,
-            prototypes_alone=visit.status.recipe.prediction.prototypes_alone,
-            name="held-after",
-        )
+        cost = consequences(visit.page.board.impact(visit.look, looked_into), name="held-after")
     return {
         "waiting": waiting,
         "may_decide": may_decide,
@@ -171,10 +162,10 @@ def _depths(visit: Visit) -> dict[str, Any]:
     status, span = visit.status, visit.query.get("span", "all")
     view = history.depths_over_time(
         visit.page.board.depths(visit.look),
-        status.inventory.depths(),
+        status.depths,
         now=time.time(),
         span=span if span in history.SPANS else "all",
-        most=status.inventory.wanted_depth,
+        most=status.wanted_depth,
     )
     return {"view": view, "spans": tuple(history.SPANS), "query": f"span={view.span}"}
 
@@ -184,8 +175,9 @@ def _forecast(visit: Visit) -> dict[str, Any]:
 
 
 def _repairs(visit: Visit) -> dict[str, Any]:
-    now, repaired, _ = visit.forecasts
-    return {"view": outlook.repairing(visit.status, visit.look.repairs, ahead=now, ahead_after=repaired)}
+    now, after, _ = visit.forecasts
+    repaired = outlook.repaired_inventory(visit.page.board.inventory(visit.look)).depths()
+    return {"view": outlook.repairing(visit.status, repaired, visit.look.repairs, ahead=now, ahead_after=after)}
 
 
 def _deletions(visit: Visit) -> dict[str, Any]:
@@ -204,8 +196,8 @@ def _deletions(visit: Visit) -> dict[str, Any]:
 
 def _notes(visit: Visit) -> dict[str, Any]:
     status = visit.status
-    withdraw = [f"export {export.label} holds deleted records: withdraw it" for export in status.to_withdraw]
-    return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
+    withdraw = [f"export {export.name} holds deleted records: withdraw it" for export in status.to_withdraw]
+    return {"warnings": (*withdraw, *status.warnings), "gaps": status.gaps}
 
 
 _SHOWN: Mapping[str, Callable[[Visit], dict[str, Any]]] = {

@@ -8,9 +8,9 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from s3t.inventory import Inventory
 from s3t.planning.forecast import Forecast, Spread
-from s3t.run.results import Status
+from s3t.results import Shard as ShardState
+from s3t.results import Status
 from s3t.serve.page.pictures import Chain, chains_picture
 from s3t.stages import Stage
 from s3t.wording import counted
@@ -39,7 +39,7 @@ class Summary:
 
 def summary(status: Status, forecast: Forecast | None) -> Summary:
     """A run at a glance, with the forecast that is known."""
-    depths, wanted = status.depths, status.inventory.wanted_depth
+    depths, wanted = status.depths, status.wanted_depth
     living = sum(map(bool, depths))
     tone: Literal["good", "fair", "bad"] = "good" if living == len(depths) else "fair" if status.answering else "bad"
     waiting = len(status.unfinished)
@@ -104,7 +104,7 @@ def mean(values: Collection[float]) -> float:
 
 
 def _deadest(status: Status) -> str:
-    if dead := sorted({*range(len(status.depths))} - status.answering):
+    if dead := sorted({*range(len(status.depths))} - {*status.answering}):
         return f"shard {dead[0]} does not" if len(dead) == 1 else f"{len(dead)} do not"
     low = min(status.depths)
     return f"the shallowest with {counted(low, 'slice')}"
@@ -145,12 +145,12 @@ class Shards:
 
 def shards(status: Status, training: Collection[Stage]) -> Shards:
     """The shards of a run, with the stages that are being trained."""
-    inventory, depths = status.inventory, status.depths
+    depths = status.depths
     numbers = list(range(len(depths)))
     if len(numbers) > MOST_SHARDS:
         numbers = sorted(sorted(numbers, key=lambda shard: depths[shard])[:MOST_SHARDS])
-    longest = max((len(order) for orders in inventory.orders for order in orders), default=1)
-    drawn = tuple(_shard(status, shard, training, longest) for shard in numbers)
+    longest = max((len(chain.order) for shard in status.shards for chain in shard.sequences), default=1)
+    drawn = tuple(_shard(status.shards[number], status.wanted_depth, training, longest) for number in numbers)
     return Shards(
         drawn=drawn,
         more=len(depths) - len(numbers),
@@ -160,47 +160,33 @@ def shards(status: Status, training: Collection[Stage]) -> Shards:
     )
 
 
-def _shard(status: Status, shard: int, training: Collection[Stage], longest: int) -> Shard:
-    inventory = status.inventory
-    chains = chains_of(inventory, shard, training)
-    serving = inventory.serving(shard)
+def _shard(state: ShardState, wanted: int, training: Collection[Stage], longest: int) -> Shard:
+    chains = chains_of(state, training)
     shown = chains[:MOST_CHAINS]
     if not any(chain.serving for chain in shown):
         shown = [*shown[:-1], *(chain for chain in chains if chain.serving)][:MOST_CHAINS]
     return Shard(
-        number=shard,
-        records=sum(inventory.records_in(shard, (index,)) for index in range(inventory.slices)),
-        depth=0 if serving is None else serving.depth,
-        wanted=inventory.wanted_depth,
-        score=None if serving is None else _score(inventory, Stage(shard, serving.prefix)),
-        picture=chains_picture(shard, shown, longest=longest),
+        number=state.shard,
+        records=sum(state.slices),
+        depth=state.depth,
+        wanted=wanted,
+        score=state.score,
+        picture=chains_picture(state.shard, shown, longest=longest),
         more=len(chains) - len(shown),
     )
 
 
-def _score(inventory: Inventory, stage: Stage) -> float | None:
-    return None if inventory.scores is None else inventory.scores.get(inventory.alive[stage])
-
-
-def chains_of(inventory: Inventory, shard: int, training: Collection[Stage] = ()) -> list[Chain]:
+def chains_of(state: ShardState, training: Collection[Stage] = ()) -> list[Chain]:
     """A shard's chains: of fixed orders those, else those that it has and that a repair makes."""
-    serving, growth = inventory.serving(shard), inventory.growth
-    chains = []
-    for place, order in enumerate(inventory.orders[shard]):
-        live = inventory.depth(shard, order)
-        next_one = Stage(shard, order[: live + 1])
-        serves = serving is not None and serving.order == order
-        chains.append(
-            Chain(
-                slices=order,
-                live=live,
-                serving=serving.depth if serves and serving is not None else 0,
-                training=live if live < len(order) and next_one in training else None,
-                name="" if growth is None else _name(place, growth.policy.spares),
-            )
+    return [
+        Chain(
+            slices=chain.order,
+            live=chain.depth,
+            serving=chain.depth if chain == state.serving else 0,
+            training=chain.depth
+            if chain.depth < len(chain.order) and Stage(state.shard, chain.order[: chain.depth + 1]) in training
+            else None,
+            name=chain.name,
         )
-    return chains
-
-
-def _name(place: int, spares: int) -> str:
-    return "main" if place == 0 else "spare" if place <= spares else "other"
+        for chain in state.sequences
+    ]

@@ -1,0 +1,53 @@
+"""What every result has: its fields are the document that `--json` prints and HTTP sends, and the schema of it."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema
+
+from s3t.sequences import Order
+from s3t.stages import Kind, Stage
+
+
+class Result(BaseModel):
+    """What a verb answers, the same from `Run` and from `Client`. A `repr` is one line without names."""
+
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        return self.model_dump(mode="json")
+
+
+class OfStage(Result):
+    """Something of a stage."""
+
+    shard: int
+    prefix: Order
+    """Slices, in the order in which they were trained."""
+    kind: Kind = "model"
+
+    @property
+    def stage(self) -> Stage:
+        """The stage."""
+        return Stage(self.shard, self.prefix, self.kind)
+
+
+def utc(seconds: float | None) -> str | None:
+    """ISO 8601, to the millisecond."""
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
+
+
+def _seconds(time: Any) -> Any:
+    return datetime.fromisoformat(time).timestamp() if isinstance(time, str) else time
+
+
+Time = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    PlainSerializer(utc, when_used="json"),
+    WithJsonSchema({"type": "string", "format": "date-time"}),
+]
+"""Seconds since the epoch; in documents ISO 8601 in UTC, to the millisecond."""

@@ -1,0 +1,147 @@
+"""A run as it is: its shards, its exports, its log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, PlainSerializer, computed_field
+
+from s3t.planning.forecast import Forecast
+from s3t.results.base import OfStage, Result, Time
+from s3t.sequences import Order
+from s3t.wording import counted
+
+State = Literal["accepted", "effective", "erased"]
+"""The last step of a deletion that is complete."""
+
+
+class Chain(Result):
+    """An order of slices of a shard, or, where a run is repaired as needed, one of its chains."""
+
+    order: Order
+    depth: int
+    """Slices, from the first on, whose blocks are all alive."""
+    name: Literal["", "main", "spare", "other"] = ""
+    """Of a chain of a run that is repaired as needed."""
+
+
+class Shard(Result):
+    """A shard and what answers for it."""
+
+    shard: int
+    slices: tuple[int, ...]
+    """Records in each slice."""
+    sequences: tuple[Chain, ...]
+    serving: Chain | None
+    """The one that answers; null if none can."""
+    prototypes: Order | None = None
+    """Slices whose prototypes are alive, where the method has some."""
+    score: float | None = None
+    """Score of the serving prefix on the recipe's public records; null if it has none."""
+
+    @property
+    def depth(self) -> int:
+        """Slices that serve."""
+        return 0 if self.serving is None else self.serving.depth
+
+
+class Export(OfStage):
+    """A live chain that was written for other programs, and is not withdrawn."""
+
+    name: str
+    host: str
+    path: Path
+    made_at: Time | None
+    """Null while it is written."""
+    to_withdraw: bool
+    """It holds a deleted record: the deletion is not erased before it is withdrawn (`Run.withdraw`)."""
+
+
+class LogEntry(Result):
+    """A deletion in the log; entry 0 is the making of the run."""
+
+    generation: int
+    records: int
+    """Records that it deleted."""
+    received_at: Time
+    """When the process received the request; deadlines count from it."""
+    accepted_at: Time | None
+    """Latest time at which it became durable; null for the moments until that is noted."""
+    effective_at: Time | None
+    """When no answer could use its records any more."""
+    erased_at: Time | None
+    """When no byte of them was left."""
+    to_withdraw: tuple[str, ...] | None = ()
+    """Exports with its records in them, which have to be withdrawn before it is erased; null for callers without the
+    scope operate, whom their names would tell where its records lay."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def state(self) -> State:
+        """The last step that is complete."""
+        if self.erased_at is not None:
+            return "erased"
+        return "accepted" if self.effective_at is None else "effective"
+
+
+class Status(Result):
+    """Live stages and serving prefixes, at one generation."""
+
+    method: str
+    generation: int
+    """The ledger's counter: one more with every deletion."""
+    records: int
+    """Records present."""
+    alive: int
+    """Live stages."""
+    stored_bytes: int
+    """Bytes of their artifacts."""
+    missing: int
+    """Stages that `train` or `repair` would train."""
+    missing_hours: float | None
+    """Hours in which one process trains them, by the times of the run's live stages; null without such times."""
+    wanted_depth: int
+    """Slices that a shard serves with once nothing is missing."""
+    shards: tuple[Shard, ...]
+    answering: tuple[int, ...]
+    """Shards that answer, with their model or with prototypes alone."""
+    gaps: tuple[str, ...]
+    """Sentences about where exactness does not hold; none for a declared label set."""
+    outage: tuple[str, ...]
+    """A warning of shards that do not answer, or none; also among `warnings`."""
+    warnings: tuple[str, ...]
+    unfinished: tuple[LogEntry, ...]
+    """Deletions that are accepted, and not erased yet."""
+    erase_within: float
+    """Seconds after a request was received within which slices are rewritten."""
+    exports: tuple[Export, ...]
+    """Exports that are not withdrawn, the oldest first."""
+    ledger: str
+    """The ledger's database: SQLite, or PostgreSQL and its host."""
+    forecast: Annotated[
+        Forecast | None, PlainSerializer(lambda one: None if one is None else one.to_json(), when_used="json")
+    ] = Field(default=None, repr=False)
+    """Expected number of further deletions that the run takes, without repair; null if it was not asked for, or
+    cannot be computed."""
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The serving depth of every shard, 0 for one that does not answer."""
+        return tuple(shard.depth for shard in self.shards)
+
+    @property
+    def to_withdraw(self) -> tuple[Export, ...]:
+        """Exports that hold a deleted record."""
+        return tuple(export for export in self.exports if export.to_withdraw)
+
+    def __repr__(self) -> str:
+        """The result in one line."""
+        missing = f", {counted(self.missing, 'stage')} missing" if self.missing else ""
+        unfinished = f", {counted(len(self.unfinished), 'deletion')} not erased yet" if self.unfinished else ""
+        withdraw = f", {counted(len(self.to_withdraw), 'export')} to withdraw" if self.to_withdraw else ""
+        noted = f", {counted(len(self.warnings) + len(self.gaps), 'warning')}" if self.warnings or self.gaps else ""
+        return (
+            f"Status(generation {self.generation}, {counted(self.records, 'record')}, depths "
+            f"{' '.join(map(str, self.depths))}{missing}{unfinished}{withdraw}{noted})"
+        )
