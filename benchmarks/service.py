@@ -41,6 +41,7 @@ from rich.console import Console
 import s3t
 from benchmarks.http_load import Job, written
 from benchmarks.machine import describe
+from s3t_server.tokens import Access
 from testing import tiny
 
 RESULTS = Path(__file__).parent / "results" / "service.json"
@@ -192,7 +193,7 @@ def run_of(
         whole["deletion"] = {"repair": dict(repair)}
     with s3t.Run.create(path, recipe=whole, data=table, public_data=True) as run:
         run.train(progress=s3t.ProgressBar())
-        return run.access.create("all", scopes=["predict", "delete", "operate"])[1]
+        return Access(run).create("all", scopes=["predict", "delete", "operate"])[1]
 
 
 def bodies_of(folder: Path, texts: Sequence[str], *, inputs: int, field: str = "inputs", name: str = "own") -> Path:

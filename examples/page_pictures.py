@@ -24,7 +24,7 @@ import pandas as pd
 from PIL import Image
 
 import s3t
-from s3t.run.access import SCOPES
+from s3t_server.tokens import SCOPES, Access
 from testing.browser import browser
 
 PICTURES = Path(__file__).resolve().parent.parent / "docs" / "pictures"
@@ -40,7 +40,7 @@ def main(run_folder: Path) -> None:
         clone = Path(folder) / "digits"
         with s3t.Run.clone(run_folder, clone) as run:
             present = [each.name for each in run.locate(records=ids) if each.present]
-            tokens = {name: run.access.create(name, scopes=list(SCOPES))[1] for name in ("ops", "support app")}
+            tokens = {name: Access(run).create(name, scopes=list(SCOPES))[1] for name in ("ops", "support app")}
         with serving(clone) as address, browser() as chromium:
             with s3t.Client(address, tokens["support app"]) as client:
                 for record in present[:3]:

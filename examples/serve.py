@@ -16,8 +16,9 @@ import digits
 import pandas as pd
 
 import s3t
-from s3t.serve.server import serve
-from s3t.serve.settings import Settings
+from s3t_server.server import serve
+from s3t_server.settings import Settings
+from s3t_server.tokens import Access
 
 SCOPES = ["predict", "delete", "operate", "audit"]
 
@@ -27,7 +28,7 @@ def main(run_folder: Path, port: int) -> None:
         digits.main(run_folder)
     name = f"demo-{secrets.token_hex(3)}"
     with s3t.Run.open(run_folder) as run:
-        _, token = run.access.create(name, scopes=SCOPES, days=1)
+        _, token = Access(run).create(name, scopes=SCOPES, days=1)
         example = present_record(run, run_folder.with_name(run_folder.name + "-data") / "private.parquet")
     try:
         print(f"\nThe page: http://127.0.0.1:{port}/#{token}", flush=True)
@@ -37,7 +38,7 @@ def main(run_folder: Path, port: int) -> None:
         serve(Settings(runs=(run_folder,), port=port, hold_records=20))
     finally:
         with s3t.Run.open(run_folder) as run:
-            run.access.revoke(name)
+            Access(run).revoke(name)
 
 
 def present_record(run: s3t.Run, data: Path) -> str:

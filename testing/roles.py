@@ -8,4 +8,4 @@ from s3t.run.parts import Parts
 
 def roles(run: s3t.Run) -> Parts:
     """Ledger, store, deleter, presence and the others of an open run."""
-    return run._parts
+    return run.parts

@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import uvicorn
 
-from s3t.serve.app import create_app
-from s3t.serve.settings import Settings
+from s3t_server.app import create_app
+from s3t_server.settings import Settings
 
 _STARTED_SECONDS = 30.0
 

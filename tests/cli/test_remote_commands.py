@@ -7,6 +7,7 @@ import pytest
 
 import s3t
 from s3t.cli.remote import TOKEN
+from s3t_server.tokens import Access
 from testing import tiny
 from testing.served import serving
 from tests.cli.typed import document, invoke
@@ -26,7 +27,7 @@ def url(trained_once, tmp_path, monkeypatch):
     """Address of a server of tmp_path/run; its token is in the environment."""
     path = tiny.copy_run(trained_once, tmp_path / "run")
     with s3t.Run.open(path) as run:
-        _, secret = run.access.create("all", scopes=["predict", "delete", "operate"])
+        _, secret = Access(run).create("all", scopes=["predict", "delete", "operate"])
     monkeypatch.setenv(TOKEN, secret)
     with serving(path) as client:
         yield str(client.base_url)
@@ -123,7 +124,7 @@ def test_a_refusal_is_told_in_the_server_s_words(url, monkeypatch):
 def test_a_held_deletion_is_not_done(trained_once, tmp_path, monkeypatch):
     path = tiny.copy_run(trained_once, tmp_path / "run")
     with s3t.Run.open(path) as run:
-        monkeypatch.setenv(TOKEN, run.access.create("app", scopes=["delete"])[1])
+        monkeypatch.setenv(TOKEN, Access(run).create("app", scopes=["delete"])[1])
     asked = ("--record", tiny.text_table().id[0], "--key", "ticket")
     with serving(path, hold_records=0) as client:
         url = str(client.base_url)

@@ -3,6 +3,7 @@
 import pytest
 
 import s3t
+from s3t_server.tokens import Access
 from testing import tiny
 from tests.cli.typed import document, invoke, problems
 
@@ -16,7 +17,7 @@ def test_a_token_is_printed_alone_on_stdout(run):
     result = invoke("token", "create", run, "app", "--scope", "predict", "--scope", "audit", "--days", "30")
     assert result.exit_code == 0
     with s3t.Run.open(run) as opened:
-        assert opened.access.find(result.stdout.strip()).scopes == ("predict", "audit")
+        assert Access(opened).find(result.stdout.strip()).scopes == ("predict", "audit")
     assert "not shown again" in result.stderr
     listed = invoke("token", "list", run).stdout
     assert "predict audit" in listed

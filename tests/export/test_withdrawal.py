@@ -9,6 +9,7 @@ import pytest
 import s3t
 from s3t.deletion import deleter
 from s3t.run import exporting
+from s3t_server.watch import Watch
 from testing import tiny
 from testing.roles import roles
 
@@ -122,10 +123,10 @@ def test_every_deletion_of_an_export_waits_for_it_and_no_other_does(trained, out
     report = trained.delete(records=mine[-1:])
     assert names_of(report.to_withdraw) == [hit.name, second.name]
     assert set(waits(trained)) == {1, 2}
-    before = trained.watch.changes()
+    before = Watch(trained).changes()
     trained.withdraw(second.name)
     assert set(waits(trained)) == {1, 2}
-    assert trained.watch.changes() > before  # the page shows one export less
+    assert Watch(trained).changes() > before  # the page shows one export less
     trained.withdraw(hit.name)
     assert waits(trained) == []
     assert trained.delete(records=others[:1]).state == "effective"  # its own export

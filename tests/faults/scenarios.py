@@ -11,8 +11,8 @@ from typing import Literal, TypeAlias, get_args
 from fastapi.testclient import TestClient
 
 import s3t
-from s3t.serve.app import create_app
-from s3t.serve.settings import Settings
+from s3t_server.app import create_app
+from s3t_server.settings import Settings
 from tests.faults.world import KEYED, MORE, ONE, SEVERAL, Request, recipe, table
 
 Acknowledge = Callable[[str], None]

@@ -4,7 +4,7 @@ import pytest
 
 import s3t
 from s3t.deletion import deleter
-from s3t.gateway import keeper
+from s3t_server.gateway import keeper
 from testing import tiny
 from testing.engine import base_model, running
 from testing.served import serving
@@ -61,7 +61,7 @@ def folder(tmp_path):
 @pytest.fixture
 def beside(path, server, folder, caplog):
     """Starts a gateway: a client of a server of the run, beside the engine."""
-    caplog.set_level(logging.INFO, "s3t.gateway")
+    caplog.set_level(logging.INFO, "s3t_server.gateway")
 
     def start(**settings):
         given = {"engine": server.url, "engine_adapters": folder, "repair": False, "hold_share": None} | settings

@@ -8,10 +8,10 @@ import pytest
 from pydantic import ValidationError
 
 import s3t
-from s3t.gateway import keeper, lora_engine
-from s3t.gateway.keeper import Keeper
-from s3t.serve.app import create_app
-from s3t.serve.settings import Settings
+from s3t_server.app import create_app
+from s3t_server.gateway import keeper, lora_engine
+from s3t_server.gateway.keeper import Keeper
+from s3t_server.settings import Settings
 from testing import tiny
 from tests.gateway import PEFT_WARNS, TEXTS, assert_as_run, delete, predicted, ready, state_of, until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import s3t
-from s3t.gateway.adapters import Adapters
+from s3t_server.gateway.adapters import Adapters
 from testing import tiny
 from testing.engine import BASE
 from testing.roles import roles

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from s3t.errors import EngineError
-from s3t.gateway.lora_engine import KEY_VARIABLE, LoraEngine, LostAnswerError, UnknownAdapterError
+from s3t_server.gateway.lora_engine import KEY_VARIABLE, LoraEngine, LostAnswerError, UnknownAdapterError
 
 PROMPTS = [[1, 2], [3]]
 

@@ -3,7 +3,7 @@
 import hypothesis
 from hypothesis import strategies as st
 
-from s3t.gateway.swap import Swap
+from s3t_server.gateway.swap import Swap
 
 NAMES = [f"a{number}" for number in range(6)]
 some = st.sets(st.sampled_from(NAMES))

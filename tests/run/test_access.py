@@ -4,19 +4,18 @@ import pytest
 
 import s3t
 from s3t.errors import InputError
-from s3t.run.access import PREFIX, SCOPES
-from testing.roles import roles
+from s3t_server.tokens import PREFIX, SCOPES, Access
 
 
 def test_a_token_is_found_by_its_secret_which_is_kept_nowhere(trained):
-    made, secret = trained.access.create("app", scopes=["delete", "predict"], days=2, per_minute=60)
+    made, secret = Access(trained).create("app", scopes=["delete", "predict"], days=2, per_minute=60)
     assert secret.startswith(PREFIX)
     assert len(secret) > 40
     assert made.scopes == ("predict", "delete")
     assert made.expires_at == made.created_at + 2 * 86_400
-    assert trained.access.find(secret) == made
-    assert trained.access.find(secret[:-1]) is None
-    assert trained.access.all() == (made,)
+    assert Access(trained).find(secret) == made
+    assert Access(trained).find(secret[:-1]) is None
+    assert Access(trained).all() == (made,)
     assert secret not in repr(made)
     content = b"".join(path.read_bytes() for path in trained.path.rglob("*") if path.is_file())
     assert secret.removeprefix(PREFIX).encode() not in content
@@ -24,60 +23,60 @@ def test_a_token_is_found_by_its_secret_which_is_kept_nowhere(trained):
 
 
 def test_two_tokens_differ(trained):
-    secrets = {trained.access.create(f"app {number}", scopes=["predict"])[1] for number in range(3)}
+    secrets = {Access(trained).create(f"app {number}", scopes=["predict"])[1] for number in range(3)}
     assert len(secrets) == 3
 
 
 def test_a_revoked_token_stays_revoked_from_the_first_time_on(trained):
-    made, secret = trained.access.create("app", scopes=["predict"])
+    made, secret = Access(trained).create("app", scopes=["predict"])
     assert made.refusal(1e12) is None
-    revoked = trained.access.revoke("app")
-    assert trained.access.revoke("app") == revoked == trained.access.find(secret)
+    revoked = Access(trained).revoke("app")
+    assert Access(trained).revoke("app") == revoked == Access(trained).find(secret)
     assert revoked.refusal(made.created_at) == "the token was revoked"
     with pytest.raises(InputError, match="taken"):
-        trained.access.create("app", scopes=["predict"])
+        Access(trained).create("app", scopes=["predict"])
 
 
 def test_a_token_expires(trained):
-    made, _ = trained.access.create("app", scopes=["audit"], days=1)
+    made, _ = Access(trained).create("app", scopes=["audit"], days=1)
     assert made.refusal(made.created_at + 86_399) is None
     assert made.refusal(made.created_at + 86_400) == "the token has expired"
 
 
 def test_replicas_see_what_the_others_make_and_revoke(trained):
     with s3t.Run.open(trained.path) as other:
-        _, secret = trained.access.create("app", scopes=["predict"])
-        assert other.access.find(secret).revoked_at is None
-        trained.access.revoke("app")
-        assert other.access.find(secret).revoked_at is not None
+        _, secret = Access(trained).create("app", scopes=["predict"])
+        assert Access(other).find(secret).revoked_at is None
+        Access(trained).revoke("app")
+        assert Access(other).find(secret).revoked_at is not None
 
 
 def test_a_clone_has_other_callers(trained, tmp_path):
-    _, secret = trained.access.create("app", scopes=list(SCOPES))
+    _, secret = Access(trained).create("app", scopes=list(SCOPES))
     with s3t.Run.clone(trained.path, tmp_path / "clone") as clone:
-        assert clone.access.all() == ()
-        assert clone.access.find(secret) is None
-    assert trained.access.find(secret) is not None
+        assert Access(clone).all() == ()
+        assert Access(clone).find(secret) is None
+    assert Access(trained).find(secret) is not None
 
 
 def test_an_adopted_copy_has_other_callers(trained, tmp_path):
     import shutil
 
-    trained.access.create("app", scopes=["predict"])
+    Access(trained).create("app", scopes=["predict"])
     trained.close()
     shutil.copytree(trained.path, tmp_path / "copy")
     with s3t.Run.adopt(tmp_path / "copy") as copy:
-        assert copy.access.all() == ()
+        assert Access(copy).all() == ()
 
 
 def test_everything_that_is_wrong_is_told_at_once(trained):
     with pytest.raises(InputError) as caught:
-        trained.access.create("\n", scopes=["predicts", "delete"], days=0, per_minute=0)
+        Access(trained).create("\n", scopes=["predicts", "delete"], days=0, per_minute=0)
     assert len(caught.value.problems) == 4
     assert "did you mean predict?" in str(caught.value)
     with pytest.raises(InputError, match="at least one of"):
-        trained.access.create("app", scopes=[])
-    trained.access.create("mobile", scopes=["predict"])
+        Access(trained).create("app", scopes=[])
+    Access(trained).create("mobile", scopes=["predict"])
     with pytest.raises(InputError, match="did you mean mobile"):
-        trained.access.revoke("mobil")
-    assert [token.name for token in roles(trained).access.all()] == ["mobile"]
+        Access(trained).revoke("mobil")
+    assert [token.name for token in Access(trained).all()] == ["mobile"]

@@ -16,6 +16,7 @@ from s3t import disk
 from s3t.deletion.holding import Limits
 from s3t.disk import temporary_name
 from s3t.run import creation
+from s3t_server.tokens import Access
 from testing import tiny
 from tests.run.test_race_minute import assert_as_if_never_known, assert_nothing_tainted, race
 from tests.run.worlds import make_worlds
@@ -180,7 +181,7 @@ def test_a_clone_has_a_schema_of_its_own_and_so_has_a_copy_that_is_adopted(recip
     with s3t.Run.create(run, recipe=recipe, data=tiny.text_table()) as made:
         made.train()
         made.delete(records=["r1"])
-        made.access.create("app", scopes=["predict"])
+        Access(made).create("app", scopes=["predict"])
         made.export(tmp_path / "exported", shard=0)
         limits = Limits(records=0, share=None)
         asked = {"subjects": [], "key": None, "strict": False, "caller": "app", "limits": limits}
@@ -195,7 +196,7 @@ def test_a_clone_has_a_schema_of_its_own_and_so_has_a_copy_that_is_adopted(recip
     with s3t.Run.clone(run, clone) as cloned, s3t.Run.adopt(copy) as adopted, s3t.Run.open(run) as opened:
         for other, count in ((cloned, 0), (adopted, 0), (opened, 1)):
             # callers, held requests and exports stay the run's
-            found = other.access.all(), other.approvals.all(), other.status().exports
+            found = Access(other).all(), other.approvals.all(), other.status().exports
             assert [len(each) for each in found] == [count] * 3
         for other, record in ((cloned, "r3"), (adopted, "r4"), (opened, "r5")):
             assert not any(found.present for found in other.locate(records=["r1", "r2"]))

@@ -83,7 +83,7 @@ def test_a_classifier_is_exact_and_its_head_is_not_packed(bits, text_model, tmp_
 
 
 def _model(run):
-    return run._parts.loaded.get().model
+    return run.parts.loaded.get().model
 
 
 REPLAY = """
@@ -124,7 +124,7 @@ def test_the_manifest_names_what_unpacked_the_weights(trained):
 
 
 def test_members_of_a_quantised_base_are_never_merged(trained):
-    ensemble = trained._parts.loaded.get().ensemble
+    ensemble = trained.parts.loaded.get().ensemble
     assert trained.recipe.prediction.merged_memory > 0
     assert not ensemble._merged
 

@@ -2,6 +2,7 @@
 
 import s3t
 from s3t.stages import Stage
+from s3t_server.watch import Watch
 from testing import tiny
 from testing.roles import roles
 
@@ -9,7 +10,7 @@ from testing.roles import roles
 def replayed(run):
     """Depths now, by the history alone."""
     depths = [0] * len(run.status().depths)
-    for change in run.watch.depths():
+    for change in Watch(run).depths():
         assert depths[change.shard] == change.depth_before
         depths[change.shard] = change.depth
     return tuple(depths)
@@ -35,27 +36,27 @@ def test_the_history_holds_nothing_of_what_records_contain(text_model, tmp_path)
             run.train()
             for record in ("r3", "r4"):
                 run.delete(records=[record])
-            changes.append([(each.shard, each.depth_before, each.depth) for each in run.watch.depths()])
+            changes.append([(each.shard, each.depth_before, each.depth) for each in Watch(run).depths()])
     assert changes[0] == changes[1]
     assert len(changes[0]) > 6
 
 
 def test_a_stage_is_in_training_while_a_living_session_has_it(trained):
-    assert trained.watch.in_training() == frozenset()
+    assert Watch(trained).in_training() == frozenset()
     parts, stage = roles(trained), Stage(1, (0,))
     session = parts.presence.session
     with parts.ledger.writing() as transaction:
         transaction.sessions.enter(session, generation=0)
         assert transaction.sessions.claim(stage, session)
-    assert trained.watch.in_training() == {stage}
+    assert Watch(trained).in_training() == {stage}
     with parts.ledger.writing() as transaction:
         transaction.rows.connection.exec_driver_sql("UPDATE sessions SET process = 1, seen_at = 0")
-    assert trained.watch.in_training() == frozenset()
+    assert Watch(trained).in_training() == frozenset()
 
 
 def test_the_counter_moves_with_each_change_and_not_else(trained):
-    before = trained.watch.changes()
+    before = Watch(trained).changes()
     trained.status()
-    assert trained.watch.changes() == before
+    assert Watch(trained).changes() == before
     trained.delete(records=["r0"])
-    assert trained.watch.changes() > before
+    assert Watch(trained).changes() > before

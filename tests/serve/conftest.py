@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 import s3t
-from s3t.run.access import SCOPES
+from s3t_server.tokens import SCOPES, Access
 from testing import tiny
 from testing.served import serving
 
@@ -18,8 +18,8 @@ def path(trained_once, tmp_path) -> Path:
 def tokens(path) -> dict[str, str]:
     """A token of each scope alone, and one of all."""
     with s3t.Run.open(path) as run:
-        made = {scope: run.access.create(scope, scopes=[scope])[1] for scope in SCOPES}
-        made["all"] = run.access.create("all", scopes=list(SCOPES))[1]
+        made = {scope: Access(run).create(scope, scopes=[scope])[1] for scope in SCOPES}
+        made["all"] = Access(run).create("all", scopes=list(SCOPES))[1]
     return made
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from s3t.cli import main
 from s3t.ledger.presence import Presence
-from s3t.serve.answering import PendingResponse
+from s3t_server.answering import PendingResponse
 
 
 def wait_at(marker: Path, what: str) -> None:

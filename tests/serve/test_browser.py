@@ -5,7 +5,7 @@ import re
 import pytest
 
 import s3t
-from s3t.run.access import SCOPES
+from s3t_server.tokens import SCOPES, Access
 from testing import tiny
 from testing.browser import browser, browser_path
 from testing.served import bearer, serving
@@ -272,7 +272,7 @@ def test_the_slower_of_two_answers_is_shown_if_it_is_the_newer_and_dropped_if_it
 
 
 def test_what_could_not_be_fetched_is_fetched_with_the_next_stream(window, server, tokens, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 2.0)
+    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 2.0)
     page, refused = sign_in(window(), tokens["all"]), []
 
     def refuse(route):
@@ -292,7 +292,7 @@ def test_a_form_is_not_sent_again_where_the_visit_ends(window, tokens, path):
     page.get_by_role("button", name="Look up").click()
     page.locator("#connection[data-state=live]").wait_for()
     with s3t.Run.open(path) as run:
-        run.access.revoke("all")
+        Access(run).revoke("all")
     page.get_by_role("heading", name="Sign in").wait_for()
     assert len(sent) == 1
 
@@ -320,11 +320,11 @@ def test_a_lost_connection_is_shown_and_a_revoked_token_ends_the_visit(chromium,
         context.set_offline(False)
         wait_for_pictures(page, "[012] of 3 live")
         with s3t.Run.open(path) as run:
-            run.access.revoke("all")
+            Access(run).revoke("all")
         page.get_by_role("heading", name="Sign in").wait_for()  # the next stream is refused
         assert "was revoked" in page.locator("body").inner_text()
         with s3t.Run.open(path) as run:
-            _, secret = run.access.create("again", scopes=list(SCOPES))
+            _, secret = Access(run).create("again", scopes=list(SCOPES))
         sign_in(page, secret)
         page.locator("#connection[data-state=live]").wait_for()
     page.locator("#connection[data-state=lost]").wait_for()

@@ -6,10 +6,9 @@ import time
 import pytest
 
 import s3t
-from s3t.run.access import SCOPES
-from s3t.serve.callers import Callers
-from s3t.serve.problems import Refused
-from testing.roles import roles
+from s3t_server.callers import Callers
+from s3t_server.problems import Refused
+from s3t_server.tokens import SCOPES, Access
 from testing.served import bearer, serving
 
 ROUTES = {
@@ -72,9 +71,9 @@ def test_no_route_answers_without_a_token_that_is_accepted(client, tokens, path,
     secret = tokens["all"]
     with s3t.Run.open(path) as run:
         if state == "revoked":
-            run.access.revoke("all")
+            Access(run).revoke("all")
         if state == "expired":
-            _, secret = run.access.create("short", scopes=list(SCOPES), days=1e-9)
+            _, secret = Access(run).create("short", scopes=list(SCOPES), days=1e-9)
     headers = {
         "none": {},
         "of another run": bearer("s3t_" + "x" * 43),
@@ -102,10 +101,10 @@ def test_scopes_may_be_open_and_deletion_is_not_by_that(path):
 
 def test_a_token_has_its_requests_of_a_minute(trained, monkeypatch):
     now = {"seconds": 1000.0}
-    monkeypatch.setattr("s3t.serve.callers.time.monotonic", lambda: now["seconds"])
-    _, few = trained.access.create("few", scopes=["predict"], per_minute=2)
-    _, any_number = trained.access.create("many", scopes=["predict"])
-    callers = Callers(roles(trained).access, frozenset())
+    monkeypatch.setattr("s3t_server.callers.time.monotonic", lambda: now["seconds"])
+    _, few = Access(trained).create("few", scopes=["predict"], per_minute=2)
+    _, any_number = Access(trained).create("many", scopes=["predict"])
+    callers = Callers(Access(trained), frozenset())
     for _ in range(2):
         assert callers.check(f"Bearer {few}", ["predict"]).name == "few"
     with pytest.raises(Refused) as refused:
@@ -119,28 +118,28 @@ def test_a_token_has_its_requests_of_a_minute(trained, monkeypatch):
 
 
 def test_a_token_that_was_taken_a_moment_ago_is_refused_once_another_process_has_revoked_it(trained):
-    _, secret = trained.access.create("one", scopes=["predict"])
-    callers = Callers(roles(trained).access, frozenset())
+    _, secret = Access(trained).create("one", scopes=["predict"])
+    callers = Callers(Access(trained), frozenset())
     for _ in range(3):
         assert callers.check(f"Bearer {secret}", ["predict"]).name == "one"
     with s3t.Run.open(trained.path) as other:
-        other.access.revoke("one")
+        Access(other).revoke("one")
     with pytest.raises(Refused, match="revoked"):
         callers.check(f"Bearer {secret}", ["predict"])
 
 
 def test_a_token_that_is_known_expires_all_the_same(trained, monkeypatch):
-    _, secret = trained.access.create("one", scopes=["predict"], days=1)
-    callers = Callers(roles(trained).access, frozenset())
+    _, secret = Access(trained).create("one", scopes=["predict"], days=1)
+    callers = Callers(Access(trained), frozenset())
     callers.check(f"Bearer {secret}", ["predict"])
     later = time.time() + 86_401
-    monkeypatch.setattr("s3t.serve.callers.time.time", lambda: later)
+    monkeypatch.setattr("s3t_server.callers.time.time", lambda: later)
     with pytest.raises(Refused, match="expired"):
         callers.check(f"Bearer {secret}", ["predict"])
 
 
 def test_of_wrong_tokens_nothing_is_kept(trained):
-    callers = Callers(roles(trained).access, frozenset())
+    callers = Callers(Access(trained), frozenset())
     for number in range(3):
         with pytest.raises(Refused, match="not one of"):
             callers.check(f"Bearer s3t_{number}", ["predict"])

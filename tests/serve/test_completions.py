@@ -17,11 +17,11 @@ from s3t.ledger.work import Work
 from s3t.prediction.likelihood import Continuation
 from s3t.prediction.sampling import Sampling
 from s3t.records.ingest import IngestedInputs
-from s3t.run.access import SCOPES
 from s3t.run.pending import PendingTexts
-from s3t.serve.answering import GENERATION_HEADER, Handover
-from s3t.serve.completions import IGNORED, WITHOUT_EFFECT
-from s3t.serve.writing import Order, Scribe
+from s3t_server.answering import GENERATION_HEADER, Handover
+from s3t_server.completions import IGNORED, WITHOUT_EFFECT
+from s3t_server.tokens import SCOPES, Access
+from s3t_server.writing import Order, Scribe
 from testing import tiny
 from testing.language import chat_table, language_recipe, make_language_model, prompt_table
 from testing.roles import roles
@@ -47,7 +47,7 @@ def make_run(folder, kind):
     table = prompt_table().assign(more="w5") if table is None else table
     recipe = language_recipe(make_language_model(folder / "model"), **changes)
     with trained_run(folder / "run", recipe, table) as run:
-        run.access.create("app", scopes=["predict", "delete", "operate"])
+        Access(run).create("app", scopes=["predict", "delete", "operate"])
     return folder / "run"
 
 
@@ -74,7 +74,7 @@ def path(made, tmp_path):
 def server(path, **settings):
     """A client of a server that writes a step a turn."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s3t.serve.writing.TURN_SECONDS", 0.0)
+        patch.setattr("s3t_server.writing.TURN_SECONDS", 0.0)
         with serving(path, open_scopes=("predict", "delete", "operate"), **settings) as client:
             yield client
 
@@ -361,7 +361,7 @@ def test_another_model_and_the_other_route_are_not_there(client, path, trained_o
 def test_the_routes_are_open_to_those_who_may_predict(made, tmp_path, kind, own, other):
     path = tiny.copy_run(made(kind), tmp_path / "run")
     with s3t.Run.open(path) as run:
-        tokens = {scope: run.access.create(scope, scopes=[scope])[1] for scope in SCOPES}
+        tokens = {scope: Access(run).create(scope, scopes=[scope])[1] for scope in SCOPES}
     with serving(path) as client:
         described = client.get("/v1/openapi.json").json()["paths"]
         assert own in described

@@ -18,6 +18,7 @@ from typer.main import get_command
 import s3t
 from s3t.cli.app import app_of
 from s3t.folder import secret
+from s3t_server.tokens import Access
 from testing.served import serving
 from tests.serve.test_server import server
 
@@ -317,7 +318,7 @@ def test_the_command_and_the_health_check_of_the_containers_work(path):
     assert arguments[:2] == ["serve", "/runs/run"]
     check = json.loads(re.sub(r"^.* CMD ", "", last_of("HEALTHCHECK")))
     with s3t.Run.open(path) as run:
-        run.access.create("prometheus", scopes=["operate"])
+        Access(run).create("prometheus", scopes=["operate"])
     with server(path, *(argument for argument in arguments[2:])) as client:
         address = f"127.0.0.1:{client.base_url.port}"
         line = [part.replace("127.0.0.1:8080", address) for part in check]

@@ -11,11 +11,11 @@ import pytest
 
 import s3t
 from s3t.ledger.sessions import LEASE_SECONDS
-from s3t.serve import answering, batching
-from s3t.serve.answering import ABORT, PendingResponse
-from s3t.serve.batching import Batcher
-from s3t.serve.guard import NotTaken
-from s3t.serve.writing import Order
+from s3t_server import answering, batching
+from s3t_server.answering import ABORT, PendingResponse
+from s3t_server.batching import Batcher
+from s3t_server.guard import NotTaken
+from s3t_server.writing import Order
 from testing import tiny
 from testing.roles import roles
 

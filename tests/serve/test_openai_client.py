@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 import s3t
+from s3t_server.tokens import Access
 from testing import tiny
 from testing.language import language_recipe
 from testing.stories260k import convert
@@ -43,7 +44,7 @@ def _made(folder, *, chat):
         columns = {}
     recipe = language_recipe(model, **SMALL, columns=columns, language={"max_length": 64})
     with trained_run(folder / "run", recipe, table) as run:
-        return folder / "run", run.access.create("app", scopes=["predict", "delete"])[1]
+        return folder / "run", Access(run).create("app", scopes=["predict", "delete"])[1]
 
 
 @pytest.fixture(scope="module")

@@ -13,14 +13,14 @@ import pytest
 from fastapi.testclient import TestClient
 
 import s3t
-from s3t.run.access import SCOPES
 from s3t.run.approvals import Approvals
-from s3t.run.repairs import Repairs
-from s3t.serve.app import create_app
-from s3t.serve.page.board import ANY_SCOPE, Board, Forecasts
-from s3t.serve.page.board import SCOPES as SECTIONS
-from s3t.serve.page.routes import page_of, static_files
-from s3t.serve.settings import Settings
+from s3t_server.app import create_app
+from s3t_server.page.board import ANY_SCOPE, Board, Forecasts
+from s3t_server.page.board import SCOPES as SECTIONS
+from s3t_server.page.routes import page_of, static_files
+from s3t_server.repairs import Repairs
+from s3t_server.settings import Settings
+from s3t_server.tokens import SCOPES, Access
 from testing import tiny
 from testing.served import serving
 
@@ -56,7 +56,7 @@ class Elements(HTMLParser):
 
 @pytest.fixture(autouse=True)
 def short_streams(monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 0.1)
+    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 0.1)
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def generation(path):
 
 def test_every_route_of_the_page_is_tried(path, monkeypatch):
     routers = [static_files()]
-    monkeypatch.setattr("s3t.serve.app.page_of", lambda page: routers.append(page_of(page)) or routers[-1])
+    monkeypatch.setattr("s3t_server.app.page_of", lambda page: routers.append(page_of(page)) or routers[-1])
     with TestClient(create_app(Settings(runs=(path,), repair=False))):
         found = {(method, route.path) for router in routers for route in router.routes for method in route.methods}
     listed = {(method, "/sections/{name}" if "/sections/" in route else route) for method, route in ROUTES}
@@ -118,8 +118,8 @@ def test_each_scope_opens_its_part_of_the_page_alone(visit, path):
 
 def test_without_a_token_there_is_the_form_to_sign_in_and_nothing_else(visit, tokens, path):
     with s3t.Run.open(path) as run:
-        _, old = run.access.create("old", scopes=["operate"], days=1e-9)
-        run.access.revoke("operate")
+        _, old = Access(run).create("old", scopes=["operate"], days=1e-9)
+        Access(run).revoke("operate")
     tokens |= {"expired": old, "wrong": "s3t_" + "x" * 43, "<script>": "<script>alert(1)</script>"}
     client = visit(None)
     said = {"wrong": "not one of this run", "expired": "expired", "operate": "revoked", "<script>": "not one of"}
@@ -141,7 +141,7 @@ def test_a_token_that_is_revoked_is_out_at_the_next_request(visit, path):
     client = visit("operate")
     assert client.get("/").status_code == 200
     with s3t.Run.open(path) as run:
-        run.access.revoke("operate")
+        Access(run).revoke("operate")
     for route in ("/", "/sections/shards", "/changes"):
         assert client.get(route).status_code == 401
     assert "was revoked" in client.get("/").text
@@ -353,8 +353,8 @@ HOSTILE = "<script>alert('x')</script>\"'&"
 def test_hostile_names_are_shown_as_text(trained_once, tmp_path):
     path = tiny.copy_run(trained_once, tmp_path / "<i>&run")
     with s3t.Run.open(path) as run:
-        _, secret = run.access.create(HOSTILE, scopes=list(SCOPES))
-        _, other = run.access.create("other", scopes=list(SCOPES))
+        _, secret = Access(run).create(HOSTILE, scopes=list(SCOPES))
+        _, other = Access(run).create("other", scopes=list(SCOPES))
     with TestClient(create_app(Settings(runs=(path,), repair=False, hold_records=0))) as client:
         post(client, "/sign-in", token=secret)
         pages = [client.get("/"), look_up(client, HOSTILE), post(client, "/repair", hours=HOSTILE)]
@@ -439,7 +439,7 @@ def test_a_repair_is_begun_once(visit, monkeypatch):
 
 
 def test_deletions_are_paged_the_newest_first(visit, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.sections._ROWS", 2)
+    monkeypatch.setattr("s3t_server.page.sections._ROWS", 2)
     client = visit("all")
     for number in range(3):
         post(client, "/delete", names=f"r{number}", kind="records", confirmed="yes")
@@ -475,8 +475,8 @@ def changed(client, seen):
 
 
 def test_a_stream_names_what_has_changed_since_the_browser_looked(visit, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("s3t.serve.page.board._SHARE", 1.0)
+    monkeypatch.setattr("s3t_server.page.board._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("s3t_server.page.board._SHARE", 1.0)
     client = visit("all")
     seen = versions(client.get("/"))
     assert changed(client, seen) == set()
@@ -489,7 +489,7 @@ def test_a_stream_names_what_has_changed_since_the_browser_looked(visit, monkeyp
 
 
 def test_a_section_is_newer_than_what_a_stream_of_another_worker_has_found_old(visit, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("s3t_server.page.board._LOOK_SECONDS", 60.0)
     client = visit("all")
     before = client.get("/sections/deletions").text
     post(client, "/delete", **NAMES, confirmed="yes")
@@ -499,8 +499,8 @@ def test_a_section_is_newer_than_what_a_stream_of_another_worker_has_found_old(v
 
 
 def test_a_warning_of_the_process_comes_without_a_change_of_the_run(visit, path, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.board._LOOK_SECONDS", 0.0)
-    monkeypatch.setattr("s3t.serve.page.board._STATUS_SECONDS", 1e-6)
+    monkeypatch.setattr("s3t_server.page.board._LOOK_SECONDS", 0.0)
+    monkeypatch.setattr("s3t_server.page.board._STATUS_SECONDS", 1e-6)
     client = visit("all")
     path.chmod(0o700)
     seen = versions(client.get("/"))
@@ -518,7 +518,7 @@ def test_nobody_waits_for_a_forecast_where_there_is_an_old_one(path, monkeypatch
         assert going_on.wait(60)
         return Forecasts(None, None, look.changes)
 
-    monkeypatch.setattr("s3t.serve.page.board._SHARE", 0.999)
+    monkeypatch.setattr("s3t_server.page.board._SHARE", 0.999)
     with s3t.Run.open(path) as run:
         board, found = Board(run), []
         first = board.forecasts(board.look())
@@ -557,7 +557,7 @@ def test_streams_that_wait_for_a_forecast_leave_the_threads_that_answer(path, to
 
 
 def test_a_stream_tells_of_a_deletion_while_it_lasts(path, tokens, monkeypatch):
-    monkeypatch.setattr("s3t.serve.page.routes._STREAM_SECONDS", 10.0)
+    monkeypatch.setattr("s3t_server.page.routes._STREAM_SECONDS", 10.0)
     with serving(path, repair=False) as client:
         sent = {"Origin": str(client.base_url), "Content-Type": "application/x-www-form-urlencoded"}
         assert post(client, "/sign-in", headers=sent, token=tokens["all"]).status_code == 303
@@ -581,7 +581,7 @@ def test_each_run_has_its_page_and_its_visitors(trained_once, tmp_path):
     secrets = []
     for path in paths:
         with s3t.Run.open(path) as run:
-            secrets.append(run.access.create("me", scopes=list(SCOPES))[1])
+            secrets.append(Access(run).create("me", scopes=list(SCOPES))[1])
     with TestClient(create_app(Settings(runs=tuple(paths), repair=False))) as client:
         assert post(client, "/runs/two/sign-in", token=secrets[0]).status_code == 401
         post(client, "/sign-in", token=secrets[0])

@@ -11,11 +11,11 @@ from s3t.ledger.depths import DepthChange
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
 from s3t.sequences import Setting, cyclic
-from s3t.serve.page.history import deletion, depths_over_time
-from s3t.serve.page.outlook import ahead, repaired_inventory
-from s3t.serve.page.pictures import WORDS, Chain, chains_picture, depths_picture
-from s3t.serve.page.views import chains_of, health
 from s3t.stages import Stage, stages_of
+from s3t_server.page.history import deletion, depths_over_time
+from s3t_server.page.outlook import ahead, repaired_inventory
+from s3t_server.page.pictures import WORDS, Chain, chains_picture, depths_picture
+from s3t_server.page.views import chains_of, health
 
 
 def inventory(shards=2, slices=3, budget=3, hit=()):

@@ -4,20 +4,29 @@ import json
 import os
 import signal
 import time
+from weakref import WeakKeyDictionary
 
 import pytest
 
 import s3t
 from s3t.errors import WorkerError
 from s3t.ledger import Repair
-from s3t.run import repair_process
-from s3t.run.repairs import Repairs
+from s3t_server import repair_process
+from s3t_server.repairs import Repairs
 from testing import tiny
 from testing.roles import roles
 from testing.served import serving
 
 SECONDS = 120.0
 SCOPES = ("predict", "delete", "operate")
+
+
+_MADE = WeakKeyDictionary()
+
+
+def repairs_of(run):
+    """The repairs of an open run: those of a server, which begins one at a time."""
+    return _MADE.setdefault(run, Repairs(run))
 
 
 def wait_for(what):
@@ -45,16 +54,16 @@ def repairing(text_model, folder, policy):
 
 def test_one_repair_runs_at_a_time_whoever_begins_it(trained, begun):
     trained.delete(records=["r0"])
-    first = trained.repairs.begin(asked_by="ops", hours=2.0)
+    first = repairs_of(trained).begin(asked_by="ops", hours=2.0)
     assert (first.asked_by, first.hours, first.state, first.trained) == ("ops", 2.0, "running", 0)
     assert first.stages == trained.status().missing > 0
     with s3t.Run.open(trained.path) as other:
-        assert other.repairs.begin(asked_by="other") is None
-        assert other.repairs.all() == (first,)
+        assert repairs_of(other).begin(asked_by="other") is None
+        assert repairs_of(other).all() == (first,)
     with roles(trained).ledger.writing() as transaction:
         transaction.repairs.end(first.id, process=first.process, error=None)
-    assert trained.repairs.find(first.id).state == "done"
-    assert trained.repairs.begin(asked_by="other") is not None
+    assert repairs_of(trained).find(first.id).state == "done"
+    assert repairs_of(trained).begin(asked_by="other") is not None
     assert [repair.asked_by for repair in begun] == ["ops", "other"]
 
 
@@ -65,12 +74,12 @@ def earlier(run, seconds, what="seen_at"):
 
 
 def resume(run):
-    return run.repairs.resume(hours_a_day=None)
+    return repairs_of(run).resume(hours_a_day=None)
 
 
 def test_one_whose_process_is_gone_is_taken_up_once(trained, begun):
     trained.delete(records=["r0"])
-    first = trained.repairs.begin(asked_by="ops", hours=None)
+    first = repairs_of(trained).begin(asked_by="ops", hours=None)
     assert resume(trained) is None
     with roles(trained).ledger.writing() as transaction:
         transaction.repairs.note_process(first.process, gone=True)
@@ -85,39 +94,39 @@ def test_one_whose_process_is_gone_is_taken_up_once(trained, begun):
 def test_the_policy_does_not_take_the_place_of_an_interrupted_one(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
         run.delete(records=["r0"], wait=False)
-        first = run.repairs.begin_if_due(hours_a_day=None)
+        first = repairs_of(run).begin_if_due(hours_a_day=None)
         for attempt in range(2, 9):
             with roles(run).ledger.writing() as transaction:
                 transaction.repairs.note_process(os.getpid(), gone=True)
-            assert run.repairs.begin_if_due(hours_a_day=None) is None
+            assert repairs_of(run).begin_if_due(hours_a_day=None) is None
             earlier(run, 100)
-            resumed = run.repairs.resume(hours_a_day=2.0)
+            resumed = repairs_of(run).resume(hours_a_day=2.0)
             assert (resumed is not None) == (attempt <= 6)
         assert {repair.id for repair in begun} == {first.id}
         assert begun[-1].hours == pytest.approx(2.0)  # of the day, though it was begun without a bound
-        assert run.repairs.begin_if_due(hours_a_day=None) is None  # it has failed just now
+        assert repairs_of(run).begin_if_due(hours_a_day=None) is None  # it has failed just now
 
 
 def test_a_server_that_stops_begins_no_repair_any_more(trained, monkeypatch):
-    monkeypatch.setattr("s3t.run.repairs.subprocess.Popen", None)
-    trained.repairs.stop()
-    assert trained.repairs.begin(asked_by="ops") is None
+    monkeypatch.setattr("s3t_server.repairs.subprocess.Popen", None)
+    repairs_of(trained).stop()
+    assert repairs_of(trained).begin(asked_by="ops") is None
 
 
 def test_one_that_is_killed_again_and_again_ends(trained, begun):
-    first = trained.repairs.begin(asked_by="ops")
+    first = repairs_of(trained).begin(asked_by="ops")
     for _ in range(10):
         with roles(trained).ledger.writing() as transaction:
             transaction.repairs.note_process(os.getpid(), gone=True)
         earlier(trained, 100)
         resume(trained)
-    found = trained.repairs.find(first.id)
+    found = repairs_of(trained).find(first.id)
     assert (found.state, found.error, found.attempts) == ("failed", "Interrupted", 6)
     assert len(begun) == 6
 
 
 def test_one_that_has_long_been_silent_is_taken_up_wherever_it_was(trained, begun):
-    first = trained.repairs.begin(asked_by="ops")
+    first = repairs_of(trained).begin(asked_by="ops")
     with roles(trained).ledger.writing() as transaction:
         transaction.rows.connection.exec_driver_sql("UPDATE repairs SET host = 'elsewhere_1_1'")
     earlier(trained, 20)
@@ -127,18 +136,18 @@ def test_one_that_has_long_been_silent_is_taken_up_wherever_it_was(trained, begu
 
 
 def test_a_process_that_has_lost_its_repair_is_told_so_and_cannot_end_it(trained, begun):
-    first = trained.repairs.begin(asked_by="ops")
+    first = repairs_of(trained).begin(asked_by="ops")
     counts = {"trained": 1, "share": 0.5, "seconds": 2.0}
     with roles(trained).ledger.writing() as transaction:
         assert transaction.repairs.beat(first.id, process=first.process, **counts)
         assert not transaction.repairs.beat(first.id, process=first.process + 1, **counts)
         transaction.repairs.end(first.id, process=first.process + 1, error="X")
-    found = trained.repairs.find(first.id)
+    found = repairs_of(trained).find(first.id)
     assert (found.state, found.trained, found.seconds) == ("running", 1, 2.0)
 
 
 def test_server_and_process_both_note_whose_it_is_and_nobody_else_does(trained, begun):
-    first = trained.repairs.begin(asked_by="ops")
+    first = repairs_of(trained).begin(asked_by="ops")
     with roles(trained).ledger.writing() as transaction:
         hand_over = transaction.repairs.hand_over
         assert not hand_over(first.id, process=7, server=8)
@@ -146,16 +155,16 @@ def test_server_and_process_both_note_whose_it_is_and_nobody_else_does(trained, 
         assert hand_over(first.id, process=7, server=os.getpid())  # the other of the two
         assert not hand_over(first.id, process=9, server=os.getpid())
         assert not hand_over("none", process=7, server=os.getpid())
-    assert trained.repairs.find(first.id).process == 7
+    assert repairs_of(trained).find(first.id).process == 7
 
 
 def test_a_new_repair_takes_the_place_of_an_interrupted_one(trained, begun):
-    first = trained.repairs.begin(asked_by="ops")
+    first = repairs_of(trained).begin(asked_by="ops")
     with roles(trained).ledger.writing() as transaction:
         transaction.repairs.note_process(first.process, gone=True)
-    second = trained.repairs.begin(asked_by="ops", hours=1.0)
-    assert trained.repairs.find(first.id).error == "Interrupted"
-    assert [repair.state for repair in trained.repairs.all()].count("running") == 1
+    second = repairs_of(trained).begin(asked_by="ops", hours=1.0)
+    assert repairs_of(trained).find(first.id).error == "Interrupted"
+    assert [repair.state for repair in repairs_of(trained).all()].count("running") == 1
     assert second.id != first.id
 
 
@@ -163,18 +172,18 @@ def test_a_process_that_cannot_be_started_ends_its_repair(trained, monkeypatch):
     def refuse(*_arguments, **_named):
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr("s3t.run.repairs.subprocess.Popen", refuse)
+    monkeypatch.setattr("s3t_server.repairs.subprocess.Popen", refuse)
     with pytest.raises(WorkerError, match="Cannot allocate memory"):
-        trained.repairs.begin(asked_by="ops")
-    assert trained.repairs.all()[0].state == "failed"
+        repairs_of(trained).begin(asked_by="ops")
+    assert repairs_of(trained).all()[0].state == "failed"
 
 
 @pytest.mark.parametrize(("policy", "due"), [("manual", False), ("eager", True), ("on-exhaustion", False)])
 def test_a_repair_begins_by_itself_where_the_policy_asks_for_it(text_model, tmp_path, begun, policy, due):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", policy)) as run:
-        assert run.repairs.begin_if_due(hours_a_day=None) is None
+        assert repairs_of(run).begin_if_due(hours_a_day=None) is None
         run.delete(records=["r0"], wait=False)
-        assert (run.repairs.begin_if_due(hours_a_day=None) is not None) == due
+        assert (repairs_of(run).begin_if_due(hours_a_day=None) is not None) == due
         assert [repair.asked_by for repair in begun] == ["policy"] * due
 
 
@@ -188,20 +197,22 @@ def test_a_day_has_its_hours_whoever_used_them(text_model, tmp_path, begun):
                 transaction.repairs.end(one.id, process=one.process, error=None)
                 moved = f"seen_at = seen_at - {ago}, ended_at = ended_at - {ago}"
                 transaction.rows.connection.exec_driver_sql(f"UPDATE repairs SET {moved} WHERE id = '{one.id}'")
-        assert run.repairs.begin_if_due(hours_a_day=1.05) is None  # b and c have used an hour, and too little is left
-        assert run.repairs.begin_if_due(hours_a_day=1.5).hours == pytest.approx(0.5)
+        assert (
+            repairs_of(run).begin_if_due(hours_a_day=1.05) is None
+        )  # b and c have used an hour, and too little is left
+        assert repairs_of(run).begin_if_due(hours_a_day=1.5).hours == pytest.approx(0.5)
 
 
 def test_after_a_failure_the_policy_waits(text_model, tmp_path, begun):
     with s3t.Run.open(repairing(text_model, tmp_path / "run", "eager")) as run:
         run.delete(records=["r0"], wait=False)
-        one = run.repairs.begin_if_due(hours_a_day=None)
+        one = repairs_of(run).begin_if_due(hours_a_day=None)
         with roles(run).ledger.writing() as transaction:
             transaction.repairs.end(one.id, process=one.process, error="TrainingError")
-        assert run.repairs.find(one.id).state == "failed"
-        assert run.repairs.begin_if_due(hours_a_day=None) is None
+        assert repairs_of(run).find(one.id).state == "failed"
+        assert repairs_of(run).begin_if_due(hours_a_day=None) is None
         earlier(run, 61, "ended_at")
-        assert run.repairs.begin_if_due(hours_a_day=None) is not None
+        assert repairs_of(run).begin_if_due(hours_a_day=None) is not None
 
 
 def test_the_oldest_are_forgotten(trained, begun, monkeypatch):
@@ -211,8 +222,8 @@ def test_the_oldest_are_forgotten(trained, begun, monkeypatch):
         with roles(trained).ledger.writing() as transaction:
             one = transaction.repairs.begin(f"ops {number}", hours=None, stages=0)
             transaction.repairs.end(one.id, process=one.process, error=None)
-    assert len(trained.repairs.all()) == 3
-    assert isinstance(trained.repairs.all()[0], Repair)
+    assert len(repairs_of(trained).all()) == 3
+    assert isinstance(repairs_of(trained).all()[0], Repair)
 
 
 @pytest.mark.integration
@@ -249,17 +260,17 @@ def test_a_repair_on_demand_that_is_killed_is_taken_up_and_a_second_one_is_refus
         assert asked.status_code == 202
         assert client.post("/v1/repairs", json={}).status_code == 409
         with s3t.Run.open(tmp_path / "run") as run:
-            first = wait_for(lambda: (one := run.repairs.all()[0]).process != os.getpid() and one)
+            first = wait_for(lambda: (one := repairs_of(run).all()[0]).process != os.getpid() and one)
             os.kill(first.process, signal.SIGKILL)
             others = (0, first.process, os.getpid())  # 0: its process is gone, and none has taken it up yet
-            again = wait_for(lambda: (one := run.repairs.all()[0]).process not in others and one)
+            again = wait_for(lambda: (one := repairs_of(run).all()[0]).process not in others and one)
             assert (again.id, again.state) == (first.id, "running")
             assert wait_for(lambda: os.getpriority(os.PRIO_PROCESS, again.process) >= 10)  # before it trains
             threads = [int(name) for name in os.listdir(f"/proc/{again.process}/task")]  # noqa: PTH208
             ours = os.getpriority(os.PRIO_PROCESS, 0)
             assert min(os.getpriority(os.PRIO_PROCESS, thread) for thread in threads) == ours  # what tells the ledger
     with s3t.Run.open(tmp_path / "run") as run:  # the server has stopped it, and it is not at its end
-        assert run.repairs.all()[0].state == "running"
+        assert repairs_of(run).all()[0].state == "running"
         assert not os.path.exists(f"/proc/{again.process}")  # noqa: PTH110
 
 

@@ -22,6 +22,7 @@ from s3t.ledger.address import parsed
 from s3t.ledger.engines import postgres_engine
 from s3t.ledger.locks import DatabaseProcessLock, RunLock, hold
 from s3t.ledger.sessions import LEASE_SECONDS
+from s3t_server.tokens import Access
 from testing import tiny
 from testing.served import bearer
 from tests.serve.test_server import SECONDS, server
@@ -60,8 +61,8 @@ class World:
         with s3t.Run.create(folder / "run", recipe=recipe, data=tiny.text_table()) as run:
             run.train()
             self.path, self.url = run.path, url
-            self.schema = f"s3t_{run._parts.description.run}"
-            self.secret = run.access.create("tests", scopes=["predict", "delete", "operate"])[1]
+            self.schema = f"s3t_{run.parts.description.run}"
+            self.secret = Access(run).create("tests", scopes=["predict", "delete", "operate"])[1]
             answered_by = run.predict(["w1"]).members
             first = {(member.shard, member.prefix[0]) for member in answered_by}
             held = {name: run.locate(records=[name])[0].places[0] for name in tiny.text_table().id}

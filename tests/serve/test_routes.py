@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 import s3t
-from s3t.serve.answering import GENERATION_HEADER
+from s3t_server.answering import GENERATION_HEADER
 from testing import tiny
 from testing.served import bearer, serving
 

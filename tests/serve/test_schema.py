@@ -8,7 +8,7 @@ from schemathesis import checks
 from schemathesis.specs.openapi import checks as openapi
 
 import s3t
-from s3t.run.access import SCOPES
+from s3t_server.tokens import SCOPES, Access
 from testing import tiny
 from testing.served import bearer, serving
 from tests.serve.test_callers import OPEN, ROUTES
@@ -28,7 +28,7 @@ def server(trained_once, tmp_path_factory):
     """A server, and a token of all scopes."""
     path = tiny.copy_run(trained_once, tmp_path_factory.mktemp("served") / "run")
     with s3t.Run.open(path) as run:
-        _, secret = run.access.create("all", scopes=list(SCOPES))
+        _, secret = Access(run).create("all", scopes=list(SCOPES))
     with serving(path, repair=False) as client:
         yield str(client.base_url), secret
 

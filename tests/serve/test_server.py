@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 import s3t
+from s3t_server.tokens import Access
 from testing.served import bearer
 
 pytestmark = pytest.mark.integration
@@ -61,7 +62,7 @@ def server(run, *options, program=(sys.executable, "-m", "s3t")):
 @pytest.fixture
 def secret(path):
     with s3t.Run.open(path) as run:
-        return run.access.create("tests", scopes=["predict", "delete", "operate", "audit"])[1]
+        return Access(run).create("tests", scopes=["predict", "delete", "operate", "audit"])[1]
 
 
 def test_deletions_while_many_ask_at_two_workers(path, secret):

@@ -3,8 +3,8 @@
 import pytest
 
 import s3t
-from s3t.serve.answering import GENERATION_HEADER
-from s3t.serve.batching import AnswerShare
+from s3t_server.answering import GENERATION_HEADER
+from s3t_server.batching import AnswerShare
 from testing import tiny
 from testing.served import serving
 

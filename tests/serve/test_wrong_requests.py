@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from s3t.serve.answering import PendingResponse
+from s3t_server.answering import PendingResponse
 from testing.served import serving
 
 JSON = {"Content-Type": "application/json"}
@@ -201,7 +201,7 @@ def test_a_bug_tells_its_place_in_the_log_and_nothing_to_the_caller(open_client,
 
 @pytest.mark.parametrize("bound", [{"max_queued_inputs": 2}, {"max_queued_bytes": 3000}])
 def test_what_waits_is_bounded(path, bound):
-    from s3t.serve.batching import Batcher
+    from s3t_server.batching import Batcher
 
     entered, go_on = threading.Event(), threading.Event()
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterable, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated, NoReturn
 
 import typer
@@ -31,6 +32,8 @@ _NAMES = """
     extend audit serve token deletions clone export erase reconcile destroy-key ids
 """
 COMMANDS = tuple(_NAMES.split())
+_OF_OTHERS = {"serve", "token", "deletions"}
+"""Commands of packages that build on this one: modules by their entry points."""
 
 
 def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -45,7 +48,11 @@ def app_of(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        module = import_module(f"s3t.cli.{name.replace('-', '_')}")
+        if name in _OF_OTHERS:
+            (other,) = entry_points(group="s3t.commands", name=name)
+            module = other.load()
+        else:
+            module = import_module(f"s3t.cli.{name.replace('-', '_')}")
         if hasattr(module, "COMMANDS"):
             group = typer.Typer(help=module.__doc__, epilog=EPILOG, no_args_is_help=True, rich_markup_mode=None)
             for own, command in module.COMMANDS.items():

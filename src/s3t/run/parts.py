@@ -41,10 +41,7 @@ if TYPE_CHECKING:
     from s3t.deletion.deleter import Deleter
     from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
-    from s3t.run.access import Access
     from s3t.run.approvals import Approvals
-    from s3t.run.repairs import Repairs
-    from s3t.run.watching import Watch
 
 
 class Parts:
@@ -113,28 +110,10 @@ class Parts:
         self.presence = Presence(ledger, self.upkeep)
 
     @cached_property
-    def access(self) -> Access:
-        from s3t.run.access import Access
-
-        return Access(self.ledger)
-
-    @cached_property
     def approvals(self) -> Approvals:
         from s3t.run.approvals import Approvals
 
         return Approvals(self)
-
-    @cached_property
-    def repairs(self) -> Repairs:
-        from s3t.run.repairs import Repairs
-
-        return Repairs(self)
-
-    @cached_property
-    def watch(self) -> Watch:
-        from s3t.run.watching import Watch
-
-        return Watch(self)
 
     # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
 

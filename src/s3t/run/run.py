@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
     from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
-    from s3t.run.access import Access
     from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
@@ -35,9 +34,7 @@ if TYPE_CHECKING:
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
-    from s3t.run.repairs import Repairs
     from s3t.run.training import Trainer
-    from s3t.run.watching import Watch
     from s3t.run.writer import Texts, Writer
 
 
@@ -54,13 +51,13 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
-        self._parts = Parts.open(path)
+        self.parts = Parts.open(path)  # the roles of the open run, for servers and engines that build on it
 
     @cached_property
     def _answerer(self) -> Answerer:
         from s3t.run.answerer import Answerer
 
-        return Answerer(self._parts)
+        return Answerer(self.parts)
 
     @cached_property
     def _writer(self) -> Writer:
@@ -79,7 +76,7 @@ class Run:
     def _trainer(self) -> Trainer:
         from s3t.run.training import Trainer
 
-        return Trainer(self._parts)
+        return Trainer(self.parts)
 
     @classmethod
     def create(
@@ -126,8 +123,8 @@ class Run:
         with after_refusal(NOTHING_CHANGED):
             run = cls(Path(path))
             try:
-                run._parts.note_home(moved=moved)
-                run._parts.upkeep.resume()
+                run.parts.note_home(moved=moved)
+                run.parts.upkeep.resume()
             except BaseException:
                 run.close()
                 raise
@@ -144,8 +141,8 @@ class Run:
         from s3t.run.deleting import reconcile
 
         with cls(Path(path)) as run:
-            run._parts.note_home(moved=moved)
-            return reconcile(run._parts)
+            run.parts.note_home(moved=moved)
+            return reconcile(run.parts)
 
     @classmethod
     def clone(cls, path: str | Path, to: str | Path) -> Run:
@@ -158,7 +155,7 @@ class Run:
         from s3t.run.cloning import clone
 
         with cls.open(path) as run:
-            clone(run._parts, Path(to))
+            clone(run.parts, Path(to))
         return cls.open(to)
 
     @classmethod
@@ -171,7 +168,7 @@ class Run:
         from s3t.run.cloning import adopt
 
         with cls(Path(path)) as copy:
-            adopt(copy._parts)
+            adopt(copy.parts)
         cls.reconcile(path)
         return cls.open(path)
 
@@ -179,11 +176,11 @@ class Run:
         """The run in one line; asks neither the ledger nor the disk."""
         from s3t.run.reporting import shape_of
 
-        return f"Run({str(self.path)!r}, {shape_of(self._parts)})"
+        return f"Run({str(self.path)!r}, {shape_of(self.parts)})"
 
     def close(self) -> None:
         """Release the ledger and the model; no deletion waits for them any more. Later use raises `ClosedError`."""
-        self._parts.close()
+        self.parts.close()
 
     def __enter__(self) -> Self:
         return self
@@ -194,49 +191,34 @@ class Run:
     @property
     def path(self) -> Path:
         """The run folder."""
-        return self._parts.layout.root
+        return self.parts.layout.root
 
     @property
     def recipe(self) -> Recipe:
         """The recipe, without its salt, with the budget and the policy of repair that the run has now."""
-        return self._parts.present_recipe
+        return self.parts.present_recipe
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label set in the head's order; empty for a regression."""
-        return self._parts.description.labels
-
-    @property
-    def access(self) -> Access:
-        """Bearer tokens of those who call the run's servers (`s3t serve`)."""
-        return self._parts.access
+        return self.parts.description.labels
 
     @property
     def approvals(self) -> Approvals:
         """Requests for deletion that the run's servers hold until somebody approves or refuses them."""
-        return self._parts.approvals
-
-    @property
-    def repairs(self) -> Repairs:
-        """Repairs in processes of their own, beside a server."""
-        return self._parts.repairs
-
-    @property
-    def watch(self) -> Watch:
-        """Changes of the run, for those who look on."""
-        return self._parts.watch
+        return self.parts.approvals
 
     def status(self, *, forecast: bool = False) -> Status:
         """Live stages and serving prefixes; with `forecast`, also how many more deletions they survive."""
         from s3t.run.reporting import inventory_now, status_of
 
-        return status_of(self._parts, inventory_now(self._parts), forecast=forecast)
+        return status_of(self.parts, inventory_now(self.parts), forecast=forecast)
 
     def inventory(self) -> Inventory:
         """Orders, records and live stages, to compute with."""
         from s3t.run.reporting import inventory_now
 
-        return inventory_now(self._parts)
+        return inventory_now(self.parts)
 
     def forecast(self) -> Forecast | None:
         """Expected number of further deletions that the run takes, without repair; None if it cannot be computed."""
@@ -337,7 +319,7 @@ class Run:
         from s3t.run.extension import extension_forecast, more_asked
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
-        return extension_forecast(self._parts, asked, progress or SILENT)
+        return extension_forecast(self.parts, asked, progress or SILENT)
 
     def predict(
         self, inputs: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None
@@ -357,8 +339,8 @@ class Run:
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
         """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""
-        self._parts.presence.poll_seconds = look_seconds
-        self._parts.loaded.get()
+        self.parts.presence.poll_seconds = look_seconds
+        self.parts.loaded.get()
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
         """Inputs for `hold`, checked as `predict` checks them. Asks neither the ledger nor the model."""
@@ -521,7 +503,7 @@ class Run:
         from s3t.run.deleting import delete
 
         return delete(
-            self._parts,
+            self.parts,
             records=records,
             subjects=subjects,
             key=key,
@@ -542,7 +524,7 @@ class Run:
         """
         from s3t.run.deleting import erase
 
-        erase(self._parts, clones_are_gone=clones_are_gone)
+        erase(self.parts, clones_are_gone=clones_are_gone)
         return self.status()
 
     def locate(self, *, records: Sequence[str | int] = (), subjects: Sequence[str | int] = ()) -> tuple[Location, ...]:
@@ -556,11 +538,11 @@ class Run:
         from s3t.records.requests import requested_names
         from s3t.run.locating import locate
 
-        return locate(self._parts.lookup, **requested_names(records, subjects))
+        return locate(self.parts.lookup, **requested_names(records, subjects))
 
     def log(self, generations: Sequence[int] | None = None) -> tuple[LogEntry, ...]:
         """Every deletion, or some, with the times at which it was accepted, effective and erased; entry 0 is init's."""
-        with self._parts.ledger.reading() as transaction:
+        with self.parts.ledger.reading() as transaction:
             return tuple(transaction.history.log(generations))
 
     def export(
@@ -590,7 +572,7 @@ class Run:
         from s3t.run.exporting import ExportArguments, export
 
         asked = ExportArguments(output=Path(output), shard=shard, merge=merge, engine=engine)
-        return export(self._parts, asked, progress or SILENT)
+        return export(self.parts, asked, progress or SILENT)
 
     def withdraw(self, name: str) -> Status:
         """Note that no copy of an export is left, in no folder and in no server; deletions wait for it no more.
@@ -599,7 +581,7 @@ class Run:
         """
         from s3t.run.deleting import withdraw
 
-        withdraw(self._parts, name)
+        withdraw(self.parts, name)
         return self.status()
 
     def destroy_key(self) -> None:
@@ -609,7 +591,7 @@ class Run:
         """
         from s3t.run.deleting import destroy_key
 
-        destroy_key(self._parts)
+        destroy_key(self.parts)
 
     def audit(self, *, replay: int = 0, seed: int | None = None, progress: Progress | None = None) -> Audit:
         """Recompute the key of every live stage from today's slices, check bytes and chains; train some again.
@@ -620,4 +602,4 @@ class Run:
         """
         from s3t.run.auditing import audit
 
-        return audit(self._parts, replay=replay, seed=seed, progress=progress or SILENT)
+        return audit(self.parts, replay=replay, seed=seed, progress=progress or SILENT)

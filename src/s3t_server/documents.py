@@ -1,0 +1,165 @@
+"""Bodies of requests and answers, as the OpenAPI document describes them."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from PIL import Image
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    FailFast,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    WithJsonSchema,
+    model_validator,
+)
+
+from s3t.recipe import Recipe
+from s3t.records.images import FORMATS
+from s3t.records.inputs import Inputs
+from s3t.run.approvals import MOST_REASON
+from s3t_server.problems import Refused, wrong_input
+from s3t_server.settings import Settings
+
+_INPUT = {
+    "anyOf": [
+        {"type": "string", "description": "A text, or an image in base64."},
+        {"type": "object", "description": "A row with the columns of the recipe."},
+    ]
+}
+_INPUTS = {
+    "anyOf": [
+        *_INPUT["anyOf"],
+        {
+            "type": "array",
+            "items": {"anyOf": [*_INPUT["anyOf"], {"type": "array", "items": {"type": "string"}}]},
+            "description": "Several inputs; among them an array is a pair of texts, or a list of words.",
+        },
+    ]
+}
+MAX_NAMES = 10_000
+"""Most names that are read of a request for deletion; a server's own bound may be lower."""
+MOST_ID = 2**31 - 1
+"""Largest id of a deletion that a ledger can have."""
+Name = StrictStr | StrictInt
+
+
+class RequestBody(BaseModel):
+    """A body without other fields: of those one problem is told, however many there are."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"additionalProperties": False})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_other_fields(cls, body: Any) -> Any:
+        if isinstance(body, dict) and not body.keys() <= cls.model_fields.keys():
+            raise ValueError(f"has other fields than {', '.join(cls.model_fields)}")
+        return body
+
+
+class PredictRequest(RequestBody):
+    """Inputs to answer."""
+
+    # Checked by `inputs_of`: of a long list pydantic would report each element, several times.
+    inputs: Annotated[Any, WithJsonSchema(_INPUTS)] = Field(examples=["where is my card?", ["a text", "another"]])
+    top: Annotated[StrictInt, Field(ge=1, le=10_000)] | None = Field(
+        default=None, description="Labels with their probabilities, the likeliest first; without, all of them."
+    )
+
+
+class PredictResponse(BaseModel):
+    """Answers of one generation."""
+
+    run: str
+    generation: int = Field(description="The newest deletion that was accepted when its members were chosen.")
+    members: list[dict[str, Any]] = Field(description="Shard and prefix of each member that answered.")
+    predictions: list[dict[str, Any]] = Field(
+        description="For each input its label, labels, tags or value, and probabilities where the run gives them."
+    )
+
+
+class NamesRequest(RequestBody):
+    """Records and people."""
+
+    records: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
+        default=[], description="Ids of records."
+    )
+    subjects: Annotated[list[Name], FailFast(), Field(max_length=MAX_NAMES)] = Field(
+        default=[], description="People, with all of their records."
+    )
+
+    def check_count(self, most: int) -> None:
+        """Check that there are names, and not too many."""
+        names = len(self.records) + len(self.subjects)
+        if not 0 < names <= most:
+            raise wrong_input([f"{names} records and subjects; give 1 to {most}"])
+
+
+class DeletionRequest(NamesRequest):
+    """Records and people to delete."""
+
+    strict: StrictBool = Field(default=False, description="Delete nothing unless every name is known.")
+    dry_run: StrictBool = Field(
+        default=False, description="Say what would happen, and do nothing. Needs the scope operate, too."
+    )
+
+
+class RefusalRequest(RequestBody):
+    """The refusal of a held request."""
+
+    reason: StrictStr = Field(min_length=1, max_length=MOST_REASON, description="Stored for good: name no person.")
+
+
+class RepairRequest(RequestBody):
+    """A repair to begin."""
+
+    hours: Annotated[float, Field(gt=0, le=10_000, allow_inf_nan=False, strict=True)] | None = Field(
+        default=None, description="Begin no stage after so many hours; without, train all that is missing."
+    )
+
+
+def inputs_of(given: Any, recipe: Recipe, settings: Settings) -> Inputs:
+    """Inputs of a request, one or a list, as `Run.predict` takes them."""
+    inputs: list[Any] = given if isinstance(given, list) else [given]
+    if len(inputs) > settings.max_inputs:
+        detail = f"{len(inputs)} inputs; send at most {settings.max_inputs} at once"
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+    if recipe.task.inputs.kind == "image":
+        return _images(inputs, settings.max_pixels)
+    wrong = [place for place, each in enumerate(inputs) if not _is_input(each)]
+    if wrong:
+        raise wrong_input([f"inputs.{place}: is no text, pair, list of words or row" for place in wrong])
+    return inputs
+
+
+def _is_input(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(isinstance(part, str) for part in value)
+    return isinstance(value, str | dict)
+
+
+def _images(inputs: Sequence[Any], max_pixels: int) -> list[bytes]:
+    """The bytes of images, of which the headers alone are read; together of bounded size."""
+    images, pixels = [], 0
+    for place, value in enumerate(inputs):
+        try:
+            content = base64.b64decode(value.rpartition("base64,")[2], validate=True)
+            with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+                pixels += image.width * image.height
+        except Image.DecompressionBombError:
+            pixels += max_pixels + 1
+        except Exception:  # whatever Pillow finds; and what is no text
+            formats = ", ".join(FORMATS)
+            raise wrong_input([f"inputs.{place}: is no image ({formats}) in base64"]) from None
+        if pixels > max_pixels:
+            detail = f"images of more than {max_pixels} pixels together; send smaller ones, or fewer"
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, detail)
+        images.append(content)
+    return images

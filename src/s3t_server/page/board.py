@@ -1,0 +1,166 @@
+"""State of a run for its page, read once for all visitors, and versions of the page's sections."""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from s3t.run.forecasting import forecast_of
+from s3t_server.page.outlook import repaired_inventory
+
+if TYPE_CHECKING:
+    from s3t.inventory import Inventory
+    from s3t.ledger import Held, Repair
+    from s3t.ledger.depths import DepthChange
+    from s3t.planning.forecast import Forecast
+    from s3t.results import Deletion, Status
+    from s3t.run import Run
+    from s3t.stages import Stage
+    from s3t_server.repairs import Repairs
+    from s3t_server.watch import Watch
+
+ANY_SCOPE = ("delete", "operate", "audit")
+"""Scopes that show the page; one is enough."""
+SCOPES: Mapping[str, tuple[str, ...]] = {
+    "summary": ("operate",),
+    "done": ANY_SCOPE,
+    "held": ANY_SCOPE,
+    "shards": ("operate",),
+    "repairs": ("operate",),
+    "depths": ("operate",),
+    "forecast": ("operate",),
+    "deletions": ANY_SCOPE,
+    "notes": ("operate",),
+}
+"""Sections in the page's order, each with the scopes that show it; one is enough."""
+_LOOK_SECONDS = 0.25
+"""Age at which a look at the run is made anew, in seconds, however many streams there are."""
+_STATUS_SECONDS = 5.0
+"""Seconds after which a status is made anew: warnings of this process come without a change of the run."""
+_SHARE = 0.05
+"""Largest share of the time that is spent on forecasts, which each deletion changes."""
+
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """State of a run that the page depends on."""
+
+    changes: int
+    """The counter of the run's changes."""
+    training: frozenset[Stage]
+    """Stages in training."""
+    repairs: tuple[Repair, ...]
+    """The newest first."""
+    held: tuple[Held, ...]
+    """Held requests for deletion, the newest first."""
+
+
+class Forecasts(NamedTuple):
+    """Forecasts, and the counter of changes that they belong to."""
+
+    now: Forecast | None
+    repaired: Forecast | None
+    """Once everything is repaired; None if nothing is missing."""
+    changes: int
+
+
+@dataclass(frozen=True)
+class _Kept:
+    value: Any
+    of: Any
+    until: float
+
+
+@dataclass
+class Board:
+    """The state of one run for its page. Safe to share among threads."""
+
+    run: Run
+    repairs: Repairs
+    watch: Watch
+    _kept: dict[str, _Kept] = field(default_factory=dict, init=False)
+    _making: dict[str, threading.Lock] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
+
+    def look(self) -> Look:
+        """State of the run now, with what the visitor has just changed."""
+        return Look(
+            changes=self.watch.changes(),
+            training=self.watch.in_training(),
+            repairs=self.repairs.all(),
+            held=self.run.approvals.all(),
+        )
+
+    def last_look(self) -> Look:
+        """State of the run a moment ago."""
+        return self._keep("look", object(), self.look, seconds=_LOOK_SECONDS)
+
+    def status(self, look: Look) -> Status:
+        """Status of the run; warnings are at most a few seconds old."""
+        return self._keep("status", (look.changes, time.monotonic() // _STATUS_SECONDS), self.run.status)
+
+    def inventory(self, look: Look) -> Inventory:
+        """The run's live stages."""
+        return self._keep("inventory", look.changes, self.run.inventory)
+
+    def depths(self, look: Look) -> tuple[DepthChange, ...]:
+        """Changes of shards' depths, the oldest first."""
+        return self._keep("depths", look.changes, self.watch.depths)
+
+    def impact(self, look: Look, held: Held) -> Deletion:
+        """What a held request would do if it were approved now. It reads the names of every slice, so it is kept."""
+        return self._keep("impact", (held.id, look.changes), lambda: self.run.approvals.impact(held))
+
+    def forecasts(self, look: Look) -> Forecasts:
+        """Forecasts, which may be behind: they take a second for a large run, and each deletion changes them."""
+        return self._keep("forecasts", look.changes, lambda: self._forecasts(look), share=_SHARE)
+
+    def _forecasts(self, look: Look) -> Forecasts:
+        inventory, now, repaired = self.inventory(look), self.run.forecast(), None
+        if now is not None and inventory.missing():
+            repaired = forecast_of(repaired_inventory(inventory), self.run.recipe)
+        return Forecasts(now, repaired, look.changes)
+
+    def versions(self, look: Look) -> dict[str, str]:
+        """A version of every section: with the same one it shows the same."""
+        forecasts = self.forecasts(look).changes
+        of: dict[str, Any] = {
+            "summary": (look.changes, forecasts),
+            "held": (look.changes, [(held.id, held.state) for held in look.held]),
+            "shards": (look.changes, sorted(look.training)),
+            "repairs": (look.changes, forecasts, look.repairs),
+            "forecast": forecasts,
+            "notes": (look.changes, self.status(look).warnings),
+        }
+        return {name: _digest(of.get(name, look.changes)) for name in SCOPES}
+
+    def _keep(
+        self, name: str, of: Any, make: Callable[[], Value], *, seconds: float = 0.0, share: float = 1.0
+    ) -> Value:
+        """A value, made anew by one thread at a time if the state is another and its time is over.
+
+        With `seconds` or `share` the value may be old, so no other thread waits for the new one.
+        """
+        with self._lock:
+            making, old = self._making.setdefault(name, threading.Lock()), self._kept.get(name)
+        if not making.acquire(blocking=old is None or (seconds == 0 and share == 1)):
+            return old.value  # type: ignore[union-attr, no-any-return]
+        try:
+            kept, began = self._kept.get(name), time.monotonic()
+            if kept is not None and (kept.of == of or began < kept.until):
+                return kept.value  # type: ignore[no-any-return]
+            value, ended = make(), time.monotonic()
+            self._kept[name] = _Kept(value, of, ended + max(seconds, (ended - began) * (1 / share - 1)))
+            return value
+        finally:
+            making.release()
+
+
+def _digest(value: Any) -> str:
+    return hashlib.blake2b(repr(value).encode(), digest_size=6).hexdigest()

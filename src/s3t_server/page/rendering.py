@@ -1,0 +1,88 @@
+"""Templates, and the script and style sheet that they name."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fastapi.responses import HTMLResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from s3t.wording import counted, numbers
+from s3t_server.page.pictures import WORDS, cell_picture
+
+_FOLDER = Path(__file__).parent
+_TYPES = {"page.css": "text/css", "page.js": "text/javascript", "icon.svg": "image/svg+xml"}
+HEADERS = {
+    # Nothing from elsewhere, and no script or style in the page itself: what gets into it by mistake runs nothing.
+    "Content-Security-Policy": "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'",
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",  # with no-referrer a browser would not tell where a form comes from
+}
+"""Headers of every answer of the page."""
+
+
+class _Asset(NamedTuple):
+    content: bytes
+    media_type: str
+    version: str
+
+
+@cache
+def _assets() -> dict[str, _Asset]:
+    found = {}
+    for name, media_type in _TYPES.items():
+        content = (_FOLDER / "static" / name).read_bytes()
+        found[name] = _Asset(content, media_type, hashlib.sha256(content).hexdigest()[:12])
+    return found
+
+
+def asset_response(name: str, version: str) -> Response | None:
+    """A file that the page names; None if there is none of that name.
+
+    Args:
+        version: in its address; that of another release, where replicas are of two.
+    """
+    if (asset := _assets().get(name)) is None:
+        return None
+    kept = {"Cache-Control": "public, max-age=31536000, immutable"} if version == asset.version else {}
+    return Response(asset.content, media_type=asset.media_type, headers=HEADERS | kept)
+
+
+def html(template: str, status: int = 200, **context: Any) -> HTMLResponse:
+    """An answer that a template renders."""
+    return HTMLResponse(_environment().get_template(template).render(now=time.time(), **context), status, HEADERS)
+
+
+def _moment(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
+    """A time, UTC.
+
+    >>> _moment(0.0), _moment(0.0, "%H:%M")
+    ('1970-01-01 00:00:00', '00:00')
+    """
+    return datetime.fromtimestamp(seconds, UTC).strftime(form)
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(_FOLDER / "templates"),
+        autoescape=True,
+        auto_reload=False,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(
+        assets={name: f"/static/{name}?v={asset.version}" for name, asset in _assets().items()},
+        cell_picture=cell_picture,
+        cell_words=WORDS,
+    )
+    environment.filters.update(counted=counted, numbers=numbers, moment=_moment)
+    return environment

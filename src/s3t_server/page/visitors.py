@@ -1,0 +1,83 @@
+"""Visitors of the page: a token in a cookie, and forms that were sent from the page itself."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from http import HTTPStatus
+from urllib.parse import parse_qs, urlsplit
+
+from fastapi import Request, Response
+
+from s3t_server.answering import ServedRun
+from s3t_server.callers import Caller
+from s3t_server.problems import Refused
+from s3t_server.routes import note_caller
+
+_FORM = "application/x-www-form-urlencoded"
+_MOST_FIELDS = 20
+
+
+def cookie_of(served: ServedRun) -> str:
+    """Name of the cookie with the visitor's token of a run: each run has tokens of its own."""
+    return f"s3t-{hashlib.sha256(served.name.encode()).hexdigest()[:12]}"
+
+
+def visitor(served: ServedRun, request: Request, *scopes: str) -> Caller:
+    """The visitor, if they have one of some scopes. The check is that of every other route."""
+    token = request.cookies.get(cookie_of(served))
+    return caller_with(served, request, token, *scopes)
+
+
+def caller_with(served: ServedRun, request: Request, token: str | None, *scopes: str) -> Caller:
+    """The holder of a token; errors as of `visitor`."""
+    who = served.callers.check(None if token is None else f"Bearer {token}", scopes)
+    note_caller(served, request, who)
+    return who
+
+
+def sign_in(served: ServedRun, request: Request, response: Response, token: str) -> None:
+    """Let the browser keep a token until it is closed. No script can read it, and no other site can send it."""
+    response.set_cookie(
+        cookie_of(served), token, httponly=True, samesite="strict", secure=_is_secure(request), path="/"
+    )
+
+
+def sign_out(served: ServedRun, request: Request, response: Response) -> None:
+    """Let the browser forget the token."""
+    response.delete_cookie(cookie_of(served), httponly=True, samesite="strict", secure=_is_secure(request), path="/")
+
+
+def _is_secure(request: Request) -> bool:
+    """True if the browser reaches the server, or the proxy before it, by TLS."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", "").partition(",")[0].strip())
+
+
+def refuse_other_sites(request: Request) -> None:
+    """Refuse a form that another site, or a page of another port, has sent in a visitor's name."""
+    site, origin = request.headers.get("sec-fetch-site"), request.headers.get("origin")
+    if site is not None:
+        same = site == "same-origin"
+    else:  # browsers tell the first to https and this machine alone
+        same = origin is not None and urlsplit(origin).netloc == request.headers.get("host", "")
+    if not same:
+        raise Refused(HTTPStatus.FORBIDDEN, "the form was not sent by this page; open the page and send it from there")
+
+
+def wrong_form(problems: Sequence[str]) -> Refused:
+    """The refusal of what a form holds."""
+    title = "wrong input"
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, "the form was not understood", title=title, problems=problems)
+
+
+async def form_of(request: Request) -> Mapping[str, str]:
+    """The fields of a form, each once."""
+    refuse_other_sites(request)
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != _FORM:
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"the page's forms are {_FORM}")
+    try:
+        text = (await request.body()).decode("ascii")
+        fields = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS)
+    except ValueError:  # UnicodeDecodeError is one; its text holds what was sent
+        raise wrong_form(["its fields cannot be read"]) from None
+    return {name: values[-1] for name, values in fields.items()}

@@ -1,0 +1,173 @@
+"""Errors as problem documents (RFC 9457). They name fields and rows, and hold no text of a request."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI, HTTPException, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException as ProtocolError
+
+from s3t.errors import (
+    ClosedError,
+    DecidedError,
+    EngineError,
+    FsyncError,
+    InputError,
+    IntegrityError,
+    NoLiveShardError,
+    OvertakenError,
+    OwnRequestError,
+    S3TError,
+    StorageError,
+    TooManyHeldError,
+    UnknownNamesError,
+)
+from s3t.json_text import JsonError, read_json
+
+MEDIA_TYPE = "application/problem+json"
+_AGAIN = {"Retry-After": "1"}
+_SHOWN = 10
+"""Problems of a request that are told."""
+_OF_ERRORS: Sequence[tuple[type[S3TError], int, str]] = (
+    (DecidedError, HTTPStatus.CONFLICT, "decided already"),
+    (OwnRequestError, HTTPStatus.FORBIDDEN, "another token has to decide"),
+    (TooManyHeldError, HTTPStatus.CONFLICT, "too many wait for approval"),
+    (InputError, HTTPStatus.UNPROCESSABLE_ENTITY, "wrong input"),
+    (UnknownNamesError, HTTPStatus.NOT_FOUND, "unknown names"),
+    (NoLiveShardError, HTTPStatus.SERVICE_UNAVAILABLE, "no shard can answer"),
+    (OvertakenError, HTTPStatus.SERVICE_UNAVAILABLE, "a deletion came between"),
+    (ClosedError, HTTPStatus.SERVICE_UNAVAILABLE, "the server is stopping"),
+    (StorageError, HTTPStatus.SERVICE_UNAVAILABLE, "disk or database refused"),
+    (EngineError, HTTPStatus.SERVICE_UNAVAILABLE, "the engine cannot answer"),
+    (IntegrityError, HTTPStatus.INTERNAL_SERVER_ERROR, "the run is damaged, restored or moved"),
+)
+"""The first that fits decides."""
+
+
+class Refused(HTTPException):
+    """A request that is refused before it reaches a run. An `HTTPException`, which FastAPI lets through everywhere."""
+
+    def __init__(
+        self,
+        status: int,
+        detail: str,
+        *,
+        title: str | None = None,
+        problems: Sequence[str] = (),
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(int(status), detail, None if headers is None else dict(headers))
+        self.title, self.problems = title or HTTPStatus(status).phrase, tuple(problems)
+
+    def response(self, path: str) -> JSONResponse:
+        """The problem document for a request's path."""
+        document: dict[str, Any] = {
+            "type": "about:blank",
+            "title": self.title,
+            "status": self.status_code,
+            "detail": self.detail,
+        }
+        if self.problems:
+            document["problems"] = list(self.problems)
+        if path.endswith(("/completions", "/classify")):
+            document["error"] = self.for_openai()
+        elif path.endswith("/predict") and not path.endswith("/v1/predict"):  # text-embeddings-inference
+            kind = "Validation" if self.status_code < HTTPStatus.TOO_MANY_REQUESTS else "Backend"
+            document |= {"error": self.for_openai()["message"], "error_type": kind}
+        return JSONResponse(document, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
+
+    def for_openai(self) -> dict[str, Any]:
+        """The same as an error of OpenAI, of which its clients show the message alone."""
+        more = [problem for problem in self.problems if problem not in str(self.detail)]
+        message = f"{self.detail}: {'; '.join(more)}" if more else self.detail
+        return {"message": message, "type": self.title, "param": None, "code": str(self.status_code)}
+
+
+def wrong_input(problems: Sequence[str]) -> Refused:
+    """The refusal of a request's content; of many problems the first ones are told."""
+    more = [f"and {len(problems) - _SHOWN} more"] if len(problems) > _SHOWN else []
+    detail = "the request is not of the form that /v1/openapi.json describes"
+    listed = [*problems[:_SHOWN], *more]
+    return Refused(HTTPStatus.UNPROCESSABLE_ENTITY, detail, title="wrong input", problems=listed)
+
+
+class _StrictRequest(Request):
+    async def json(self) -> Any:
+        try:
+            return read_json(await self.body())
+        except JsonError as error:
+            problem = f"body: {error}"
+        raise wrong_input([problem])
+
+
+class StrictRoute(APIRoute):
+    """A route whose JSON body can be read in one way only: a key given twice is refused."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """The handler, with a strict reader of the body."""
+        handle = super().get_route_handler()
+
+        async def strict(request: Request) -> Response:
+            return await handle(_StrictRequest(request.scope, request.receive))
+
+        return strict
+
+
+def _refusal_of(error: S3TError) -> Refused:
+    for kind, status, title in _OF_ERRORS:
+        if isinstance(error, kind):
+            again = _AGAIN if status == HTTPStatus.SERVICE_UNAVAILABLE else None
+            problems = error.problems if isinstance(error, InputError) else ()
+            return Refused(status, _detail(error, title), title=title, problems=problems, headers=again)
+    return Refused(HTTPStatus.INTERNAL_SERVER_ERROR, _detail(error, "the run refused"))
+
+
+def refusal_to(error: S3TError) -> Refused:
+    """The refusal that an error of the run is. The log has what is wrong with the server."""
+    refused = _refusal_of(error)
+    if refused.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR:
+        logging.getLogger("s3t_server").warning("%s", error)
+    if isinstance(error, FsyncError):  # this process must not go on; what starts servers starts another
+        os.kill(os.getpid(), signal.SIGTERM)
+    return refused
+
+
+def _detail(error: S3TError, title: str) -> str:
+    """Sentence for a caller. A fault of the server is told without paths and hosts, with the run's state after it."""
+    if not isinstance(error, StorageError | IntegrityError | EngineError):
+        return error.reason
+    if isinstance(error, EngineError):
+        return f"{error.public}; the server's log has more"
+    now = "" if error.aftermath is None else f"; {error.aftermath.now}"
+    return f"{title}; the server's log has the reason{now}"
+
+
+def install(app: FastAPI) -> None:
+    """Answer every expected error of an app with a problem document; `guard.Guard` sees to the others."""
+
+    @app.exception_handler(Refused)
+    async def _refused(request: Request, error: Refused) -> JSONResponse:
+        return error.response(request.scope["path"])
+
+    @app.exception_handler(S3TError)
+    async def _of_the_run(request: Request, error: S3TError) -> JSONResponse:
+        return refusal_to(error).response(request.scope["path"])
+
+    @app.exception_handler(RequestValidationError)
+    async def _of_the_form(request: Request, error: RequestValidationError) -> JSONResponse:
+        # Not pydantic's own list: it holds the values.
+        problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()]
+        return wrong_input(problems).response(request.scope["path"])
+
+    @app.exception_handler(ProtocolError)
+    async def _of_the_protocol(request: Request, error: ProtocolError) -> JSONResponse:
+        refused = Refused(error.status_code, str(error.detail), headers=error.headers)
+        return refused.response(request.scope["path"])

@@ -1,0 +1,197 @@
+"""Requests and answers as other servers have them, so that their clients work: vLLM and SGLang (`/classify`), and
+text-embeddings-inference (`/predict`). The engine, its fence and its bounds are those of `POST /v1/predict`. OpenAI's
+texts are in `completions`.
+
+Fields that change nothing here are ignored, as those servers do; all others are refused.
+"""
+
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Response
+from pydantic import BaseModel, ConfigDict, Field, StrictStr, WithJsonSchema
+
+from s3t.recipe import Recipe
+from s3t.run.answers import Predictions
+from s3t_server.answering import ServedRun, answer, check_model
+from s3t_server.completions import add_texts, problems_of_others
+from s3t_server.problems import StrictRoute, wrong_input
+from s3t_server.routes import OF_A_BODY, problem_responses, requires
+
+_TEXT = {"type": "string"}
+_PAIR = {"type": "array", "items": _TEXT, "minItems": 1, "maxItems": 2}
+
+
+_IGNORED = {"user", "request_id", "rid", "cache_salt", "metadata"}
+"""Fields that change no answer, whatever they say."""
+_CLASSIFY: dict[str, tuple[Any, ...]] = {
+    "use_activation": (True,),
+    "activation": (True,),
+    "softmax": (True,),
+    "add_special_tokens": (True,),
+    "truncate_prompt_tokens": (-1,),
+    "truncation_side": ("right",),
+    "mm_processor_kwargs": ({},),
+    "priority": (0,),
+}
+_PREDICT: dict[str, tuple[Any, ...]] = {
+    "raw_scores": (False,),
+    "truncate": (True,),
+    "truncation_direction": ("Right", "right"),
+    "parameters": ({},),
+}
+"""Fields whose other values cannot be honoured, by what does not change the answer: texts are cut as in training."""
+
+
+class ShapedRequest(BaseModel):
+    """A body that may have other fields. Those are ignored if they change nothing, and else refused."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra={"additionalProperties": False})
+
+    def check_others(self, without_effect: Mapping[str, Sequence[Any]]) -> None:
+        """Check the other fields."""
+        if problems := problems_of_others(self.model_extra or {}, _IGNORED, without_effect):
+            raise wrong_input(problems)
+
+
+class ClassifyRequest(ShapedRequest):
+    """Texts to classify, as vLLM and SGLang take them."""
+
+    # Checked by hand: of a long list pydantic would report each element.
+    input: Annotated[Any, WithJsonSchema({"anyOf": [_TEXT, {"type": "array", "items": _TEXT}]})]
+    model: StrictStr | None = Field(default=None, description="The run's name, as GET /v1/models has it.")
+
+
+class TextPredictRequest(ShapedRequest):
+    """Texts and pairs to classify, as text-embeddings-inference takes them."""
+
+    inputs: Annotated[
+        Any,
+        WithJsonSchema(
+            {
+                "anyOf": [_TEXT, _PAIR, {"type": "array", "items": _PAIR, "minItems": 1}],
+                "description": "A text, a pair of texts, or a batch: a list of lists of one or two texts.",
+            }
+        ),
+    ]
+
+
+class Score(BaseModel):
+    """A label and its probability."""
+
+    score: float
+    label: str
+
+
+def has_shapes(recipe: Recipe) -> bool:
+    """True if a run answers texts with one label and all probabilities, as these servers do."""
+    task = recipe.task
+    return task.inputs.kind == "text" and task.target.one_label and recipe.prediction.answers != "labels"
+
+
+def shapes_of(served: ServedRun) -> APIRouter:
+    """Routes of a run, below the address that such a client is given."""
+    router = APIRouter(
+        route_class=StrictRoute,
+        dependencies=[Depends(requires(served, "predict"))],
+        tags=["shapes of other servers"],
+    )
+
+    @router.get("/v1/models", summary="The run's name, as OpenAI's clients ask for it", responses=problem_responses())
+    def models() -> dict[str, Any]:
+        """One model: the run."""
+        made = int(served.run.log([0])[0].received_at)
+        return {
+            "object": "list",
+            "data": [{"id": served.name, "object": "model", "created": made, "owned_by": "s3t"}],
+        }
+
+    if "generate" in served.run.recipe.task.target.verbs:
+        add_texts(router, served)
+    if has_shapes(served.run.recipe):
+        _add_classify(router, served)
+        _add_predict(router, served)
+    return router
+
+
+def _add_classify(router: APIRouter, served: ServedRun) -> None:
+    async def classify(asked: ClassifyRequest) -> Response:
+        """Each text's label, and its probabilities in the order of the run's labels."""
+        check_model(served, asked.model)
+        asked.check_others(_CLASSIFY)
+        texts = asked.input if isinstance(asked.input, list) else [asked.input]
+        if any(not isinstance(text, str) for text in texts):
+            raise wrong_input(["input: is no text or list of texts"])
+        return await answer(served, texts, partial(_classified, model=served.name))
+
+    for path in ("/classify", "/v1/classify"):
+        router.post(
+            path,
+            summary="Classify texts, as vLLM and SGLang do",
+            responses=problem_responses(*OF_A_BODY, HTTPStatus.NOT_FOUND) | _described(dict[str, Any]),
+        )(classify)
+
+
+def _add_predict(router: APIRouter, served: ServedRun) -> None:
+    @router.post(
+        "/predict",
+        summary="Classify texts, as text-embeddings-inference does",
+        responses=problem_responses(*OF_A_BODY) | _described(list[Score] | list[list[Score]]),
+    )
+    async def predict(asked: TextPredictRequest) -> Response:
+        """Labels with their probabilities, the likeliest first: a list of them, or of a batch a list an input."""
+        asked.check_others(_PREDICT)
+        alone = not isinstance(asked.inputs, list) or isinstance(next(iter(asked.inputs), None), str)
+        batch = [asked.inputs] if alone else asked.inputs
+        inputs = [_text_or_pair(value) for value in batch]
+        if wrong := [place for place, value in enumerate(inputs) if value is None]:
+            raise wrong_input([f"inputs.{place}: is no list of one or two texts" for place in wrong])
+        if not inputs:
+            raise wrong_input(["inputs: is an empty list"])
+        return await answer(served, inputs, partial(_scored, alone=alone))
+
+
+def _text_or_pair(value: Any) -> str | list[str] | None:
+    """A text, a pair, or None for what is neither."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and len(value) in (1, 2) and all(isinstance(part, str) for part in value):
+        return value[0] if len(value) == 1 else value
+    return None
+
+
+def _described(shape: Any) -> dict[int | str, dict[str, Any]]:
+    return {200: {"model": shape, "description": "Answers of one generation, which the header S3T-Generation names."}}
+
+
+def _classified(predictions: Predictions, *, model: str) -> dict[str, Any]:
+    """The shape of vLLM's `/classify`, without `usage`: tokens are not counted."""
+    return {
+        "id": f"classify-{uuid.uuid4().hex}",
+        "object": "list",
+        "created": int(time.time()),
+        "model": model,
+        "data": [
+            {
+                "index": index,
+                "label": row["label"],
+                "probs": list(row["probabilities"].values()),
+                "num_classes": len(predictions.classes),
+            }
+            for index, row in enumerate(predictions.rows())
+        ],
+    }
+
+
+def _scored(predictions: Predictions, *, alone: bool) -> list[Any]:
+    """The shape of text-embeddings-inference's `/predict`."""
+    labels = len(predictions.classes)
+    rows = [
+        [{"score": value, "label": name} for name, value in row["probabilities"].items()]
+        for row in predictions.rows(top=labels)
+    ]
+    return rows[0] if alone else rows
