@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from s3t.run.vitals import Vitals
+
+from s3t_server.watch import Vitals, Watch
 
 if TYPE_CHECKING:
     from s3t.inventory import Inventory
