@@ -18,9 +18,9 @@ from tests.deletion.places import PLACES
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "s3t"
+SERVER = ROOT / "src" / "s3t_server"
 FILES = sorted(SOURCE.rglob("*.py"))
-FACADE = SOURCE / "run" / "run.py"
-"""One line a method; the rest are docstrings, which are the reference."""
+SERVER_FILES = sorted(SERVER.rglob("*.py"))
 
 # In the data's order. A room may import those before it in this list, and never those after it.
 ROOMS = [
@@ -53,6 +53,7 @@ ROOMS = [
     "models",
     "training",
     "store",
+    "results",
     "ledger",
     "folder",
     "prediction",
@@ -66,8 +67,6 @@ ROOMS = [
     "progress_lines",
     "progress_bar",
     "client",
-    "gateway",
-    "serve",
     "cli",
 ]
 PURE = ["sequences", "forests", "planning", "partition", "stages", "inventory", "methods", "recipe", "engine"]
@@ -77,7 +76,7 @@ PURE_FILES = [
     "deletion/policy.py",
     "tasks/aggregate.py",
     "export/engines.py",
-    "gateway/swap.py",
+    "../s3t_server/gateway/swap.py",
     "prediction/members.py",
 ]
 IMPURE = {"torch", "transformers", "peft", "safetensors", "sqlalchemy", "fastapi", "httpx", "requests", "pyarrow"}
@@ -126,13 +125,33 @@ def test_pure_rooms_import_neither_torch_nor_sql_nor_http():
 OUTSIDE = {"experiments", "benchmarks", "testing", "tests"}
 
 
-def test_the_package_imports_no_experiment_benchmark_or_test():
+def all_imports_of(path):
+    """Modules that a file imports anywhere, and the names that it takes from each."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, ()) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module or "", tuple(alias.name for alias in node.names)
+
+
+def test_the_packages_import_no_experiment_benchmark_or_test():
+    for path in [*FILES, *SERVER_FILES]:
+        assert not {module.partition(".")[0] for module, _ in all_imports_of(path)} & OUTSIDE, path
+
+
+def test_the_library_knows_nothing_of_the_server_which_uses_public_names_alone():
     for path in FILES:
-        tree = ast.walk(ast.parse(path.read_text()))
-        for node in tree:
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            assert not {name.partition(".")[0] for name in names} & OUTSIDE, path
+        assert not any(module.startswith("s3t_server") for module, _ in all_imports_of(path)), path
+    for path in SERVER_FILES:
+        for module, names in all_imports_of(path):
+            if module.split(".")[0] == "s3t":
+                assert not any(name.startswith("_") for name in (*module.split("."), *names)), (path, module, names)
+        attributes = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Attribute))
+        for node in attributes:
+            owner = node.value
+            private = node.attr.startswith("_") and not node.attr.startswith("__")
+            own = isinstance(owner, ast.Name) and owner.id in ("self", "cls", "os", "row")
+            assert not private or own, f"{path}: {ast.unparse(node)}"
 
 
 def test_what_is_shared_imports_no_experiment_benchmark_or_test():
@@ -141,7 +160,7 @@ def test_what_is_shared_imports_no_experiment_benchmark_or_test():
 
 
 def test_no_assert_guards_input_and_nothing_is_named_after_nothing():
-    for path in FILES:
+    for path in [*FILES, *SERVER_FILES]:
         assert not any(isinstance(node, ast.Assert) for node in ast.walk(ast.parse(path.read_text()))), path
         assert path.stem not in ("utils", "helpers", "common", "misc")
 
@@ -210,7 +229,7 @@ def test_importing_and_opening_need_no_torch(statement):
 
 
 def test_every_module_has_a_docstring():
-    for path in FILES:
+    for path in [*FILES, *SERVER_FILES]:
         assert ast.get_docstring(ast.parse(path.read_text())), path
 
 
@@ -330,7 +349,7 @@ def test_the_package_builds_and_carries_its_types_and_licence(tmp_path):
     (wheel,) = tmp_path.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     assert "s3t/py.typed" in names
-    page = SOURCE / "serve" / "page"
+    page = SERVER / "page"
     files = [path for folder in ("templates", "static") for path in (page / folder).rglob("*.*")]
     assert {str(path.relative_to(SOURCE.parent)) for path in files} <= set(names)
     assert len(files) > 10

@@ -140,7 +140,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
     return ServedRun(
         name=name,
         run=run,
-        writer=run._writer,
+        writer=run.parts.writer,
         callers=Callers(Access(run), frozenset(settings.open_scopes)),
         batcher=Batcher(
             gateway or run,
@@ -149,7 +149,7 @@ def _open(name: str, path: Path, settings: Settings, metrics: Metrics) -> Served
             max_queued=settings.max_queued_inputs,
             max_queued_bytes=settings.max_queued_bytes,
         ),
-        scribe=Scribe(run._writer, most=settings.max_texts, max_queued=settings.max_queued_texts),
+        scribe=Scribe(run.parts.writer, most=settings.max_texts, max_queued=settings.max_queued_texts),
         metrics=metrics,
         settings=settings,
         repairs=repairs,

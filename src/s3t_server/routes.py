@@ -127,7 +127,7 @@ def _add_deletions(router: APIRouter, served: ServedRun) -> None:
         done = await delete_for(served, asked, caller, key=idempotency_key)
         if caller.may("operate"):
             return done
-        told = done.model_copy(update={"log": [_entry(entry, caller) for entry in done.log]})
+        told = done.model_copy(update={"log": tuple(_entry(entry, caller) for entry in done.log)})
         return JSONResponse(told.model_dump(mode="json", exclude=Deletion.PLACES), HTTPStatus.ACCEPTED)
 
     @router.get(

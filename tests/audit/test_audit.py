@@ -45,8 +45,7 @@ def test_an_untrained_run_has_nothing_to_check(text_model, tmp_path):
         "ok": True,
         "generation": 0,
         "checked": 0,
-        "replayed": 0,
-        "replayed_stages": [],
+        "replayed": [],
         "mismatches": [],
         "warnings": ["no stage is alive, so none was checked"],
     }

@@ -15,7 +15,7 @@ import s3t
 from s3t import bugs
 from s3t.cli import app
 from s3t.ledger import presence
-from s3t.run import repair_process
+from s3t_server import repair_process
 from tests.cli.typed import program
 
 PRIVATE = "Jane Roe has the flu"

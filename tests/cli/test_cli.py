@@ -59,16 +59,15 @@ def check_status(status):
     assert isinstance(status["generation"], int)
     assert len(status["shards"]) == 2
     for number, shard in enumerate(status["shards"]):
-        assert set(shard) == {"shard", "slices", "sequences", "serving"}
+        assert set(shard) == {"shard", "slices", "sequences", "serving", "prototypes", "score"}
         assert shard["shard"] == number
         assert len(shard["slices"]) == 3
         assert len(shard["sequences"]) == 3
         for sequence in shard["sequences"]:
-            assert set(sequence) == {"order", "depth"}
+            assert set(sequence) == {"order", "depth", "name"}
             assert sorted(sequence["order"]) == [0, 1, 2]
             assert 0 <= sequence["depth"] <= 3
         if shard["serving"] is not None:
-            assert set(shard["serving"]) == {"order", "depth"}
             assert shard["serving"] in shard["sequences"]
     assert status["records"] == sum(sum(shard["slices"]) for shard in status["shards"])
 
@@ -77,13 +76,12 @@ def test_the_whole_loop_prints_the_documents_of_the_issue(made, tmp_path):
     run, data = tmp_path / "run", made / "records.csv"
     status = document("init", run, "--data", data, "--recipe", made / "recipe.yaml")
     check_status(status)
-    assert (status["generation"], status["records"], status["missing_stages"]) == (0, 24, 18)
+    assert (status["generation"], status["records"], status["missing"]) == (0, 24, 18)
     assert status["gaps"] == []
     assert all(shard["serving"] is None for shard in status["shards"])
 
     trained = document("train", run)
-    check_status(trained["status"])
-    assert (trained["trained"], trained["status"]["missing_stages"]) == (18, 0)
+    assert (trained["trained"], trained["missing"], trained["depths"]) == (18, 0, [3, 3])
     assert document("train", run)["trained"] == 0
     assert [shard["serving"]["depth"] for shard in document("status", run)["shards"]] == [3, 3]
 
@@ -108,23 +106,24 @@ def test_the_whole_loop_prints_the_documents_of_the_issue(made, tmp_path):
     assert document("evaluate", run, "--data", data, "--no-depths")["per_depth"] == []
 
     gone = document("delete", run, "--record", "r3")
-    assert set(gone) >= {"generation", "deleted", "already", "unknown", "slices", "stages_lost", "status"}
+    assert set(gone) >= {"generation", "deleted", "already", "unknown", "slices", "stages_lost"}
     assert (gone["generation"], gone["deleted"], gone["already"], gone["unknown"]) == (1, 1, [], [])
-    assert gone["status"] == document("status", run)
-    check_status(gone["status"])
+    status = document("status", run)
+    check_status(status)
+    assert gone["shards"] == [status["shards"][gone["slices"][0][0]]]
     [[shard, lost]] = gone["slices"]
     assert gone["stages_lost"] == sum(
-        3 - sequence["order"].index(lost) for sequence in gone["status"]["shards"][shard]["sequences"]
+        3 - sequence["order"].index(lost) for sequence in status["shards"][shard]["sequences"]
     )
-    assert gone["stages_lost"] == gone["status"]["missing_stages"]
+    assert gone["stages_lost"] == gone["missing"] == status["missing"]
     assert document("predict", run, "--input", data)["generation"] == 1
 
     repaired = document("repair", run)
     assert repaired["trained"] == gone["stages_lost"]
-    assert repaired["status"]["missing_stages"] == 0
+    assert repaired["missing"] == 0
     audited = document("audit", run, "--replay", 2)
     assert set(audited) >= {"ok", "checked", "replayed", "mismatches"}
-    assert (audited["ok"], audited["checked"], audited["replayed"], audited["mismatches"]) == (True, 18, 2, [])
+    assert (audited["ok"], audited["checked"], len(audited["replayed"]), audited["mismatches"]) == (True, 18, 2, [])
 
 
 def test_records_are_deleted_by_repeated_options(run):
@@ -179,8 +178,8 @@ def test_a_dry_run_tells_what_would_happen_and_changes_nothing(run):
     assert tiny.artifacts(run) == before
     assert {path: path.read_bytes() for path in run.glob("slices/**/*.parquet")} == slices
     done = document("delete", run, "--record", "r3")
-    assert (would.pop("state"), would.pop("log")) == (None, [])
-    assert (done.pop("state"), len(done.pop("log"))) == ("erased", 1)
+    assert (would.pop("state"), would.pop("log"), would.pop("id")) == (None, [], None)
+    assert (done.pop("state"), len(done.pop("log")), done.pop("id")) == ("erased", 1, 1)
     assert done == would | {"dry_run": False}
 
 
@@ -193,7 +192,7 @@ def test_ids_that_are_gone_or_unknown_are_reported_with_status_0_and_change_noth
     assert again["already"] == ["r3", "r1", "p1"]
     assert again["unknown"] == ["nobody", "x"]
     assert (again["deleted"], again["slices"], again["stages_lost"]) == (0, [], 0)
-    assert again["status"] == document("status", run) == status
+    assert document("status", run) == status
 
 
 def test_a_mixed_request_deletes_what_is_there_and_reports_the_rest(run):
@@ -263,10 +262,9 @@ def test_a_run_is_extended_and_then_trains_only_what_is_missing(run):
     assert extended["budget"] == 4
     # Without sharing, a new order would cost a shard 3 stages: it shares its first with an old one.
     assert extended["trained"] == 2 * 2
-    assert all(len(stage["prefix"]) > 1 for stage in extended["stages"])
-    status = extended["status"]
-    assert status == document("status", run)
-    assert status["missing_stages"] == 0
+    assert all(len(stage["prefix"]) > 1 for stage in extended["summaries"])
+    status = document("status", run)
+    assert extended["missing"] == status["missing"] == 0
     for old, new in zip(before, status["shards"], strict=True):
         assert new["sequences"][:3] == old["sequences"]
         assert (len(new["sequences"]), new["sequences"][3]["depth"]) == (4, 3)
@@ -317,7 +315,7 @@ def test_train_and_repair_say_the_same_whichever_is_typed(run):
     assert invoke("repair", run).stdout.startswith(nothing)
     document("delete", run, "--record", "r3")
     again = tiny.copy_run(run, run.with_name("again"))
-    missing = document("status", run)["missing_stages"]
+    missing = document("status", run)["missing"]
     assert f"train with: s3t repair {run}" in "".join(invoke("status", run).stdout.splitlines())
     for command, folder in (("train", run), ("repair", again)):
         said = invoke(command, folder).stdout

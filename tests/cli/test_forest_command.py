@@ -64,7 +64,7 @@ def test_spares_are_added_and_trained(run):
     forecast = document("extend", run, "--spares", 2, "--dry-run")
     assert (forecast["stages"], forecast["lost_stages"]) == (2, 0)
     assert forecast["repair"] == {"policy": "as-needed", "depth": 2, "spares": 2, "spare_depth": 1}
-    assert document("status", run)["missing_stages"] == 0
+    assert document("status", run)["missing"] == 0
     extended = document("extend", run, "--spares", 2, "--spare-depth", 2)
     assert (extended["repair"]["spares"], extended["repair"]["spare_depth"], extended["trained"]) == (2, 2, 6)
     assert [len(shard["sequences"]) for shard in document("status", run)["shards"]] == [3, 3]

@@ -26,7 +26,7 @@ def exported(run, folder, **options):
 
 
 def names_of(exports):
-    return [export.label for export in exports]
+    return [export.name for export in exports]
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def test_a_file_that_was_changed_is_not_removed_and_keeps_the_export_from_being_
     tensors.write_bytes(tensors.read_bytes() + b"more")
     report = trained.delete(records=records_in(trained, 0)[:1])
     assert [path.name for path in hit.path.iterdir()] == [tensors.name]
-    assert any(f"{tensors} was changed, and stays" in warning for warning in report.status.warnings)
+    assert any(f"{tensors} was changed, and stays" in warning for warning in trained.status().warnings)
     with pytest.raises(s3t.InputError, match=f"{hit.path} is still there"):
         trained.withdraw(hit.name)
     assert waits(trained) == [1]
@@ -321,7 +321,7 @@ def test_a_process_that_still_writes_is_waited_for(trained, out, monkeypatch, im
                 seen["report"] = other.delete(records=[record])
             seen["files"] = len(list(part.iterdir()))
             with pytest.raises(s3t.InputError, match="is being written by another process"):
-                trained.withdraw(seen["report"].to_withdraw[0].label)
+                trained.withdraw(seen["report"].to_withdraw[0].name)
 
     monkeypatch.setattr(exporting._Exporter, "_write", slowly)
     (made,) = exported(trained, out, shard=0)
@@ -468,7 +468,7 @@ def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_er
         assert names_of(report.to_withdraw) == [export.name]
         assert any(
             f"{export.name} is still to be withdrawn: {sys.executable} ended with 3" in each
-            for each in report.status.warnings
+            for each in trained.status().warnings
         )
         run.repair()
         run.predict(["w1"])
@@ -486,7 +486,7 @@ def test_a_command_that_says_done_while_a_copy_is_there_is_not_believed(text_mod
         shutil.copy(export.path / "adapter_model.safetensors", out / "kept.safetensors")
         report = run.delete(records=["r1"])
         assert names_of(report.to_withdraw) == [export.name]
-        assert any("the command ended well, but" in warning for warning in report.status.warnings)
+        assert any("the command ended well, but" in warning for warning in trained.status().warnings)
         (out / "kept.safetensors").unlink()
         assert run.erase().to_withdraw == ()
 

@@ -110,7 +110,7 @@ def held(run):
 def in_turns(run):
     """A text that is written in turns, and begun again as a server does."""
     while True:
-        with run._writer.hold(run._writer.checked([PROMPT]), Sampling(**HOW)) as texts:
+        with run.parts.writer.hold(run.parts.writer.checked([PROMPT]), Sampling(**HOW)) as texts:
             try:
                 found, finished = [], False
                 while not finished:
@@ -125,7 +125,7 @@ def in_turns(run):
 
 
 def likelihoods(run):
-    return [one.log_probability for one in run._writer.likelihoods([Continuation([5, 6, 7], [8, 9])])]
+    return [one.log_probability for one in run.parts.writer.likelihoods([Continuation([5, 6, 7], [8, 9])])]
 
 
 COMPUTATIONS = {
@@ -138,7 +138,10 @@ COMPUTATIONS = {
     "continued texts": (
         "language",
         "write",
-        lambda run: (run._writer.continued([([5, 6], Sampling(**HOW)), ([5, 6], Sampling())]), run.status().generation),
+        lambda run: (
+            run.parts.writer.continued([([5, 6], Sampling(**HOW)), ([5, 6], Sampling())]),
+            run.status().generation,
+        ),
     ),
     "a comparison": ("language", "write", lambda run: run.evaluate(prompt_table(4), write=2).to_json()),
     "scores of texts": ("language", "logits", lambda run: of_answer(run.score(prompt_table(4)))),
@@ -162,7 +165,7 @@ def test_texts_of_several_settings_are_all_of_one_state(open_run, monkeypatch):
     settings = [Sampling(max_new_tokens=20, temperature=1.5, seed=seed) for seed in (1, 2)]
 
     def ask(run):
-        return run._writer.continued([([5, 6], each) for each in settings])
+        return run.parts.writer.continued([([5, 6], each) for each in settings])
 
     run, other = open_run("language")
     before = ask(run)

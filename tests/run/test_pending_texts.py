@@ -45,7 +45,7 @@ def other(run):
 
 
 def held(run, prompts=PROMPTS):
-    writer = run._writer
+    writer = run.parts.writer
     return writer.hold(writer.checked(prompts), Sampling(**HOW))
 
 

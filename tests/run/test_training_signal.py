@@ -76,8 +76,10 @@ def test_every_stage_tells_its_start_its_epochs_and_its_end(listened):
 
 def test_the_report_has_the_end_of_every_stage_and_so_has_its_document(listened):
     _, ear, report = listened
-    assert report.stages == tuple(ear.of(s3t.StageEnd))
-    first, told = report.stages[0], report.to_json()["stages"][0]
+    ends = ear.of(s3t.StageEnd)
+    assert report.stages == tuple(end.stage for end in ends)
+    assert [(one.losses, one.steps) for one in report.summaries] == [(end.losses, end.steps) for end in ends]
+    first, told = report.summaries[0], report.to_json()["summaries"][0]
     assert (told["prefix"], told["steps"]) == (list(first.stage.prefix), first.steps)
     assert told["losses"] == list(first.losses)
     assert told["losses"][-1] < told["losses"][0]  # it learns
@@ -99,7 +101,7 @@ def test_the_loss_is_the_mean_over_records_whatever_batches_they_were_in(text_mo
         table["label"] = np.arange(len(table)) / 7
         recipe = recipe | {"task": "text-regression", "labels": None}
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table) as run:
-        summaries = run.train().stages
+        summaries = run.train().summaries
         slices = records_by_slice(recipe, table)
         assert any(len(records) > 5 and len(records) % 5 for records in slices.values())
         for end in summaries[:2]:
@@ -120,9 +122,9 @@ def test_what_has_no_loss_has_no_epochs_and_what_is_trained_has(text_model, tmp_
     ear = Ear()
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         report = run.train(progress=ear)
-    kinds = [end.stage.kind for end in report.stages]
+    kinds = [stage.kind for stage in report.stages]
     assert kinds.count("prototypes") == (2 if method == "protosisa" else 0)
-    for start, end in zip(ear.of(s3t.StageStart), report.stages, strict=True):
+    for start, end in zip(ear.of(s3t.StageStart), report.summaries, strict=True):
         epochs = 0 if end.stage.kind == "prototypes" else 3
         assert (start.epochs, len(end.losses), end.steps > 0) == (epochs, epochs, epochs > 0)
         assert start.records > 0
@@ -133,7 +135,7 @@ def test_a_prefix_without_records_has_no_loss_and_its_children_have(text_model, 
     alone = records_by_slice(recipe, tiny.text_table())[0, 1]
     table = tiny.text_table()
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=table[table.id.isin(alone)]) as run:
-        losses = {end.stage.prefix: end.losses for end in run.train().stages}
+        losses = {end.stage.prefix: end.losses for end in run.train().summaries}
     assert losses[0,] == ()
     assert all(math.isfinite(loss) for prefix in losses if 1 in prefix for loss in losses[prefix])
     assert all(len(losses[prefix]) == 3 for prefix in losses if 1 in prefix)
@@ -146,17 +148,16 @@ def test_how_good_a_stage_is_on_declared_public_records_is_told_with_its_end(tex
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=tiny.text_table()) as run:
         report = run.train()
         alive = run.inventory().alive
-        kept = [roles(run).store.manifest(0, alive[end.stage]).validation for end in report.stages]
-    assert [end.validation for end in report.stages] == kept
-    assert [told["validation"] for told in report.to_json()["stages"]] == kept
+        kept = [roles(run).store.manifest(0, alive[end.stage]).validation for end in report.summaries]
+    assert [end.validation for end in report.summaries] == kept
+    assert [told["validation"] for told in report.to_json()["summaries"]] == kept
     assert all(0 <= score <= 1 for score in kept)
 
 
 def test_a_loss_that_is_no_number_is_null_in_the_document(listened):
     _, _, report = listened
-    end = s3t.StageEnd(stage=report.stages[0], losses=(math.inf, 0.5), steps=2, seconds=1.0, validation=None)
-    spoilt = s3t.Training(stages=(end.stage,), summaries=(end,), discarded=0, seconds=1.0, status=report.status)
-    assert spoilt.to_json()["stages"][0]["losses"] == [None, 0.5]
+    end = report.summaries[0].model_copy(update={"losses": (math.inf, 0.5)})
+    assert report.model_copy(update={"summaries": (end,)}).to_json()["summaries"][0]["losses"] == [None, 0.5]
 
 
 def files_with_a_loss(run, state, losses):

@@ -254,7 +254,7 @@ def test_the_command_trains_with_workers_is_interrupted_and_goes_on(made):
     out, said = process.communicate(timeout=300)
     assert process.returncode == 0, said
     document = json.loads(out)
-    assert (document["trained"], document["status"]["missing_stages"]) == (missing, 0)
+    assert (document["trained"], document["missing"]) == (missing, 0)
 
     process = s3t_command("extend", run.path, "--budget", 4, "--anyway", "--workers", 2, "--json")
     out, said = process.communicate(timeout=300)

@@ -195,7 +195,9 @@ def test_an_evaluation_can_compare_texts_with_completions(small):
 def test_what_cannot_be_written_after_is_said_before_anything_is_computed(llama, tmp_path, monkeypatch):
     recipe = language_recipe(llama, **SMALL) | {"columns": {"id": "id", "text": "prompt"}}
     with s3t.Run.create(tmp_path / "run", recipe=recipe, data=prompt_table(12)[["id", "prompt"]]) as run:
-        monkeypatch.setattr(type(run._answerer), "evaluate", lambda *_args, **_more: pytest.fail("it was evaluated"))
+        monkeypatch.setattr(
+            type(run.parts.answerer), "evaluate", lambda *_args, **_more: pytest.fail("it was evaluated")
+        )
         with pytest.raises(s3t.InputError, match="nothing to write after"):
             run.evaluate(prompt_table(2), write=2)
         with pytest.raises(s3t.InputError, match="give a number from 0"):

@@ -157,7 +157,7 @@ def test_a_completion_tells_how_likely_its_tokens_are(client, path):
         if len(found["tokens"]) == written >= 5:  # without special tokens, of which nothing is in the text
             break
     with s3t.Run.open(path) as run:
-        writer = run._writer
+        writer = run.parts.writer
         tokenizer = writer.encoder.tokenizer
         (before,) = writer.encoder.prompts(writer.checked(["w1 w2"]).features)
         tokens = tokenizer("".join(found["tokens"]), add_special_tokens=False)["input_ids"]

@@ -241,7 +241,7 @@ def test_a_server_repairs_by_policy_while_it_answers_and_tells_of_it(text_model,
         assert events[-1]["state"] == "done"
         assert events[-1]["trained"] == events[-1]["stages"] > 0
         assert events[-1]["share"] == 1.0
-        assert client.get("/v1/status").json()["missing_stages"] == 0
+        assert client.get("/v1/status").json()["missing"] == 0
         found = client.post("/v1/predict", json={"inputs": "w1"}).json()
         assert [len(member["prefix"]) for member in found["members"]] == [3, 3]
         assert client.get("/v1/repairs/none").status_code == 404

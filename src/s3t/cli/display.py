@@ -39,7 +39,7 @@ def print_status(status: Status, run: Any) -> None:
         typer.echo(f"{counted(status.missing, 'stage')} {are} missing{hours}; train with: {command}")
     if status.forecast is not None:
         _print_forecast(status.forecast)
-    for warning in status.warnings:
+    for warning in (*status.warnings, *status.advice):
         typer.echo(f"warning: {warning}")
     for gap in status.gaps:
         typer.echo(f"gap in exactness: {gap}")

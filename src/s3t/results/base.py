@@ -21,6 +21,13 @@ class Result(BaseModel):
         return self.model_dump(mode="json")
 
 
+def _stage(document: Any) -> Any:
+    return Stage(**document) if isinstance(document, dict) else document
+
+
+StageField = Annotated[Stage, BeforeValidator(_stage), PlainSerializer(Stage.to_json, when_used="json")]
+
+
 class OfStage(Result):
     """Something of a stage."""
 

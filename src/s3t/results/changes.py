@@ -9,8 +9,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import PlainSerializer, computed_field
 
 from s3t.partition import Place
-from s3t.results.base import OfStage, Result, Time
+from s3t.results.base import OfStage, Result, StageField, Time
 from s3t.results.state import Export, LogEntry, Shard, State
+from s3t.stages import Stage
 from s3t.wording import counted
 
 _SHOWN = 5
@@ -33,7 +34,8 @@ class TrainedStage(OfStage):
 class Training(Result):
     """Result of `train`, `repair` or `extend`."""
 
-    stages: tuple[TrainedStage, ...]
+    summaries: tuple[TrainedStage, ...]
+    """The stages that were trained."""
     discarded: int
     """Stages thrown away because a record was deleted meanwhile."""
     seconds: float
@@ -49,7 +51,12 @@ class Training(Result):
     @property
     def trained(self) -> int:
         """Number of stages."""
-        return len(self.stages)
+        return len(self.summaries)
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """Every stage trained: shard, prefix and kind."""
+        return tuple(summary.stage for summary in self.summaries)
 
     def __repr__(self) -> str:
         """The result in one line."""
@@ -169,7 +176,7 @@ class Audit(Result):
     generation: int
     checked: int
     """Live stages whose keys, bytes and chains were checked."""
-    replayed: tuple[OfStage, ...]
+    replayed: tuple[StageField, ...]
     """Stages that were trained again."""
     mismatches: tuple[dict[str, Any], ...]
     """Problems: shard, prefix or slice, and the problem in words."""

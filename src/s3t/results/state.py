@@ -111,6 +111,8 @@ class Status(Result):
     outage: tuple[str, ...]
     """A warning of shards that do not answer, or none; also among `warnings`."""
     warnings: tuple[str, ...]
+    advice: tuple[str, ...]
+    """Warnings of how the recipe fits the records that are present."""
     unfinished: tuple[LogEntry, ...]
     """Deletions that are accepted, and not erased yet."""
     erase_within: float

@@ -13,7 +13,7 @@ from s3t.ledger.work import Overtaken, Uses
 from s3t.models.source import model_digest, model_folder
 from s3t.partition import Place
 from s3t.progress import Progress, telling
-from s3t.results import Audit, OfStage
+from s3t.results import Audit
 from s3t.run.answerer import Watched
 from s3t.run.parts import Parts
 from s3t.run.reporting import outage_of
@@ -53,7 +53,7 @@ def audit(parts: Parts, *, replay: int, seed: int | None, progress: Progress) ->
     return Audit(
         generation=now.generation,
         checked=len(now.stages),
-        replayed=tuple(OfStage(**stage._asdict()) for stage in replayed),
+        replayed=tuple(replayed),
         mismatches=tuple(mismatches),
         warnings=(
             *(() if now.stages else ("no stage is alive, so none was checked",)),

@@ -60,10 +60,8 @@ def delete(
         done = deletion_of(parts, outcome, dry_run=dry_run)
     if dry_run or not (repair and wait and done.repair_due):
         return done
-    from s3t.run.training import Trainer  # here: most deletions repair nothing
-
     try:
-        repaired = Trainer(parts).train_missing(progress, workers=1)
+        repaired = parts.trainer.train_missing(progress, workers=1)
     except S3TError as failed:
         return done.model_copy(update={"repair_failed": str(failed)})
     return done.model_copy(update={"repair": repaired, "warnings": repaired.outage})

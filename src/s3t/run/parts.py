@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from s3t.deletion.deleter import Deleter
     from s3t.deletion.lookup import Lookup
     from s3t.records.public import Public
+    from s3t.run.answerer import Answerer
     from s3t.run.approvals import Approvals
+    from s3t.run.training import Trainer
+    from s3t.run.writer import Writer
 
 
 class Parts:
@@ -115,7 +118,26 @@ class Parts:
 
         return Approvals(self)
 
-    # Not every command looks names up or deletes. Two threads may make one each: nothing is kept in them.
+    # Not every command looks names up, deletes, answers or trains. Two threads may make one each: nothing is kept in
+    # them.
+
+    @cached_property
+    def answerer(self) -> Answerer:
+        from s3t.run.answerer import Answerer
+
+        return Answerer(self)
+
+    @cached_property
+    def writer(self) -> Writer:
+        from s3t.run.writer import Writer
+
+        return Writer(self.answerer)
+
+    @cached_property
+    def trainer(self) -> Trainer:
+        from s3t.run.training import Trainer
+
+        return Trainer(self)
 
     @cached_property
     def lookup(self) -> Lookup:

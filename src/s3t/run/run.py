@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, overload
 
@@ -27,15 +26,13 @@ if TYPE_CHECKING:
     from s3t.records.inputs import Inputs
     from s3t.records.reading import Data
     from s3t.results import Audit, Deletion, Exports, Location, LogEntry, Reconciliation, Status, Training
-    from s3t.run.answerer import Answerer
     from s3t.run.answers import Evaluation, Predictions
     from s3t.run.approvals import Approvals
     from s3t.run.extension import Extension, RepairExtension
     from s3t.run.likelihoods import Likelihoods
     from s3t.run.pending import PendingAnswers
     from s3t.run.placement import WorkerCount
-    from s3t.run.training import Trainer
-    from s3t.run.writer import Texts, Writer
+    from s3t.run.writer import Texts
 
 
 class Run:
@@ -53,30 +50,12 @@ class Run:
         self.notices: tuple[str, ...] = ()  # what `create` found odd in the records, in words; kept nowhere
         self.parts = Parts.open(path)  # the roles of the open run, for servers and engines that build on it
 
-    @cached_property
-    def _answerer(self) -> Answerer:
-        from s3t.run.answerer import Answerer
-
-        return Answerer(self.parts)
-
-    @cached_property
-    def _writer(self) -> Writer:
-        from s3t.run.writer import Writer
-
-        return Writer(self._answerer)
-
     @staticmethod
     def _sampling(stop: Sequence[str], seed: int | None, **others: Any) -> Sampling:
         from s3t.prediction.sampling import Sampling
 
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         return Sampling(stop=stops, seed=secrets.randbelow(2**63) if seed is None else seed, **others)
-
-    @cached_property
-    def _trainer(self) -> Trainer:
-        from s3t.run.training import Trainer
-
-        return Trainer(self.parts)
 
     @classmethod
     def create(
@@ -239,7 +218,7 @@ class Run:
             IsolationError: a stage touched tensors that are not its own.
             IntegrityError: the base model, a slice or an artifact is not what it should be.
         """
-        return self._trainer.train_missing(progress or SILENT, workers=workers)
+        return self.parts.trainer.train_missing(progress or SILENT, workers=workers)
 
     def repair(
         self, *, workers: WorkerCount = 1, hours: float | None = None, progress: Progress | None = None
@@ -256,7 +235,7 @@ class Run:
         Raises:
             InputError: that is no number of hours. Other errors as for `train`.
         """
-        return self._trainer.train_missing(progress or SILENT, workers=workers, hours=hours)
+        return self.parts.trainer.train_missing(progress or SILENT, workers=workers, hours=hours)
 
     def extend(
         self,
@@ -289,8 +268,8 @@ class Run:
 
         asked = more_asked(budget=budget, spares=spares, spare_depth=spare_depth, policy=policy)
         if isinstance(asked, Spares | Policy):
-            return self._trainer.change_repair(asked, progress or SILENT, workers=workers)
-        return self._trainer.extend(asked, progress or SILENT, workers=workers)
+            return self.parts.trainer.change_repair(asked, progress or SILENT, workers=workers)
+        return self.parts.trainer.extend(asked, progress or SILENT, workers=workers)
 
     @overload
     def extension(self, *, budget: int, progress: Progress | None = None) -> Extension: ...
@@ -335,7 +314,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the inputs do not fit the recipe, or a prefix is not alive.
         """
-        return self._answerer.predict(inputs, prefixes, progress or SILENT)
+        return self.parts.answerer.predict(inputs, prefixes, progress or SILENT)
 
     def prepare(self, *, look_seconds: float = 0.1) -> None:
         """Load the base model now, and from now on look at the ledger every `look_seconds`: for servers."""
@@ -344,7 +323,7 @@ class Run:
 
     def checked(self, inputs: Inputs) -> IngestedInputs:
         """Inputs for `hold`, checked as `predict` checks them. Asks neither the ledger nor the model."""
-        return self._answerer.checked(inputs)
+        return self.parts.answerer.checked(inputs)
 
     def hold(self, *requests: Inputs | IngestedInputs) -> PendingAnswers:
         """Answer requests, in one computation, and keep deletions waiting until the answers have left: for servers.
@@ -353,7 +332,7 @@ class Run:
         `may_leave()` right before sending; if it says no, `release()` and hold again. `requests` are inputs of each, as
         for `predict`, or as `checked` gives them: an error, as of `predict`, does not tell which was wrong.
         """
-        return self._answerer.hold(requests)
+        return self.parts.answerer.hold(requests)
 
     def score(self, data: Inputs, *, prefixes: Prefixes | None = None, progress: Progress | None = None) -> Likelihoods:
         """Log-probability of each learned token of texts, under the ensemble of every shard's serving prefix.
@@ -367,7 +346,7 @@ class Run:
             NoLiveShardError: no shard can answer.
             InputError: the run is of another task, or as `predict`.
         """
-        return self._answerer.score(data, prefixes, progress or SILENT)
+        return self.parts.answerer.score(data, prefixes, progress or SILENT)
 
     def generate(
         self,
@@ -400,7 +379,7 @@ class Run:
             InputError: the run is of another task; a prompt is not as the recipe says, or too long for the model.
         """
         sampling = self._sampling(stop, seed, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p, n=n)
-        return self._writer.generate(prompts, prefixes, sampling, progress or SILENT)
+        return self.parts.writer.generate(prompts, prefixes, sampling, progress or SILENT)
 
     def stream(
         self,
@@ -424,7 +403,7 @@ class Run:
             InputError: as `generate`.
         """
         sampling = self._sampling(stop, seed, max_new_tokens=max_new_tokens, temperature=temperature, top_p=top_p)
-        return self._writer.stream(prompt, prefixes, sampling)
+        return self.parts.writer.stream(prompt, prefixes, sampling)
 
     def predict_windows(
         self, source: str | Path | BinaryIO, *, form: str | None = None, whole: bool = False
@@ -439,7 +418,7 @@ class Run:
         Raises:
             InputError: as `predict`, after the windows before the fault.
         """
-        return self._answerer.predict_windows(source, form, whole=whole)
+        return self.parts.answerer.predict_windows(source, form, whole=whole)
 
     def evaluate(
         self, data: Data, *, per_depth: bool = True, write: int = 0, progress: Progress | None = None
@@ -455,12 +434,12 @@ class Run:
         Errors as for `predict`.
         """
         if write != 0:
-            self._writer.check_comparison(write)
+            self.parts.writer.check_comparison(write)
         while True:
-            evaluation = self._answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
+            evaluation = self.parts.answerer.evaluate(data, per_depth=per_depth, progress=progress or SILENT)
             if write == 0:
                 return evaluation
-            generation, metrics = self._writer.compared(data, write, progress or SILENT)
+            generation, metrics = self.parts.writer.compared(data, write, progress or SILENT)
             if generation == evaluation.generation:  # else a deletion came between
                 return evaluation.with_metrics(metrics)
 

@@ -22,7 +22,7 @@ def train(arguments: Sequence[str], progress: Progress) -> EngineReport:
     left = (float(until) - time.time()) / 3600
     with Run.open(folder) as run:
         report = run.repair(progress=progress, hours=max(left, _NO_TIME) if left < math.inf else None)
-    return EngineReport(trained=tuple(end.stage for end in report.stages), discarded=report.discarded)
+    return EngineReport(trained=report.stages, discarded=report.discarded)
 
 
 _NO_TIME = 1e-9

@@ -156,7 +156,7 @@ class Trainer:
                 report = self._train_here(heard, until)
         after = inventory_now(self.parts)
         return Training(
-            stages=heard.of(report.trained),
+            summaries=heard.of(report.trained),
             discarded=report.discarded,
             seconds=time.monotonic() - started,
             generation=after.generation,

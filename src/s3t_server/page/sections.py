@@ -197,7 +197,7 @@ def _deletions(visit: Visit) -> dict[str, Any]:
 def _notes(visit: Visit) -> dict[str, Any]:
     status = visit.status
     withdraw = [f"export {export.name} holds deleted records: withdraw it" for export in status.to_withdraw]
-    return {"warnings": (*withdraw, *status.warnings), "gaps": status.gaps}
+    return {"warnings": (*withdraw, *status.warnings, *status.advice), "gaps": status.gaps}
 
 
 _SHOWN: Mapping[str, Callable[[Visit], dict[str, Any]]] = {

@@ -1,0 +1,1 @@
+"""Commands of the program `s3t` that serve a run, or are about its servers."""
