@@ -9,16 +9,18 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import httpx
+from pydantic import ValidationError
 
 from s3t.errors import InputError, ServerError
 from s3t.records.requests import requested_names
-from s3t.results import Deletion, Location, LogEntry, Status
+from s3t.results import Deletion, Location, LogEntry, Result, Status
 
 _AGAIN = (429, 502, 503, 504)
 """Statuses after which the same request may succeed in a moment."""
+Found = TypeVar("Found", bound=Result)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 60.0
 """Seconds; each pause is twice the one before."""
 
@@ -113,15 +115,15 @@ class Client:
         """
         body = requested_names(records, subjects) | {"strict": strict, "dry_run": dry_run}
         found = self._ask("POST", "/v1/deletions", body, headers={"Idempotency-Key": key or uuid.uuid4().hex})
-        return Deletion.model_validate(found)
+        return _parsed(Deletion, found)
 
     def log(self) -> tuple[LogEntry, ...]:
         """Every deletion with its times, without names; entry 0 is the making of the run. Errors as `status`."""
-        return tuple(map(LogEntry.model_validate, self._ask("GET", "/v1/deletions")["deletions"]))
+        return tuple(_parsed(LogEntry, each) for each in self._ask("GET", "/v1/deletions")["deletions"])
 
     def deletion(self, id: int) -> LogEntry:
         """Times of one deletion: received, accepted, effective, erased. Errors as `status`."""
-        return LogEntry.model_validate(self._ask("GET", f"/v1/deletions/{id:d}"))
+        return _parsed(LogEntry, self._ask("GET", f"/v1/deletions/{id:d}"))
 
     def held(self) -> list[dict[str, Any]]:
         """Deletions that wait for an operator, or waited, the newest first; without names. Errors as `status`."""
@@ -163,7 +165,7 @@ class Client:
             ServerError: the server refused, or was not found.
         """
         found = self._ask("POST", "/v1/locate", requested_names(records, subjects))
-        return tuple(map(Location.model_validate, found["located"]))
+        return tuple(_parsed(Location, each) for each in found["located"])
 
     def status(self) -> Status:
         """The state of the run, with a forecast.
@@ -171,7 +173,7 @@ class Client:
         Raises:
             ServerError: the server refused, or was not found.
         """
-        return Status.model_validate(self._ask("GET", "/v1/status"))
+        return _parsed(Status, self._ask("GET", "/v1/status"))
 
     def forecast(self) -> dict[str, Any] | None:
         """Expected numbers of deletions until shards lose depth and die; None if none could be computed. Errors as
@@ -254,6 +256,14 @@ def _sent(value: Any) -> Any:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     return value
+
+
+def _parsed(kind: type[Found], document: Any) -> Found:
+    try:
+        return kind.model_validate(document)
+    except ValidationError as error:
+        wrong = ", ".join(".".join(map(str, each["loc"])) for each in error.errors())  # no values: they may be names
+        raise ServerError(f"the server is of another version of s3t: its documents differ in {wrong}") from None
 
 
 def _document(answer: httpx.Response) -> dict[str, Any]:

@@ -43,11 +43,11 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
         super().__init__()
         self.run = Run.open(run) if isinstance(run, str) else run
         self.run.recipe.task.check_answers("generate", where="harness")
-        self.parts.writer = self.run.parts.writer
-        encoder = self.parts.writer.encoder
+        self._writer = self.run.parts.writer
+        encoder = self._writer.encoder
         self._encoder, self._end = encoder, encoder.end
         self._begin = encoder.tokenizer.bos_token_id
-        self.max_length = self.parts.writer.positions
+        self.max_length = self._writer.positions
         self._state: State | None = None
         """State that answers all requests of an evaluation; None outside of one: then each call takes the newest."""
         self._chats: dict[str, str] = {}
@@ -69,7 +69,7 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
             finally:
                 self._state = None
 
-        return self.parts.writer.answerer.computed(None, compute)
+        return self._writer.answerer.computed(None, compute)
 
     @property
     def eot_token_id(self) -> int:
@@ -133,13 +133,13 @@ class S3TModel(TemplateLM):  # type: ignore[misc, unused-ignore]
             sampling = _sampling(settings)
             room = max(1, self.max_length - sampling.max_new_tokens)
             asked.append((self.tok_encode(context)[-room:], sampling))
-        return self.parts.writer.continued(asked, self._state)
+        return self._writer.continued(asked, self._state)
 
     def _loglikelihood_tokens(
         self, requests: Sequence[tuple[Any, Sequence[int], Sequence[int]]], **_: Any
     ) -> list[tuple[float, bool]]:
         asked = [self._fitted(before, tokens) for _, before, tokens in requests]
-        found: list[Likelihood] = self.parts.writer.likelihoods(asked, self._state)
+        found: list[Likelihood] = self._writer.likelihoods(asked, self._state)
         return [(one.log_probability, one.greedy) for one in found]
 
     def _fitted(self, before: Sequence[int], tokens: Sequence[int]) -> Continuation:

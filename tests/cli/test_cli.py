@@ -356,7 +356,7 @@ def test_progress_goes_to_stderr(made, tmp_path):
     run = tmp_path / "run"
     document("init", run, "--data", made / "records.csv", "--recipe", made / "recipe.yaml")
     result = invoke("train", run, "--json")
-    told = json.loads(result.stdout)["stages"]
+    told = json.loads(result.stdout)["summaries"]
     assert len(told) == 18
     assert {len(stage["losses"]) for stage in told} <= {0, 1}  # 0 where a slice is empty
     lines = result.stderr.splitlines()

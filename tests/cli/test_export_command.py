@@ -86,7 +86,7 @@ def test_a_shard_without_a_live_chain(run, tmp_path):
 def all_of(run, *, shard):
     names = tiny.text_table().id.tolist()
     located = document("locate", run, *(part for name in names for part in ("--record", name)))["located"]
-    return [each["record"] for each in located if each["places"][0][0] == shard]
+    return [each["name"] for each in located if each["places"][0][0] == shard]
 
 
 @pytest.mark.parametrize("engine", ["vllm", "sglang"])

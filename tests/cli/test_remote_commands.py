@@ -72,7 +72,7 @@ def test_a_deletion_is_asked_for_and_followed(url, tmp_path):
     assert located == document("locate", tmp_path / "run", "--record", record)["located"]
     assert "would be deleted" in called("delete", "--url", url, "--record", record, "--dry-run").stdout
     shown = called("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1").stdout
-    for words in ("1 record deleted", "1 name UNKNOWN: nobody", "deletion 1"):
+    for words in ("1 record deleted", "1 name UNKNOWN, NOTHING WAS deleted for it: nobody", "erased: received"):
         assert words in shown
     again = document("delete", "--url", url, "--record", record, "--record", "nobody", "--key", "t1")
     assert (again["repeated"], again["deleted"]) == (True, 1)
@@ -93,7 +93,7 @@ def test_status(url, tmp_path):
     with s3t.Run.open(tmp_path / "run") as run:
         status = run.status()
     assert f"generation 1, {status.records} records" in shown
-    assert f"missing: {status.missing} stages" in shown
+    assert f"{status.missing} stages are missing" in shown
     assert "the next shard dies after" in shown
 
 

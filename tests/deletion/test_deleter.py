@@ -332,8 +332,7 @@ def test_a_repair_that_fails_leaves_the_deletion_done_and_is_said(text_model, tm
             patch.setattr(LazyWorkshop, "train", diverge)
             report = run.delete(records=["r3"])
         assert (report.deleted, report.state, report.repair) == (1, "erased", None)
-        assert isinstance(report.repair_failed, s3t.TrainingError)
-        assert report.to_json()["repair_failed"] == str(report.repair_failed)
+        assert report.repair_failed.startswith("training diverged; every stage that was trained is stored")
         assert run.status().missing == report.stages_lost
         assert len(run.repair().stages) == report.stages_lost
 

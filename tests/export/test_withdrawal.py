@@ -78,7 +78,7 @@ def test_a_file_that_was_changed_is_not_removed_and_keeps_the_export_from_being_
     (hit,) = exported(trained, out, shard=0)
     tensors = hit.path / "adapter_model.safetensors"
     tensors.write_bytes(tensors.read_bytes() + b"more")
-    report = trained.delete(records=records_in(trained, 0)[:1])
+    trained.delete(records=records_in(trained, 0)[:1])
     assert [path.name for path in hit.path.iterdir()] == [tensors.name]
     assert any(f"{tensors} was changed, and stays" in warning for warning in trained.status().warnings)
     with pytest.raises(s3t.InputError, match=f"{hit.path} is still there"):
@@ -468,7 +468,7 @@ def test_a_command_that_fails_leaves_the_deletion_waiting_and_is_run_again_by_er
         assert names_of(report.to_withdraw) == [export.name]
         assert any(
             f"{export.name} is still to be withdrawn: {sys.executable} ended with 3" in each
-            for each in trained.status().warnings
+            for each in run.status().warnings
         )
         run.repair()
         run.predict(["w1"])
@@ -486,7 +486,7 @@ def test_a_command_that_says_done_while_a_copy_is_there_is_not_believed(text_mod
         shutil.copy(export.path / "adapter_model.safetensors", out / "kept.safetensors")
         report = run.delete(records=["r1"])
         assert names_of(report.to_withdraw) == [export.name]
-        assert any("the command ended well, but" in warning for warning in trained.status().warnings)
+        assert any("the command ended well, but" in warning for warning in run.status().warnings)
         (out / "kept.safetensors").unlink()
         assert run.erase().to_withdraw == ()
 

@@ -22,11 +22,11 @@ def made(text_model, tmp_path):
 
 def test_stages_of_few_steps_for_their_labels_are_counted_and_the_worst_is_named(made, tmp_path):
     status = made(training={"epochs": 4, "batch_size": 8})
-    (first,) = [count for place, count in status.inventory.records.items() if place.slice == 0]
+    first = status.shards[0].slices[0]
     (advice,) = status.advice
     assert advice.startswith("2 of 2 stages take fewer than 30 optimiser steps for 3 labels (stage (0) of shard 0: ")
     assert f": {4 * -(-first // 8)})" in advice
-    assert status.to_json()["warnings"] == [advice]
+    assert status.to_json()["advice"] == [advice]
     assert status.warnings == ()
     assert "optimiser" not in (tmp_path / "run" / "run.json").read_text()  # it follows from numbers of records
     assert f"warning: {advice}" in invoke("status", tmp_path / "run").stdout

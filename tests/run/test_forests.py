@@ -57,7 +57,7 @@ def made(text_model, tmp_path_factory):
 def test_a_run_trains_the_main_chain_and_the_spare_alone(made, tmp_path):
     with clone(made[0], tmp_path / "run") as run:
         assert chains_of(run) == [((0, 1), (2,))] * 2
-        status = run.status()
+        status = run.status(forecast=True)
         assert status.depths == (2, 2)
         assert status.missing == 0
         assert [len(shard["slices"]) for shard in status.to_json()["shards"]] == [3, 3]
@@ -430,7 +430,7 @@ def test_live_stages_of_fixed_orders_are_chains_and_the_orders_come_back(trained
     forecast = trained.extension(policy="manual")
     back = trained.extend(policy="manual")
     assert len(back.stages) == forecast.stages == len(wanted - kept) > 0
-    assert back.status.inventory.orders == orders
+    assert trained.inventory().orders == orders
     assert trained.audit(replay=1).ok
     with s3t.Run.open(trained.path) as reopened:
         assert reopened.recipe.deletion.repair == "manual"

@@ -202,8 +202,8 @@ def test_the_status_says_for_which_process_a_deletion_waits(path, monkeypatch):
         pending = run.hold(TEXTS)
         assert pending.may_leave()
         monkeypatch.setattr(roles(other).deleter, "patience", 0.0)
-        report = other.delete(records=["r3"])
-        (warning,) = report.status.warnings
+        other.delete(records=["r3"])
+        (warning,) = other.status().warnings
         assert f"deletion 1 waits for process {os.getpid()} of " in warning
         assert "may have an answer on its way" in warning
         pending.release()

@@ -39,7 +39,7 @@ def test_init_tells_repeated_clashing_and_cut_records_and_empty_slices_in_a_line
     assert repeated.startswith("6 of 60 records repeat the features and the label of another")
     assert clashing.startswith("3 times the same features occur with different labels")
     assert cut.startswith("5 of 60 records have more than 20 tokens and are cut there; raise text.max_length")
-    (empty,) = [warning for warning in document["warnings"] if "hold no record" in warning]
+    (empty,) = [warning for warning in document["advice"] if "hold no record" in warning]
     held = sum(count == 0 for shard in document["shards"] for count in shard["slices"])
     assert empty.startswith(f"{held} of 150 slices hold no record: use fewer shards or slices, or more records")
     assert "notices" not in json.loads(invoke("status", odd[0], "--json").stdout)

@@ -121,7 +121,7 @@ def test_an_empty_slice_is_a_warning_and_its_stage_is_stored_like_any_other(text
     places = records_by_slice(recipe, table)
     keep = [record for place, records in places.items() if place != (0, 1) for record in records]
     run = s3t.Run.create(tmp_path / "run", recipe=recipe, data=table[table.id.isin(keep)])
-    assert any("hold no record" in warning for warning in run.status().to_json()["warnings"])
+    assert any("hold no record" in warning for warning in run.status().advice)
     run.train()
     assert run.status().missing == 0
     assert run.audit(replay=9).ok
@@ -144,7 +144,7 @@ def test_a_dry_run_says_what_would_be_lost_and_changes_nothing(trained):
     assert tiny.artifacts(trained.path) == files
     done = trained.delete(records=["r3"])
     assert planned.stages_lost == done.stages_lost > 0
-    assert planned.status.to_json() == done.status.to_json()
+    assert (planned.shards, planned.depths_after, planned.missing) == (done.shards, done.depths_after, done.missing)
 
 
 def test_the_status_is_what_a_fresh_handle_sees(trained):

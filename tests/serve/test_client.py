@@ -155,7 +155,8 @@ def answering(*answers):
             thread.join()
 
 
-DONE = (200, {}, b'{"id": 1, "deleted": 1}')
+DELETED = {"id": 1, "generation": 1, "deleted": 1, "already": [], "unknown": [], "state": "erased"}
+DONE = (200, {}, json.dumps(DELETED).encode())
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -164,7 +165,7 @@ def test_a_request_that_was_lost_or_came_too_early_is_made_again_with_its_key(be
     pauses = []
     monkeypatch.setattr("s3t.client.time.sleep", pauses.append)
     with answering(before, before, DONE) as server, Client(server.url) as client:
-        assert client.delete(records=["r0"])["deleted"] == 1
+        assert client.delete(records=["r0"]).deleted == 1
     keys = {headers["Idempotency-Key"] for _, headers, _ in server.asked}
     assert (len(server.asked), len(keys)) == (3, 1)
     assert pauses == ([1.0, 1.0] if before[0] == 503 else [0.25, 0.5])

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from s3t.inventory import Inventory
-from s3t.ledger import LogEntry
 from s3t.ledger.depths import DepthChange
 from s3t.partition import Place
 from s3t.planning.forecast import Forecast
+from s3t.results import LogEntry
 from s3t.sequences import Setting, cyclic
 from s3t.stages import Stage, stages_of
 from s3t_server.page.history import deletion, depths_over_time

@@ -12,7 +12,6 @@ from s3t.cli.options import JsonOption
 from s3t.cli.outcome import failures_reported, show
 from s3t.errors import InputError
 from s3t.extras import how_to_install
-from s3t_server.tokens import Access
 
 if TYPE_CHECKING:
     from s3t_server.settings import Settings
@@ -105,6 +104,7 @@ def command(
             engine_adapters=engine_adapters,
         )
         from s3t_server.server import serve
+        from s3t_server.tokens import Access
 
         for run in runs:
             with s3t.Run.open(run) as opened:

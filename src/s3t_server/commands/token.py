@@ -11,7 +11,6 @@ import s3t
 from s3t.cli.display import moment, print_table
 from s3t.cli.options import JsonOption, RunArgument
 from s3t.cli.outcome import failures_reported, show
-from s3t_server.tokens import Access
 
 if TYPE_CHECKING:
     from s3t.ledger import Token
@@ -45,6 +44,8 @@ def create(
     A program sends it as `Authorization: Bearer TOKEN`. Replicas that share the run's ledger know it at once.
     """
     with failures_reported(as_json):
+        from s3t_server.tokens import Access
+
         with s3t.Run.open(run) as opened:
             made, secret = Access(opened).create(name, scopes=scope or (), days=days, per_minute=per_minute)
 
@@ -58,6 +59,8 @@ def create(
 def list_(run: RunArgument, as_json: JsonOption = False) -> None:
     """List tokens with their scopes and times, and not the tokens themselves."""
     with failures_reported(as_json):
+        from s3t_server.tokens import Access
+
         with s3t.Run.open(run) as opened:
             tokens = Access(opened).all()
         show({"tokens": [token.to_json() for token in tokens]}, as_json, lambda: _print(tokens))
@@ -66,6 +69,8 @@ def list_(run: RunArgument, as_json: JsonOption = False) -> None:
 def revoke(run: RunArgument, name: NameArgument, as_json: JsonOption = False) -> None:
     """Accept a token no more, from the next request on, at every replica."""
     with failures_reported(as_json):
+        from s3t_server.tokens import Access
+
         with s3t.Run.open(run) as opened:
             revoked = Access(opened).revoke(name)
         show(revoked.to_json(), as_json, lambda: typer.echo(_in_words(revoked)))
