@@ -46,7 +46,7 @@ def stage_of(model, encoder, recipe, *, block, frozen):
     part = EncodedSlice(
         place=Place(0, 0), digest="d", records=records, targets=targets, lengths=None, replayed=(), tokens=()
     )
-    training = recipe.training.model_copy(update={"threads": 1, "bucketing": "none"})
+    training = recipe.training.model_copy(update={"threads": 1, "shortcuts": []})
     seed = partial(stage_seed, 0, Stage(0, tuple(range(block))))
     examples = Examples([part], encoder)
     return train_stage(

@@ -19,10 +19,10 @@ from transformers import DynamicCache
 import s3t
 from s3t.ledger.work import Work
 from s3t.models import next_tokens
+from s3t.models.adapters import StageTensors, deserialize, serialize
 from s3t.models.assembly import assemble
 from s3t.models.language import LanguageEncoder
-from s3t.models.packing import Packing, pack
-from s3t.models.tensors import StageTensors, deserialize, serialize
+from s3t.models.passes import Packing, pack
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import creation, workshop

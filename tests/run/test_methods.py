@@ -7,8 +7,7 @@ import torch
 from transformers import AutoModelForSequenceClassification
 
 import s3t
-from s3t.models.blocks import MountedModel, copy_exactly
-from s3t.models.whole import MountedWhole
+from s3t.models.blocks import MountedModel, MountedWhole, copy_exactly
 from s3t.recipe import recipe_from
 from s3t.records.ingest import ingest
 from s3t.run import workshop

@@ -56,7 +56,7 @@ def test_hard_deletions_are_exact(bits, llama, tmp_path):
     "changes",
     [
         {"training": {"quantization": "4bit", "precision": "bfloat16", "micro_batch": 2, "checkpointing": True}},
-        {"training": {"quantization": "8bit", "precision": "bfloat16", "fused_lora": False, "trunk_cache": False}},
+        {"training": {"quantization": "8bit", "precision": "bfloat16", "trunk_cache": False}},
         {"training": {"quantization": "8bit"}, "method": "sisa", "sequences": {"budget": 1}},
         {"training": {"quantization": "4bit"}, "method": {"name": "s3t", "direction": "bottom-up"}},
         {"training": {"quantization": "4bit"}, "adapter": {"kind": "ia3", "feedforward_modules": ["down_proj"]}},

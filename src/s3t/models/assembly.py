@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,25 +11,25 @@ from typing import Any, Literal
 import torch
 
 from s3t.errors import IsolationError, RecipeError
-from s3t.methods import Trainable
-from s3t.models.alone import ALONE
-from s3t.models.base import Base, check_model, load_base
-from s3t.models.blocks import BlockModel
-from s3t.models.encode import Encoded, Encoder
-from s3t.models.encoders import encoder_for
-from s3t.models.first_token import cut_modules, packable
-from s3t.models.model import Model
-from s3t.models.next_tokens import ROUNDING, WAYS, Way, writes_as_whole_passes
-from s3t.models.packing import Packing, pack
-from s3t.models.passes import Batch, Passes, pack_states, padded_states, run_model
+from s3t.models.base import ALONE, check_model, load_base
+from s3t.models.blocks import BlockModel, Model, WholeModel
+from s3t.models.encoders import Encoded, Encoder, encoder_for
+from s3t.models.language import ROUNDING, WAYS, Way, writes_as_whole_passes
+from s3t.models.passes import (
+    Batch,
+    Packing,
+    Passes,
+    cut_modules,
+    find_sharing,
+    pack,
+    pack_states,
+    packable,
+    padded_states,
+    run_model,
+)
 from s3t.models.pooling import PooledModel
-from s3t.models.sharing import find_sharing
-from s3t.models.whole import WholeModel
-from s3t.recipe import Adapter, Recipe
+from s3t.recipe import Recipe, Shortcut
 from s3t.tasks.task import ANSWERED
-
-MODELS: Mapping[Trainable, Callable[[Base, Adapter], Model]] = {"adapter": BlockModel, "all": WholeModel}
-"""Classes of mounted models, by the parameters that stages train."""
 
 # What libraries raise when a model does not fit: an architecture without a head for the task, another kind of input,
 # a missing package.
@@ -49,7 +49,7 @@ def assemble(folder: Path, recipe: Recipe, *, labels: int) -> tuple[Model, Encod
     config: Any = base.model.config
     if getattr(config, "pad_token_id", None) is None and not base.over_vocabulary:
         config.pad_token_id = encoder.pad_token_id  # decoders find a text's end by it
-    made = MODELS[recipe.method.options.trainable]
+    made = BlockModel if recipe.method.has_adapters else WholeModel
     return made(base, recipe.block_adapter(base.layers.count)), encoder
 
 
@@ -62,10 +62,9 @@ class Abilities:
     trunk: bool
     """A pass can start at any block's border: the layers below are the base model's in every stage, without a part of
     the head. From cached states of single records it gives the same logits as a whole pass."""
-    packing: bool
-    """Texts that share a row, masked from each other, have the same logits as in rows of their own."""
-    first_token: bool
-    """The head reads the first token alone, and the last layer can be passed for it alone."""
+    shortcuts: list[Shortcut]
+    """packing: texts that share a row, masked from each other, have the same logits as in rows of their own.
+    first-token: the head reads that token alone, and the last layer can be passed for it alone."""
     width: int
     """Features of a hidden state, which a layer passes to the next."""
     writing: Literal["auto", Way]
@@ -113,7 +112,12 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
     model, encoder = assemble(folder, in_float32, labels=recipe.task.target.outputs(("a", "b")))
     roles = [role for role in recipe.task.inputs.roles if getattr(recipe.columns, role) is not None]
     records = encoder.encode(encoder.trial(roles))
+    batch = encoder.collate(records)
     frozen = find_sharing(model.base, encoder.collate(records[:1])).trunk
+    asked, wanted = recipe.training, recipe.prediction.writing
+    tried = ("packing", "first-token") if asked.shortcuts == "auto" else asked.shortcuts
+    shortcuts: list[Shortcut] = []
+    writing: Literal["auto", Way] | None = wanted
     with ALONE, torch.no_grad(), torch.random.fork_rng(devices=[]):
         for block in range(1, recipe.blocks + 1):
             with model.mounted({}) as mount:
@@ -121,22 +125,17 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
                 model.passes.logits(encoder.collate(records[:1]))
         model.reset_head(seed=0)
         problems = [
-            *_own_logits(model, encoder, records),
+            *_own_logits(model, batch),
             *_neighbours(model, encoder, records, recipe),
             *_length(model, encoder, records, recipe),
         ]
         borders = [model.border(block) for block in range(1, recipe.blocks + 1)]
-        varied = recipe.image.varies or not recipe.method.blocks.top_down
-        fixed = frozen and not varied and max(borders) > 0
-        trunk = fixed and _can_start_at(borders, model.passes, encoder, records)
-        packing = recipe.training.bucketing in ("auto", "packed") and _can_pack(
-            model, encoder.collate(records), attention=recipe.training.attention
-        )
-        first_token = recipe.training.last_layer != "whole" and _reads_first(
-            model, encoder.collate(records), packed=packing, attention=recipe.training.attention
-        )
-        wanted = recipe.prediction.writing
-        writing: Literal["auto", Way] | None = wanted
+        changes = recipe.image.is_augmented or not recipe.method.top_down
+        trunk = frozen and not changes and max(borders) > 0 and _can_start_at(borders, model.passes, encoder, records)
+        if "packing" in tried and _can_pack(model, batch, asked.attention):
+            shortcuts.append("packing")
+        if "first-token" in tried and _reads_first(model, batch, asked.attention, packed="packing" in shortcuts):
+            shortcuts.append("first-token")
         if model.base.over_vocabulary:
             ways = WAYS if wanted == "auto" else (wanted,)
             writing = next((way for way in ways if _writes(model, way)), None)
@@ -145,31 +144,19 @@ def _try_out(folder: Path, recipe: Recipe) -> Abilities:
             f"prediction.writing: {wanted}: this model then writes otherwise than in passes of a whole text; "
             + ("name another model" if wanted == "auto" else "set it to auto")
         )
-    if recipe.training.trunk_cache is True and not trunk:
+    if asked.trunk_cache is True and not trunk:
         what = "this model gives something else when a pass starts at a block's border"
         problems.append(f"training.trunk_cache: {what}; set it to auto")
-    if recipe.training.bucketing == "packed" and not packing:
-        what = "packed is for texts, and for models that give the same for texts that share a row; this one may not"
-        problems.append(f"training.bucketing: {what}; set it to auto")
-    if recipe.training.last_layer == "first-token" and not first_token:
-        what = (
-            "first-token is for models whose head reads the first token alone, and this one's layers may not allow it"
-        )
-        problems.append(f"training.last_layer: {what}; set it to auto")
+    if asked.shortcuts != "auto" and (beyond := set(asked.shortcuts) - set(shortcuts)):
+        what = f"this model's logits would change with {', '.join(sorted(beyond))}"
+        problems.append(f"training.shortcuts: {what}; set it to auto")
     if problems:
         raise RecipeError("the recipe", problems)
-    abilities = Abilities(
-        sdpa=_has_sdpa(model),
-        trunk=trunk,
-        packing=packing,
-        first_token=first_token,
-        width=model.base.width,
-        writing=writing or "auto",
-    )
+    sdpa, width = _has_sdpa(model), model.base.width
     del model  # two of a large one may not fit into memory
-    if recipe.training.quantization != "none":
+    if asked.quantization != "none":
         _try_quantized(folder, quantized, encoder.collate(records[:1]))
-    return abilities
+    return Abilities(sdpa=sdpa, trunk=trunk, shortcuts=shortcuts, width=width, writing=writing or "auto")
 
 
 def _neighbours(model: Model, encoder: Encoder, records: Sequence[Encoded], recipe: Recipe) -> Iterator[str]:
@@ -187,11 +174,10 @@ def _neighbours(model: Model, encoder: Encoder, records: Sequence[Encoded], reci
             return
 
 
-def _own_logits(model: Model, encoder: Encoder, records: Sequence[Encoded]) -> Iterator[str]:
+def _own_logits(model: Model, batch: Batch) -> Iterator[str]:
     """Yields why a language model's layers and head, passed apart, do not give what the whole model gives."""
     if not model.base.over_vocabulary:
         return
-    batch = encoder.collate(records)
     whole = run_model(model.base.model, batch).logits[batch[ANSWERED]]
     apart = model.passes.logits(batch)
     if not torch.allclose(apart, whole, rtol=1e-3, atol=1e-4 * float(whole.abs().max())):
@@ -257,7 +243,7 @@ def _can_start_at(borders: Sequence[int], passes: Passes, encoder: Encoder, reco
     return True
 
 
-def _can_pack(model: Model, batch: Batch, *, attention: str) -> bool:
+def _can_pack(model: Model, batch: Batch, attention: str) -> bool:
     """True if packing changes logits by rounding alone, under every attention.
 
     Rounding is told from mistakes by comparison with texts that do see each other.
@@ -320,7 +306,7 @@ def _blind(model: Model, batch: Batch, packing: Packing) -> bool:
     return True
 
 
-def _reads_first(model: Model, batch: Batch, *, packed: bool, attention: str) -> bool:
+def _reads_first(model: Model, batch: Batch, attention: str, *, packed: bool) -> bool:
     """True if the head reads first tokens alone, and a last layer that is passed for them changes logits by rounding
     alone, under every attention; where texts may share rows, there, too.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,13 +17,17 @@ from torch import nn
 from transformers import AutoConfig
 
 from s3t.errors import RecipeError
-from s3t.models.alone import ALONE
 from s3t.models.layers import LayerList, block_modules, find_layers, has_experts, replace_conv1d
 from s3t.models.pooling import PooledModel, Pooling, made_for
 from s3t.models.quantized import missing_package, quantize_layers
 from s3t.models.source import LOCAL
 from s3t.recipe import Recipe
 from s3t.wording import counted
+
+ALONE = threading.RLock()
+"""Held by code that changes the settings or draws from the generators: a stage while it trains, a pass, the loading of
+a model. (transformers sets default types, and draws weights that a checkpoint lacks.) Two at a time would change each
+other's bits."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,9 +43,8 @@ class Base:
             checkpoint does not carry (a missing pooler). They are drawn anew at every first stage. None where the
             model's own output layer answers, which stays as it is.
         over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
-        first_token: whether the last layer is passed for the first token alone (`models/first_token.py`).
+        first_token: whether the last layer is passed for the first token alone (`models/passes.py`).
         quantized: whether the layers' weights have 4 or 8 bits (`models/quantized.py`).
-        takes_blocks: whether frozen blocks are merged into copies of the weights; else they are computed beside them.
     """
 
     model: nn.Module
@@ -49,7 +53,6 @@ class Base:
     over_vocabulary: bool = False
     first_token: bool = False
     quantized: bool = False
-    takes_blocks: bool = True
 
     @property
     def answers(self) -> int:
@@ -87,7 +90,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
         )
         raise RecipeError("the recipe", problems)  # transformers would ask for the package that quantised it
     with ALONE, torch.device("meta"), quiet():
-        model = _auto_class(recipe).from_config(config)
+        model = getattr(transformers, recipe.task.model).from_config(config)
     replace_conv1d(model)
     if config.is_encoder_decoder and any(name.endswith("decoder") for name, _ in model.named_modules()):
         raise RecipeError(
@@ -101,7 +104,7 @@ def check_model(folder: Path, recipe: Recipe) -> None:
             "layers": f"{width} layers are asked for",
             "layers_per_slice": f"{recipe.blocks} slices x {width} layers = {recipe.blocks * width} layers",
         }
-        field = recipe.method.blocks.width
+        field = recipe.method.width
         problems.append(f"adapter.{field}: {asked[field]}, but the model has {layers.count}; ask for fewer")
     adapted = min(recipe.blocks, layers.count // width) if recipe.method.has_adapters else 0
     for block in range(1, adapted + 1):
@@ -133,13 +136,13 @@ def check_model(folder: Path, recipe: Recipe) -> None:
 
 def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     """Load the model with a head of `labels` outputs."""
-    config = _config(folder, labels=labels)
+    config, attention = _config(folder, labels=labels), recipe.training.attention
     with ALONE, quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # what the checkpoint lacks is drawn; the head is drawn again at each first stage
-        model, info = _auto_class(recipe).from_pretrained(
+        model, info = getattr(transformers, recipe.task.model).from_pretrained(
             folder,
             config=config,
-            attn_implementation=_attention(recipe),
+            attn_implementation=attention if attention in ("eager", "sdpa") else None,  # None: the model's own
             dtype=torch.float32,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
@@ -189,15 +192,13 @@ def load_base(folder: Path, recipe: Recipe, *, labels: int) -> Base:
     model.requires_grad_(False)
     _shrink(model, layers, recipe, head=head)
     _align(model)
-    quantized = recipe.training.quantization != "none"
     return Base(
         model=model,
         layers=layers,
         head=tuple(head),
         over_vocabulary=over_vocabulary,
-        first_token=recipe.training.last_layer == "first-token",
-        quantized=quantized,
-        takes_blocks=recipe.training.merged_parents and not quantized,
+        first_token="first-token" in recipe.training.shortcuts,
+        quantized=recipe.training.quantization != "none",
     )
 
 
@@ -241,19 +242,15 @@ def reset_head(base: Base, *, seed: int) -> None:
 
 
 def _shrink(model: nn.Module, layers: LayerList, recipe: Recipe, *, head: Container[str]) -> None:
-    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so."""
+    """Pack frozen weights, and keep the others in bfloat16, as far as the recipe says so: converted once, so that no
+    step does; states between layers then stay in bfloat16, too."""
     reduced, quantization = recipe.training.precision == "bfloat16", recipe.training.quantization
     if quantization != "none":
         quantize_layers(model, layers, quantization, dtype=torch.bfloat16 if reduced else torch.float32)
     if reduced and recipe.method.has_adapters:
-        _store_in_bfloat16(model, except_for=head)
-
-
-def _store_in_bfloat16(model: nn.Module, *, except_for: Container[str]) -> None:
-    """Convert parameters once, so that no step does; states between layers then stay in bfloat16, too."""
-    for name, parameter in model.named_parameters():
-        if name not in except_for and parameter.is_floating_point():  # packed weights are integers
-            parameter.data = parameter.data.to(torch.bfloat16)
+        for name, parameter in model.named_parameters():
+            if name not in head and parameter.is_floating_point():  # packed weights are integers
+                parameter.data = parameter.data.to(torch.bfloat16)
 
 
 def _align(model: nn.Module) -> None:
@@ -265,21 +262,19 @@ def _align(model: nn.Module) -> None:
         tensor.data = tensor.data.clone(memory_format=torch.contiguous_format)
 
 
-def base_digest(base: Base, *, parameters: bool = True, aside: Mapping[str, nn.Parameter] | None = None) -> str:
+def base_digest(base: Base, *, parameters: bool = True, replaced: Mapping[str, nn.Parameter] | None = None) -> str:
     """SHA-256 of every base parameter and buffer, whether blocks are mounted or not. The head's are not base's.
 
-    Args:
-        parameters: False: of the buffers alone.
-        aside: the base's own parameters by full name, where others stand in for them; None: none do.
+    Without `parameters`, of the buffers alone. `replaced`: the base's own parameters where others are in their place.
     """
-    head, aside = set(base.head), aside or {}
+    head, replaced = set(base.head), replaced or {}
     wrapped = tuple(f"{name}." for name, each in base.model.named_modules() if isinstance(each, BaseTunerLayer))
     layers = tuple(f"{name}base_layer." for name in wrapped)
     digest = hashlib.sha256()
     for name, tensor in (*(base.model.named_parameters() if parameters else ()), *base.model.named_buffers()):
         if name in head or (name.startswith(wrapped) and not name.startswith(layers)):  # head or adapter
             continue
-        tensor = aside.get(name, tensor)
+        tensor = replaced.get(name, tensor)
         # PEFT moves a wrapped module's own tensors down to base_layer.
         own_name = name.replace(".base_layer.", ".")
         digest.update(f"{own_name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
@@ -298,15 +293,6 @@ def _positions(model: Any) -> int | None:
             # RoBERTa's positions start after that of padding.
             limits.append(module.num_embeddings - (0 if module.padding_idx is None else module.padding_idx + 1))
     return min(limits, default=None)
-
-
-def _attention(recipe: Recipe) -> str | None:
-    """Value of transformers' `attn_implementation`; None leaves it to the model."""
-    return recipe.training.attention if recipe.training.attention in ("eager", "sdpa") else None
-
-
-def _auto_class(recipe: Recipe) -> Any:
-    return getattr(transformers, recipe.task.model)
 
 
 def _config(folder: Path, *, labels: int) -> Any:

@@ -10,17 +10,14 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
+from s3t.models import adapters
+from s3t.models.adapters import StageTensors
 from s3t.store import Artifact, Parent
 
-
-class Link(Protocol):
-    """Tensors of a stage, ready for an ensemble."""
-
-    @property
-    def nbytes(self) -> int:
-        """Memory, in bytes."""
+Link: TypeAlias = adapters.Link | StageTensors
+"""Tensors of a stage, ready for an ensemble."""
 
 
 @dataclass(frozen=True, kw_only=True)

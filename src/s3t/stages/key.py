@@ -31,7 +31,7 @@ def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-KEY_FORMAT = 7
+KEY_FORMAT = 8
 """Raised when the meaning of the inputs or the training procedure changes: old keys then match no new stage."""
 
 
@@ -63,7 +63,7 @@ def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | No
     """
     if left := unresolved(recipe):
         raise ValueError(f"{', '.join(left)}: not resolved")
-    (unused,) = {"layers", "layers_per_slice"} - {recipe.method.blocks.width}
+    (unused,) = {"layers", "layers_per_slice"} - {recipe.method.width}
     return {
         "task": recipe.task.name,
         "labels": list(labels),

@@ -81,7 +81,7 @@ def by_kind(stages: Iterable[Stage]) -> tuple[list[Stage], list[Stage]]:
 
 def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
     """The stages whose artifacts together are the model of a prefix, the first one first."""
-    return tuple(Stage(stage.shard, prefix) for prefix in method.blocks.links(stage.prefix))
+    return tuple(Stage(stage.shard, prefix) for prefix in method.links(stage.prefix))
 
 
 def prototypes_of(shards: int, slices: int) -> tuple[Stage, ...]:

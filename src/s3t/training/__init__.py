@@ -2,7 +2,6 @@
 
 from s3t.training.examples import EncodedSlice, Examples
 from s3t.training.numerics import environment, exact_numerics, resolve_device, resolved, slow_precision
-from s3t.training.prototypes import slice_prototypes
 from s3t.training.stage import TrainingResult, train_stage
 from s3t.training.trunk import TrunkCache, fill_cache
 
@@ -16,7 +15,6 @@ __all__ = [
     "fill_cache",
     "resolve_device",
     "resolved",
-    "slice_prototypes",
     "slow_precision",
     "train_stage",
 ]

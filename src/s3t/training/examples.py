@@ -9,11 +9,24 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from s3t.models.encode import Encoded, Encoder
+from s3t.models.encoders import Encoded, Encoder
 from s3t.models.passes import Batch, padded_states
 from s3t.partition import Place
 
-Vary = Callable[[Encoded, int, bytes], Encoded]
+
+def epoch_batches(count: int, *, batch_size: int, seed: int) -> list[list[int]]:
+    """Positions 0..count-1 in a seeded random order, cut into batches; one may be short."""
+    if batch_size < 1:
+        raise ValueError(f"batch_size is {batch_size}; it must be at least 1")
+    return cut(torch.randperm(count, generator=torch.Generator().manual_seed(seed)).tolist(), batch_size)
+
+
+def cut(order: list[int], size: int) -> list[list[int]]:
+    """Consecutive parts of a size; the last may be short."""
+    return [order[start : start + size] for start in range(0, len(order), size)]
+
+
+Augment = Callable[[Encoded, int, bytes], Encoded]
 
 Name = tuple[Place, int]
 """A slice, and the border of a block."""
@@ -35,7 +48,7 @@ class EncodedSlice:
     replayed: Sequence[int]
     """The records that later stages see again."""
     tokens: Sequence[bytes]
-    """Keyed hash of each record, the seed of its variations; empty where records do not vary."""
+    """Keyed hash of each record, the seed of its augmentation; empty where records are not augmented."""
 
     def of(self, numbers: Sequence[int]) -> list[Encoded]:
         """Records by number."""
@@ -63,8 +76,9 @@ class Examples:
     """The records of a prefix, slice after slice.
 
     Args:
-        states: of each slice, the states there; without them a pass starts at the inputs.
+        states: of each slice, the states at the border; without them a pass starts at the inputs.
         selected: of each slice, the records that are trained on; None: all.
+        augment: changes a record by the epoch's seed and the record's own token.
     """
 
     def __init__(
@@ -75,24 +89,18 @@ class Examples:
         border: int = 0,
         states: Sequence[SliceStates] | None = None,
         selected: Sequence[Sequence[int]] | None = None,
-        vary: Vary | None = None,
+        augment: Augment | None = None,
     ) -> None:
         self.border = border
         self._slices = slices
         self._encoder = encoder
         self._states = states
-        self._vary = vary
+        self._augment = augment
         if selected is None:
             selected = [range(len(part.records)) for part in slices]
         self._at = [(index, record) for index, records in enumerate(selected) for record in records]
-        self.lengths: list[int] | None = None
-        """Tokens of each record; None where all records are of one size."""
-        lengths = [part.lengths for part in slices]
-        if None not in lengths:
-            self.lengths = [(lengths[index] or ())[record] for index, record in self._at]
 
     def __len__(self) -> int:
-        """Records."""
         return len(self._at)
 
     def batch(self, numbers: Sequence[int], *, seed: int = 0) -> tuple[Batch, Tensor | None]:
@@ -100,7 +108,7 @@ class Examples:
         at = [self._at[number] for number in numbers]
         if self._states is None:
             return self._collated(at, seed), None
-        batch = self._encoder.stand_in(self._first, len(at)) or self._collated(at, seed)
+        batch = self._encoder.dummy(self._first, len(at)) or self._collated(at, seed)
         return batch, padded_states(batch, [self._states[index].of(record) for index, record in at])
 
     def targets(self, numbers: Sequence[int]) -> Tensor:
@@ -108,15 +116,14 @@ class Examples:
         return torch.cat([self._slices[index].targets[record] for index, record in map(self._at.__getitem__, numbers)])
 
     def count_answers(self, numbers: Sequence[int]) -> int:
-        """Number of targets of some records."""
         return sum(len(self._slices[index].targets[record]) for index, record in map(self._at.__getitem__, numbers))
 
     def _collated(self, at: Sequence[tuple[int, int]], seed: int) -> Batch:
-        parts, vary = self._slices, self._vary
-        if vary is None:
+        parts, augment = self._slices, self._augment
+        if augment is None:
             return self._encoder.collate([parts[index].records[record] for index, record in at])
-        varied = [vary(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
-        return self._encoder.collate(varied)
+        changed = [augment(parts[index].records[record], seed, parts[index].tokens[record]) for index, record in at]
+        return self._encoder.collate(changed)
 
     @cached_property
     def _first(self) -> Encoded:

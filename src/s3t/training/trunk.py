@@ -19,12 +19,11 @@ from torch import Tensor
 
 from s3t.disk import storage_errors
 from s3t.errors import StorageError
-from s3t.models.encode import Encoder
+from s3t.models.encoders import Encoder
 from s3t.models.passes import Passes, pack_states, token_counts
 from s3t.partition import Place
 from s3t.progress import Steps
-from s3t.training.batches import cut
-from s3t.training.examples import EncodedSlice, Name, SliceStates
+from s3t.training.examples import EncodedSlice, Name, SliceStates, cut
 
 
 @dataclass(kw_only=True)
