@@ -196,7 +196,7 @@ def test_a_model_that_is_not_put_back_is_caught(text_model, tmp_path, monkeypatc
     def warm(self, block):
         add(self, block)
         if last:
-            copy_exactly(self._body(), last, what="what is left")
+            copy_exactly(self._block_parameters(), last, what="what is left")
 
     monkeypatch.setattr(MountedWhole, "own_tensors", kept)
     monkeypatch.setattr(MountedWhole, "add_block", warm)

@@ -82,7 +82,7 @@ def test_layers_chosen_by_substring_are_caught(tmp_path, monkeypatch):
 
     def by_substring(self):
         own = thaw(self)
-        layer = f"layer.{self._targets[0].split('.')[3]}"
+        layer = f"layer.{self.targets[0].split('.')[3]}"
         more = [
             value
             for name, value in self.base.model.named_parameters()

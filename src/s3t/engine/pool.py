@@ -29,7 +29,7 @@ from s3t.progress import Progress
 from s3t.training_events import Event, TrainingStart, tell
 
 LOOK_SECONDS = 0.5
-"""Seconds between two checks that the parent still lives."""
+"""Seconds between two checks of a worker that its parent still lives, and of the parent that all is as it should be."""
 GRACE_SECONDS = 5.0
 """Seconds for a worker to end by itself once asked; then it is killed, which is no worse than a power cut."""
 
@@ -64,24 +64,19 @@ class _Telling:
     def __init__(self, channel: Connection[Any, Any]) -> None:
         self._channel = channel
 
-    def start(self, what: str, total: int) -> None:
-        """Do nothing: the parent counts."""
+    def start(self, what: str, total: int) -> None: ...
 
     def note(self, what: str) -> None:
-        """Send to the parent."""
         self._channel.send(("note", what))
 
     def advance(self, count: int) -> None:
-        """Send to the parent."""
         self._channel.send(("advance", count))
 
     def hear(self, event: Event) -> None:
-        """Send to the parent."""
         if not isinstance(event, TrainingStart):
             self._channel.send(("event", event))
 
-    def finish(self) -> None:
-        """Do nothing: the parent counts."""
+    def finish(self) -> None: ...
 
 
 def _portable(error: Exception) -> Exception:
@@ -104,9 +99,6 @@ def _end_with(parent: int) -> None:
     os._exit(1)  # it hangs; its claims are free once it is gone
 
 
-LOOK_SECONDS = 0.5
-
-
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """Cores and environment of one worker."""
@@ -125,15 +117,13 @@ def run_in_pool(
     progress: Progress,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> EngineReport:
-    """Start a worker for each placement, and listen until each has found that nothing is missing.
+    """Start a worker for each placement, which runs a module that calls `serve`, and listen until each has found that
+    nothing is missing.
 
     If one fails, or this process is interrupted, the others are stopped at once. Stored stages are kept; each worker
     loses only the stage that it trains. To end that stage could take hours, and what stops one worker (a full disk, no
     memory, a recipe that diverges) seldom spares the others. No worker is left in any case.
-
-    Args:
-        module: module that a worker runs; it calls `s3t.engine.pool.serve`.
-        meanwhile: called now and then; if it raises, the workers are stopped.
+    `meanwhile` is called now and then; if it raises, the workers are stopped.
     """
     workers: list[_Worker] = []
     try:
@@ -182,7 +172,6 @@ class _Worker:
                 os.sched_setaffinity(self.process.pid, placement.cores)
 
     def hear(self) -> tuple[str, Any]:
-        """The next message."""
         try:
             kind, content = self.channel.recv()
         except (EOFError, OSError):  # the second: within a message

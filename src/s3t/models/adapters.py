@@ -406,12 +406,13 @@ def _scaling(gain_GI: Tensor, groups: int) -> Any:
 
 
 def _updating(update: Update, groups: int) -> Any:
-    """A hook that changes in place what a linear module has just made."""
+    """A hook that changes what a linear module has just made, in place where no gradient passes."""
     own = next(iter(update.tensors().values())).shape[0]
 
     def add(_module: nn.Module, args: tuple[Tensor], output: Tensor) -> Tensor:
         (x,) = args
-        output = output.contiguous()
+        # Autograd forbids changes in place of what a function of its own made (`quantized.py`).
+        output = output.clone(memory_format=torch.contiguous_format) if output.requires_grad else output.contiguous()
         y_GRO = output.view(groups, -1, output.shape[-1])[:own]
         if update.gain is not None:
             y_GRO.mul_(update.gain[:, None])

@@ -32,27 +32,22 @@ other's bits."""
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    """A base model with an untrained head.
-
-    Attributes:
-        model: in eval mode. Its own dropout and its buffers stay off in training too, so the trunk gives the same
-            output in every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32; the
-            head is in float32.
-        layers: where its transformer layers are.
-        head: full names of the head's parameters: all that lies outside the backbone, and what of the backbone the
-            checkpoint does not carry (a missing pooler). They are drawn anew at every first stage. None where the
-            model's own output layer answers, which stays as it is.
-        over_vocabulary: whether that layer answers, over the vocabulary, as a language model's.
-        first_token: whether the last layer is passed for the first token alone (`models/passes.py`).
-        quantized: whether the layers' weights have 4 or 8 bits (`models/quantized.py`).
-    """
+    """A base model with an untrained head."""
 
     model: nn.Module
+    """In eval mode: its own dropout and its buffers stay off in training too, so the trunk gives the same output in
+    every epoch. In bfloat16 where stages are trained so and leave it as it is, else in float32, as the head is."""
     layers: LayerList
     head: tuple[str, ...]
+    """Full names of the head's parameters: all that lies outside the backbone, and what of the backbone the checkpoint
+    does not carry (a missing pooler). They are drawn anew at every first stage. None where the model's own output layer
+    answers, which stays as it is."""
     over_vocabulary: bool = False
+    """That layer answers, over the vocabulary, as a language model's."""
     first_token: bool = False
+    """The last layer is passed for the first token alone."""
     quantized: bool = False
+    """The layers' weights have 4 or 8 bits, and frozen blocks are computed beside them; else merged into copies."""
 
     @property
     def answers(self) -> int:
@@ -72,7 +67,6 @@ class Base:
         return min(largest.shape)
 
     def head_parameters(self) -> dict[str, nn.Parameter]:
-        """The head's, by full name."""
         return {name: self.model.get_parameter(name) for name in self.head}
 
 

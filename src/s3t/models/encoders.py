@@ -198,7 +198,6 @@ def tokens(record: Encoded) -> int:
 
 
 def load_tokenizer(folder: Path, **options: Any) -> Any:
-    """The tokenizer of a base model."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, **LOCAL, **options)
     except (OSError, ValueError) as error:
@@ -386,8 +385,6 @@ class ImageEncoder(Encoder):
 
 
 class _Decoding(Sequence[Encoded]):
-    """Images that are decoded when they are asked for."""
-
     def __init__(self, contents: Sequence[bytes], decode: Callable[[bytes], Encoded]) -> None:
         self._contents = contents
         self._decode = decode

@@ -272,10 +272,8 @@ class LanguageEncoder(Encoder):
         return self._control.shown(rendered)
 
     def rendered(self, chat: list[dict[str, str]], *, ask: bool = False, goes_on: bool = False) -> str:
-        """A chat as text, for `tokens` and `begun` alone: what is no person's is marked.
-
-        Args:
-            goes_on: the last turn has no end.
+        """A chat as text, for `tokens` and `begun` alone: what is no person's is marked. If it `goes_on`, the last turn
+        has no end.
         """
         try:
             text: str = self.tokenizer.apply_chat_template(
@@ -326,7 +324,6 @@ class _Joined:
 
 
 def _turns(chat: Sequence[dict[str, str]]) -> list[int]:
-    """Places of the assistant's messages."""
     return [place for place, message in enumerate(chat) if message["role"] == ASSISTANT]
 
 
@@ -430,12 +427,8 @@ def _left_padded(prompts: Sequence[Sequence[int]], pad: int, device: torch.devic
 
 
 def writes_as_whole_passes(model: nn.Module, tokens: Sequence[int], way: Way) -> bool:
-    """True if a bare model in float32 writes in this way what it does in whole passes of each text by itself.
-
-    Of two texts the longer one ends first.
-
-    Args:
-        tokens: of a public text, at least ten.
+    """True if a bare model in float32 writes in this way what it does in whole passes of each text by itself: two texts
+    of ten tokens or more, the longer one of which ends first.
     """
     pair = [list(tokens[:6]), list(tokens[4:6])]
     errors, spreads = [], []

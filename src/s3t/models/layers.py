@@ -62,10 +62,7 @@ def replace_conv1d(model: nn.Module) -> None:
 
 
 def block_layers(block: int, *, layers: int, layers_per_slice: int) -> tuple[int, ...]:
-    """The layer indices of a block, from the top of the model down (paper, Section 3.2).
-
-    Args:
-        block: 1 for the top block.
+    """The layer indices of a block, which is 1 for the top one (paper, Section 3.2).
 
     >>> block_layers(1, layers=12, layers_per_slice=2), block_layers(6, layers=12, layers_per_slice=2)
     ((10, 11), (0, 1))

@@ -1,8 +1,13 @@
 """Forward passes through a part of a model's layers: up to a border, or from one on.
 
 A border is the input of a transformer layer, counted from 0 at the embeddings. The last border is the output of the
-last layer, where the head begins. The model's own forward runs, with the layers that a pass leaves out standing aside,
-so masks, positions and the head are the model's.
+last layer, where the head begins. The model's own forward runs, and the layers that a pass leaves out hand on what they
+get, so masks, positions and the head are the model's.
+
+Two shortcuts change outputs by rounding alone (and by the draws of an adapter's dropout). Several short texts share a
+row, each blind to the others, with hardly a token of padding: right if only attention mixes tokens, and positions are
+added below the layers. The last layer is passed for the first token alone, where the head reads no other. Whether that
+is so of a model, `assembly` tries out.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
+from torch.utils.hooks import RemovableHandle
 
 from s3t.models.base import Base
 from s3t.tasks.task import ANSWERED
@@ -49,13 +55,9 @@ class Packing(NamedTuple):
 
 
 def pack(mask: Tensor) -> Packing | None:
-    """Lay the texts of a batch into as few rows as first-fit-decreasing finds.
+    """Lay the texts of a batch into as few rows as first-fit-decreasing finds; None where it is as it would be packed.
 
-    Args:
-        mask: batch x longest; 1 where there is a token, 0 where there is padding. On the CPU.
-
-    Returns:
-        None where the batch is as it would be packed.
+    The mask, batch x longest, has 1 where there is a token, 0 where there is padding, and is on the CPU.
     """
     count, longest = mask.shape
     width = row_width(longest)
@@ -121,11 +123,20 @@ def fitted(lengths: Sequence[int], width: int) -> list[list[int]]:
 
 
 @contextmanager
+def removed(*hooks: RemovableHandle) -> Iterator[None]:
+    """Remove hooks at the end."""
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextmanager
 def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: bool, restored: bool) -> Iterator[None]:
     """Within the context the first layer gets the packing's rows, and each layer attends within texts.
 
-    Args:
-        boolean: mask of a layer that is given none: True for a boolean mask, False for one added to attention scores.
+    A layer that is given no mask gets a boolean one, or one added to attention scores.
     """
     same = packing.same
     masks: dict[torch.dtype, Tensor] = {torch.bool: same}
@@ -158,11 +169,8 @@ def packed_layers(layers: Sequence[nn.Module], packing: Packing, *, boolean: boo
         states = states.flatten(0, 1).index_select(0, packing.found.flatten()).unflatten(0, packing.found.shape)
         return (states, *output[1:]) if isinstance(output, tuple | list) else states
 
-    with ExitStack() as stack:
-        for layer in layers:
-            stack.callback(layer.register_forward_pre_hook(enter, with_kwargs=True).remove)
-        if restored:
-            stack.callback(layers[-1].register_forward_hook(leave).remove)
+    hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True) for layer in layers]
+    with removed(*hooks, *([layers[-1].register_forward_hook(leave)] if restored else [])):
         yield
 
 
@@ -204,8 +212,8 @@ def packable(modules: Sequence[nn.Module]) -> bool:
 def first_tokens(modules: Sequence[nn.Module], packing: Packing | None) -> Iterator[None]:
     """While within, modules get the first token of each text or image alone, batch x 1 x width.
 
-    Args:
-        packing: the texts' places in rows that they share; None: each has its own.
+    Attention needs every token's keys and values. What follows it in the last layer computes each token by itself, so
+    all but the first are work that nothing reads: about three quarters of that layer, forward and backward.
     """
 
     def first(states: Tensor) -> Tensor:
@@ -216,9 +224,7 @@ def first_tokens(modules: Sequence[nn.Module], packing: Packing | None) -> Itera
     def enter(_module: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         return tuple(map(first, args))
 
-    with ExitStack() as stack:
-        for module in modules:
-            stack.callback(module.register_forward_pre_hook(enter).remove)
+    with removed(*(module.register_forward_pre_hook(enter) for module in modules)):
         yield
 
 
@@ -245,7 +251,6 @@ HEAD_TOKENS = 512
 
 
 def run_model(model: nn.Module, batch: Batch) -> Any:
-    """Outputs of a model for a batch."""
     return model(**{name: tensor for name, tensor in batch.items() if name != ANSWERED})
 
 
@@ -321,7 +326,7 @@ class Passes:
 
     def answers(self, batch: Batch, *, border: int = 0, states: Tensor | None = None) -> Tensor:
         """One row an answer: its logits; of a language model, the log-probability of the token that follows, in
-        float32. Arguments as for `logits`.
+        float32.
         """
         if not self._over_vocabulary:
             return self.logits(batch, border=border, states=states)
@@ -344,9 +349,7 @@ class Passes:
         packing: Packing | None = None,
         checkpointing: bool = False,
     ) -> Tensor:
-        """The last layer's states of a language model at the tokens that it answers, answers x width. Arguments as for
-        `logits`.
-        """
+        """The last layer's states of a language model at the tokens that it answers, answers x width."""
         passed = self._layers[0 if states is None else border :] if checkpointing else []
         with checkpointed(passed):
             if packing is None:
@@ -366,10 +369,7 @@ class Passes:
     def states(
         self, batch: Batch, borders: Collection[int], *, border: int = 0, states: Tensor | None = None
     ) -> dict[int, Tensor]:
-        """The states at some borders; what lies above the highest is not computed.
-
-        Borders are not below `border`; the others are as for `logits`.
-        """
+        """The states at some borders, none below `border`; what lies above the highest is not computed."""
         found: dict[int, Tensor] = {}
         last = max(borders)
         with ExitStack() as stack:
@@ -388,8 +388,7 @@ class Passes:
         boolean = getattr(self._model.config, "_attn_implementation", None) == "sdpa"
         return packed_layers(self._layers[border:], packing, boolean=boolean, restored=restored)
 
-    @contextmanager
-    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> Iterator[None]:
+    def _caught(self, border: int, found: dict[int, Tensor], *, stop: bool) -> AbstractContextManager[None]:
         def catch(_layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
             found[border] = args[0] if args else kwargs["hidden_states"]
             if stop:
@@ -403,10 +402,7 @@ class Passes:
             handle = self._layers[-1].register_forward_hook(catch_last)
         else:
             handle = self._layers[border].register_forward_pre_hook(catch, with_kwargs=True)
-        try:
-            yield
-        finally:
-            handle.remove()
+        return removed(handle)
 
     @contextmanager
     def _starting(self, border: int, states: Tensor | None) -> Iterator[None]:
@@ -420,16 +416,15 @@ class Passes:
 
         aside = self._layers[:border] if self._embeddings is None else [*self._layers[:border], self._embeddings]
         entered = self._layers[border : border + 1]  # none at the last border: what the last layer hands on goes there
-        handles = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
-        try:
-            for module in aside:
-                module.forward = self._hand_on(states, module)
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
-            for module in aside:
-                module.__dict__.pop("forward", None)  # the class's own is there again
+        hooks = [layer.register_forward_pre_hook(enter, with_kwargs=True, prepend=True) for layer in entered]
+        with removed(*hooks):
+            try:
+                for module in aside:
+                    module.forward = self._hand_on(states, module)
+                yield
+            finally:
+                for module in aside:
+                    module.__dict__.pop("forward", None)  # the class's own is there again
 
     def _hand_on(self, states: Tensor, module: Any) -> Any:
         """A module's forward that hands on states, once: one that is used again above the layers then computes."""
@@ -442,8 +437,7 @@ class Passes:
 
         return forward
 
-    @contextmanager
-    def _learning(self) -> Iterator[None]:
+    def _learning(self) -> AbstractContextManager[None]:
         outputs: list[tuple[nn.Module, Any]] = []
 
         def note(module: nn.Module, _args: Any, output: Any) -> None:
@@ -459,18 +453,15 @@ class Passes:
             self._in_tuple = len(output) if isinstance(output, tuple | list) else 0
             self._learned = True
 
-        handles = [
-            module.register_forward_hook(note)
-            for name, module in self._model.named_modules()
-            if not f"{name}.".startswith(f"{self._path}.")
-        ]
-        handles.append(self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True))
-        handles.append(self._layers[0].register_forward_hook(returned))
-        try:
-            yield
-        finally:
-            for handle in handles:
-                handle.remove()
+        return removed(
+            *(
+                module.register_forward_hook(note)
+                for name, module in self._model.named_modules()
+                if not f"{name}.".startswith(f"{self._path}.")
+            ),
+            self._layers[0].register_forward_pre_hook(first, with_kwargs=True, prepend=True),
+            self._layers[0].register_forward_hook(returned),
+        )
 
 
 class _Stop(Exception):  # noqa: N818
@@ -503,20 +494,17 @@ def padded_states(batch: Batch, packed: Sequence[Tensor]) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Sharing:
-    """Computations that members can share.
-
-    Attributes:
-        rows: a pass. In every linear module of the layers, rows of the batch come first, so that each row's member is
-            known. Not so where something that all rows have in common goes through an adapted module (the relative
-            positions of DeBERTa).
-        trunk: the layers below their blocks. Not so where a part of the head lies below the layers, because the
-            checkpoint lacks it.
-        head: one pass through it. Its parameters are those of linear modules above the layers that get rows first.
-    """
+    """Computations that members of one base model can share, found by trial: architectures do not declare it."""
 
     rows: bool
+    """A pass. In every linear module of the layers, rows of the batch come first, so that each row's member is known.
+    Not so where something that all rows have in common goes through an adapted module (the relative positions of
+    DeBERTa)."""
     trunk: bool
+    """The layers below their blocks. Not so where a part of the head lies below the layers, because the checkpoint
+    lacks it."""
     head: bool
+    """One pass through it. Its parameters are those of linear modules above the layers that get rows first."""
 
 
 def find_sharing(base: Base, one: Batch) -> Sharing:
@@ -525,12 +513,8 @@ def find_sharing(base: Base, one: Batch) -> Sharing:
     The model has no blocks on; the batch is of one record, whose content does not matter.
     """
     # Twice, for the number of rows may also be that of something else.
-    tries = [_tried(base, tiled(one, count), count) for count in (2, 3)]
-    return Sharing(
-        rows=all(found.rows for found in tries),
-        trunk=all(found.trunk for found in tries),
-        head=all(found.head for found in tries),
-    )
+    first, second = (_tried(base, tiled(one, count), count) for count in (2, 3))
+    return Sharing(rows=first.rows and second.rows, trunk=first.trunk and second.trunk, head=first.head and second.head)
 
 
 def head_owners(base: Base) -> tuple[str, ...]:
@@ -563,23 +547,21 @@ def _tried(base: Base, batch: Batch, count: int) -> Sharing:
     def end(*_: Any) -> None:
         trunk.append(not head_ran)
 
-    handles = [
-        module.register_forward_pre_hook(note)
-        for layer in layers
-        for module in layer.modules()
-        if isinstance(module, nn.Linear)
+    hooks = [
+        *(
+            module.register_forward_pre_hook(note)
+            for layer in layers
+            for module in layer.modules()
+            if isinstance(module, nn.Linear)
+        ),
+        *(
+            owner.register_forward_pre_hook(lambda _module, args, name=name: note_head(name, args))
+            for name, owner in owners.items()
+        ),
+        layers[-1].register_forward_hook(end),
     ]
-    handles += [
-        owner.register_forward_pre_hook(lambda _module, args, name=name: note_head(name, args))
-        for name, owner in owners.items()
-    ]
-    handles.append(layers[-1].register_forward_hook(end))
-    try:
-        with torch.no_grad():
-            run_model(base.model, batch)
-    finally:
-        for handle in handles:
-            handle.remove()
+    with removed(*hooks), torch.no_grad():
+        run_model(base.model, batch)
     own = {f"{name}.{part}" for name, owner in owners.items() for part, _ in owner.named_parameters(recurse=False)}
     linear = all(type(owner) is nn.Linear for owner in owners.values())
     once = sorted(head_ran) == sorted(owners)

@@ -51,11 +51,8 @@ def _of_sentence_transformers(content: dict[str, Any]) -> Pooling:
 
 
 def pooled(states_NTD: Tensor, mask_NT: Tensor | None, pooling: Pooling) -> Tensor:
-    """One vector a text, N x D; the mean in float32.
-
-    Args:
-        states_NTD: of all tokens; for `first` those of the first suffice.
-        mask_NT: 1 where there is a token; padding is on the right. None: there is none.
+    """One vector a text, N x D; the mean in float32. The mask is 1 where there is a token; padding is on the right. For
+    `first` the states of the first token suffice.
     """
     if pooling == "first":
         return states_NTD[:, 0]

@@ -36,11 +36,7 @@ def files_that_matter(folder: Path) -> list[Path]:
 
 
 def model_folder(base_model: str, *, revision: str | None = None) -> Path:
-    """The local folder of a base model.
-
-    Args:
-        base_model: `package:NAME/PATH`, a local folder, or a hub name (downloaded to the hub's cache).
-    """
+    """The folder of a base model: `package:NAME/PATH`, a folder, or a hub name (downloaded to the hub's cache)."""
     if base_model.startswith(PACKAGE_PREFIX):
         folder = _package_folder(base_model)
     elif is_folder(Path(base_model)):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import cached_property
 from itertools import pairwise
@@ -94,11 +94,9 @@ class Windows:
 
 
 def cheapest_parts(lengths: Sequence[int], most: int, *, pass_tokens: int | None) -> list[slice]:
-    """Consecutive parts of texts that are padded to the longest of their part.
+    """Consecutive parts of at most so many texts, which are padded to the longest of their part.
 
-    Args:
-        most: most texts of a part.
-        pass_tokens: what a part costs beside its padded tokens; None: so much that there are as few parts as possible.
+    A part costs `pass_tokens` beside its padded tokens; None: so much that there are as few parts as possible.
 
     >>> cheapest_parts([3, 3, 4, 30], 8, pass_tokens=10)
     [slice(0, 3, None), slice(3, 4, None)]
@@ -217,10 +215,8 @@ def _deepest(chain: Chain) -> int:
 def _blocks_on(
     stack: Stack, chains: Sequence[Chain], blocks: Iterable[int], *, first: int = 0, groups: int
 ) -> Iterator[None]:
-    """While within, those of some chains that have a block, which are the first ones, compute with theirs.
-
-    Args:
-        first: place of the first of these chains in the stack.
+    """While within, those of some chains that have a block, which are the first ones, compute with theirs. In the stack
+    the first of these chains is at the place `first`.
     """
     with ExitStack() as exits:
         for block in blocks:
@@ -233,36 +229,30 @@ class _Pass:
     """One ensemble on the model: the deepest member first."""
 
     def __init__(self, ensemble: Ensemble, mount: Mounted, chains: Sequence[Chain], *, sharing: Sharing) -> None:
-        model = ensemble.model
         self._ensemble = ensemble
         self._mount = mount
-        self._sharing = sharing
-        self._passes = model.passes
+        self._passes = ensemble.model.passes
         self._chains = chains
         self._merged = all(link.merged is not None for chain in chains for link in chain)
-        self._heads = head_owners(model.base) if sharing.head and len(chains) > 1 else ()
-        self._borders = [model.border(_deepest(chain)) for chain in chains]
+        self._has_trunk = sharing.trunk and len(chains) > 1
+        self._side_by_side = self._has_trunk and sharing.rows and sharing.head
+        self._borders = [ensemble.model.border(_deepest(chain)) for chain in chains]
         """Where each member leaves the trunk."""
 
     @cached_property
     def _stack(self) -> Stack:
-        ensemble = self._ensemble
-        return ensemble.stacks.of(self._mount.base, self._chains, dtype=ensemble.dtype, heads=self._heads)
+        base = self._mount.base
+        heads = head_owners(base) if self._side_by_side else ()
+        return self._ensemble.stacks.of(base, self._chains, dtype=self._ensemble.dtype, heads=heads)
 
     def run(self, batch: Batch, steps: Steps) -> Scores:
         """The members' logits on one batch, M x N x C."""
-        count = len(next(iter(batch.values())))
-        if len(self._chains) == 1 or (self._merged and count >= MERGED_ROWS):
-            return self._one_by_one(batch, steps)
-        sharing, most = self._sharing, self._ensemble.rows
-        largest = most if sharing.rows else 1
-        trunk: dict[int, Tensor] = {}
+        count, most = len(next(iter(batch.values()))), self._ensemble.rows
+        trunk = self._passes.states(batch, set(self._borders)) if self._has_trunk else {}
+        if not self._side_by_side or (self._merged and count >= MERGED_ROWS):
+            return self._one_by_one(batch, trunk, steps)
         parts: list[Scores] = []
-        for team in _pieces(len(self._chains), largest if sharing.trunk else 1):
-            if not sharing.trunk:
-                self._mount.load_head(self._chains[team.start][-1].head)  # a part of it lies below the trunk
-            if not trunk or not sharing.trunk:
-                trunk = self._passes.states(batch, set(self._borders))
+        for team in _pieces(len(self._chains), most):
             size = team.stop - team.start
             done = []
             for rows in _pieces(count, max(1, most // size)):
@@ -272,46 +262,39 @@ class _Pass:
             parts.append(np.concatenate(done, axis=1))
         return np.concatenate(parts)
 
-    def _one_by_one(self, batch: Batch, steps: Steps) -> Scores:
-        """Logits of members, each in a pass of its own above the trunk; of one member in one pass from the inputs."""
-        trunk: dict[int, Tensor] = {}
-        if self._sharing.trunk and len(self._chains) > 1:
-            trunk = self._passes.states(batch, set(self._borders))
+    def _one_by_one(self, batch: Batch, trunk: Mapping[int, Tensor], steps: Steps) -> Scores:
+        """Logits of members, each in a pass of its own above the trunk; without one, from the inputs."""
         parts: list[Scores] = []
-        for chain, border in zip(self._chains, self._borders, strict=True):
+        for number, (chain, border) in enumerate(zip(self._chains, self._borders, strict=True)):
             self._mount.load_head(chain[-1].head)
             on: AbstractContextManager[object]
             if self._merged:
                 on = merged_on(self._ensemble.model.modules, [link.merged or {} for link in chain])
-            else:  # the only member
-                on = _blocks_on(self._stack, [chain], [link.block for link in chain], groups=1)
+            else:
+                on = _blocks_on(self._stack, [chain], [link.block for link in chain], first=number, groups=1)
             with on:
                 parts.append(_scores(self._passes.answers(batch, border=border, states=trunk.get(border))))
             steps.advance(len(next(iter(batch.values()))))
         return np.stack(parts)
 
-    def _team(self, team: slice, batch: Batch, trunk: dict[int, Tensor]) -> Scores:
-        """Logits of some members, side by side through the layers, then each through its own head."""
+    def _team(self, team: slice, batch: Batch, trunk: Mapping[int, Tensor]) -> Scores:
+        """Logits of some members, side by side through the layers and their heads."""
         chains, border_of = self._chains[team], self._ensemble.model.border
         depths = sorted({_deepest(chain) for chain in chains}, reverse=True)
-        states: Tensor | None = None
+        states = trunk[border_of(depths[0])][:0]
         for depth, above in pairwise([*depths, 0]):  # no member joins in between
             joined = sum(_deepest(chain) >= depth for chain in chains)
-            border, top = border_of(depth), border_of(above)
+            border = border_of(depth)
             fresh = [trunk[border]] * sum(_deepest(chain) == depth for chain in chains)
-            states = torch.cat(fresh if states is None else [states, *fresh])
-            rows = tiled(batch, joined)
+            states, rows = torch.cat([states, *fresh]), tiled(batch, joined)
             with _blocks_on(self._stack, chains, range(above + 1, depth + 1), first=team.start, groups=joined):
-                if above == 0 and self._heads:
+                if above:
+                    top = border_of(above)
+                    states = self._passes.states(rows, [top], border=border, states=states)[top]
+                else:
                     with self._stack.heads_on(team):
                         logits = self._passes.answers(rows, border=border, states=states)
-                    return _scores(logits.reshape(joined, -1, logits.shape[-1]))
-                states = self._passes.states(rows, [top], border=border, states=states)[top]
-        each = []
-        for chain, own_states in zip(chains, states.chunk(len(chains)) if states is not None else (), strict=True):
-            self._mount.load_head(chain[-1].head)
-            each.append(self._passes.answers(batch, border=self._passes.top, states=own_states))
-        return _scores(torch.stack(each))
+        return _scores(logits.reshape(len(chains), -1, logits.shape[-1]))
 
 
 def _scores(logits: Tensor) -> Scores:

@@ -69,7 +69,6 @@ class Sampling:
             raise InputError("generate", problems)
 
     def draws(self, prompt: int, choice: int) -> torch.Generator:
-        """The generator of one of the texts after a prompt."""
         digest = sha256(f"{self.seed}/{prompt}/{choice}".encode()).digest()
         return torch.Generator().manual_seed(int.from_bytes(digest[:8]) >> 1)
 
@@ -88,8 +87,7 @@ def pick(probabilities_NV: Tensor, sampling: Sampling, draws: Sequence[torch.Gen
 
 
 def logs_of(probabilities_NV: Tensor, tokens: Sequence[int], sampling: Sampling) -> list[list[tuple[int, float]]]:
-    """Of each text the token that was picked, with the logarithm of its probability, and then the likeliest ones; empty
-    where nobody asks."""
+    """Of each text the token that was picked, with the logarithm of its probability, and then the likeliest ones."""
     if sampling.logprobs is None:
         return [[] for _ in tokens]
     logs_NV = probabilities_NV.log().clamp(min=LEAST)
@@ -169,12 +167,10 @@ class Written:
     """Tokens at the end that are one byte each. A decoder with byte fallback reads a run of them as a whole."""
 
     def add(self, token: int, logs: Sequence[tuple[int, float]] = ()) -> tuple[str, Finish | None, tuple[Token, ...]]:
-        """Take a token in; the letters that are new and certain, why the text ends here, if it does, and whole tokens.
+        """Take a token in, perhaps with the logarithms of `logs_of`; the letters that are new and certain, why the text
+        ends here, if it does, and whole tokens.
 
         All tokens are decoded at each step, since a decoder may change what it has made of earlier ones.
-
-        Args:
-            logs: the token with the logarithm of its probability, then the likeliest ones; empty: not asked for.
         """
         if logs:
             chosen, *likeliest = (Likely(*self._named(each), log) for each, log in logs)
@@ -270,10 +266,8 @@ def write_after(
     numbered one after the other.
 
     Between steps the model is the calling thread's alone, and has the members on it. To lend it, send True: that yields
-    an empty list, and until the next step any thread may compute.
-
-    Args:
-        shards: the shard of each member; all have the same weight.
+    an empty list, and until the next step any thread may compute. Members are given with their shards, which have the
+    same weight.
     """
     positions = positions_of(model)
     problems = [
@@ -362,11 +356,8 @@ def write(
     draws: Sequence[torch.Generator],
     cached: bool = True,
 ) -> Iterator[list[Piece]]:
-    """Yields what each step adds to the texts that are not finished, until all are.
-
-    Args:
-        prompts: token ids after which each text is written, at least one; without a cache, exactly one.
-        weights_M: of the members; they add up to 1.
+    """Yields what each step adds to the texts that are not finished, until all are: after one prompt or more; without a
+    cache, after one. The members' weights add up to 1.
     """
     weights = torch.tensor(weights_M, device=next(model.parameters()).device, dtype=torch.float32)
     members, writing = len(weights), list(range(len(prompts)))
@@ -407,11 +398,7 @@ class Likelihood(NamedTuple):
 def likelihoods(
     passes: Passes, continuations: Sequence[Continuation], *, weights_M: NDArray[Any], pad: int
 ) -> list[Likelihood]:
-    """The likelihood of each continuation under the mean of the members' probabilities.
-
-    Args:
-        weights_M: of the members; they add up to 1.
-    """
+    """The likelihood of each continuation under the mean of the members' probabilities, by weights that add up to 1."""
     batch = {name: tensor.to(passes.device) for name, tensor in _batch(continuations, pad).items()}
     weights = torch.tensor(weights_M, device=passes.device, dtype=torch.float32)
     members, right_U = len(weights), torch.tensor([token for one in continuations for token in one.tokens])
@@ -451,12 +438,7 @@ def likelihoods_of(
     batch_size: int,
     steps: Steps = SILENT,
 ) -> list[Likelihood]:
-    """The likelihood of each continuation, some at a time, the shortest first.
-
-    Args:
-        shards: the shard of each member; all have the same weight.
-        pad: as for `likelihoods`.
-    """
+    """The likelihood of each continuation, some at a time, the shortest first. The members' shards weigh alike."""
     order = sorted(range(len(continuations)), key=lambda number: sum(map(len, continuations[number])))  # stable
     size = max(1, batch_size // len(chains))
     found: dict[int, Likelihood] = {}

@@ -9,8 +9,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence, Set
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from s3t.models import adapters
 from s3t.models.adapters import StageTensors
@@ -20,13 +19,11 @@ Link: TypeAlias = adapters.Link | StageTensors
 """Tensors of a stage, ready for an ensemble."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Entry:
+class _Entry(NamedTuple):
     sha256: str
     parent: Parent | None
     link: Link
     nbytes: int
-    """Memory of the link, in bytes."""
 
 
 class Resident:
@@ -43,24 +40,18 @@ class Resident:
 
     @property
     def keys(self) -> set[str]:
-        """Keys of the artifacts whose tensors are in memory."""
         with self._lock:
             return set(self._entries)
 
     @property
     def nbytes(self) -> int:
-        """Memory in use, in bytes."""
         with self._lock:
             return self._nbytes
 
     def chain(
         self, keys: Sequence[str], *, read: Callable[[], Sequence[Artifact]], prepare: Callable[[Artifact], Link]
     ) -> list[Any]:
-        """A chain of links, from memory if all of it is there.
-
-        Args:
-            keys: of its artifacts, in the order of training.
-        """
+        """A chain of links by their artifacts' keys, in the order of training; from memory if all of it is there."""
         with self._lock:
             cached = [self._entries.get(key) for key in keys]
         entries = [entry for entry in cached if entry is not None]
@@ -71,9 +62,7 @@ class Resident:
                 manifest = artifact.manifest
                 if known is None or known.sha256 != manifest.sha256:
                     link = prepare(artifact)
-                    entries.append(
-                        _Entry(sha256=manifest.sha256, parent=manifest.parent, link=link, nbytes=link.nbytes)
-                    )
+                    entries.append(_Entry(manifest.sha256, manifest.parent, link, link.nbytes))
                 else:
                     entries.append(known)
         with self._lock:

@@ -8,7 +8,6 @@ What does not change a stage's tensors (budget, selector, device, ensemble, colu
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import json
 from collections.abc import Sequence
@@ -22,13 +21,9 @@ from s3t.stages.trie import Stage
 
 
 def stage_seed(run_seed: int, stage: Stage, purpose: str) -> int:
-    """A seed below 2^63 for one purpose ("head", "block", "dropout", "batches 0", ...) of one stage.
-
-    >>> stage_seed(0, Stage(0, (1,)), "head") == stage_seed(0, Stage(0, (1,)), "head")
-    True
-    """
+    """A seed below 2^63 for one purpose ("head", "block", "dropout", "batches 0", ...) of one stage."""
     text = f"s3t seed {run_seed} shard {stage.shard} prefix {list(stage.prefix)} {purpose}"
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+    return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
 
 
 KEY_FORMAT = 8
@@ -47,19 +42,11 @@ class KeyInputs:
     base_digest: str
     """Digest of the base model's weights, configuration, and tokenizer or image processor."""
     training_part: dict[str, Any]
-    """See `training_part`."""
 
 
 def training_part(recipe: Recipe, *, labels: Sequence[str], validation: str | None = None) -> dict[str, Any]:
-    """The fields of a recipe that decide a stage's tensors, JSON-compatible.
-
-    Args:
-        recipe: the recipe, with every `auto` resolved that decides bits.
-        labels: the label set in order, declared or inferred.
-        validation: the digest of the public records, where stages are tried on some; their manifests say how well.
-
-    Raises:
-        ValueError: an `auto` is left; the key would not say what was computed.
+    """The fields of a recipe that decide a stage's tensors, JSON-compatible, with every `auto` resolved: else the key
+    would not say what was computed. `validation` is the digest of the public records on which stages are tried.
     """
     if left := unresolved(recipe):
         raise ValueError(f"{', '.join(left)}: not resolved")
@@ -84,10 +71,7 @@ def unresolved(recipe: Recipe) -> list[str]:
 
 
 def stage_key(inputs: KeyInputs, stage: Stage, *, slice_digests: Sequence[str], parent: str | None) -> str:
-    """The key of a stage, 64 hexadecimal digits, with its slices' digests in the prefix's order.
-
-    A first stage has no parent's key: None.
-    """
+    """The key of a stage, 64 hexadecimal digits. Digests are in the prefix's order; a first stage has no parent."""
     content = {
         "format": KEY_FORMAT,
         "base": inputs.base_digest,

@@ -27,7 +27,6 @@ class Stage(NamedTuple):
 
     @property
     def depth(self) -> int:
-        """Slices in the prefix."""
         return len(self.prefix)
 
     @property
@@ -47,12 +46,10 @@ class Stage(NamedTuple):
         return self.chain[min(depth, self.depth) - 1] if self.kind == "model" else self
 
     def to_json(self) -> dict[str, Any]:
-        """Shard, prefix and, of prototypes, kind."""
         kind = {} if self.kind == "model" else {"kind": self.kind}
         return {"shard": self.shard, "prefix": list(self.prefix), **kind}
 
     def __str__(self) -> str:
-        """The stage's name in messages."""
         slices = ", ".join(map(str, self.prefix))
         what = f"stage ({slices})" if self.kind == "model" else f"prototypes of slice {slices}"
         return f"{what} of shard {self.shard}"
@@ -85,9 +82,4 @@ def model_stages(method: Method, stage: Stage) -> tuple[Stage, ...]:
 
 
 def prototypes_of(shards: int, slices: int) -> tuple[Stage, ...]:
-    """The prototypes of every slice of every shard.
-
-    >>> [stage.prefix for stage in prototypes_of(1, 3)]
-    [(0,), (1,), (2,)]
-    """
     return tuple(Stage(shard, (index,), "prototypes") for shard in range(shards) for index in range(slices))

@@ -37,7 +37,6 @@ Environment = dict[str, str]
 
 
 def resolve_device(device: str) -> torch.device:
-    """The device that `auto` means here."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)
@@ -95,7 +94,6 @@ def _versions() -> Environment:
 
 
 def environment(device: torch.device, *, quantized: bool = False) -> Environment:
-    """Properties of this machine and its libraries that can change a stage's bits."""
     if device.type == "cuda":
         processor = f"{torch.cuda.get_device_name(device)}, CUDA {torch.version.cuda}"
     else:
@@ -110,9 +108,6 @@ def exact_numerics(device: torch.device, training: Training) -> Iterator[None]:
 
     These are settings of the process, so one stage, prediction or loading of a model at a time is within; other threads
     wait. They are put back afterwards (but for cuBLAS's workspace, which is read once).
-
-    Raises:
-        ValueError: an `auto` is left.
     """
     if training.precision == "auto" or training.threads == "auto":
         raise ValueError("precision and threads must be resolved before anything is computed")

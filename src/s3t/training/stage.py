@@ -41,32 +41,22 @@ class Ready:
 
 
 def learn(passes: Passes, target: Target, ready: Ready, *, border: int, total: int, checkpointing: bool) -> Tensor:
-    """Add the gradients of a pass to those of its step; the sum of its answers' losses.
+    """Add the gradients of a pass to those of its step, which has `total` answers; the sum of its answers' losses.
 
-    Args:
-        border: the layer at which the pass starts, if there are states.
-        checkpointing: see `Passes.reached`.
+    A language model's logits are never in memory whole. Some hundred tokens at a time pass the output layer, forward
+    and backward. The gradient of the last layer's states then goes through the layers at once.
     """
     answers = len(ready.targets)
-    if target.over_vocabulary:
-        return _learn_tokens(passes, target, ready, border=border, total=total, checkpointing=checkpointing)
-    logits = passes.logits(
-        ready.batch, border=border, states=ready.states, packing=ready.packing, checkpointing=checkpointing
-    )
-    loss = target.loss(logits, ready.targets)
-    (loss if answers == total else loss * (answers / total)).backward()  # type: ignore[no-untyped-call, unused-ignore]
-    return loss.detach() * answers
-
-
-def _learn_tokens(
-    passes: Passes, target: Target, ready: Ready, *, border: int, total: int, checkpointing: bool
-) -> Tensor:
+    start: dict[str, Any] = {"border": border, "states": ready.states, "packing": ready.packing}
+    if not target.over_vocabulary:
+        logits = passes.logits(ready.batch, **start, checkpointing=checkpointing)
+        loss = target.loss(logits, ready.targets)
+        (loss if answers == total else loss * (answers / total)).backward()  # type: ignore[no-untyped-call, unused-ignore]
+        return loss.detach() * answers
     summed = torch.zeros((), device=ready.targets.device)
-    if not len(ready.targets):
+    if not answers:
         return summed  # the records were cut before the first token that is learned
-    reached = passes.reached(
-        ready.batch, border=border, states=ready.states, packing=ready.packing, checkpointing=checkpointing
-    )
+    reached = passes.reached(ready.batch, **start, checkpointing=checkpointing)
     gradients = []
     parts = zip(torch.split(reached.detach(), HEAD_TOKENS), torch.split(ready.targets, HEAD_TOKENS), strict=True)
     for some, right in parts:
@@ -98,15 +88,12 @@ def train_stage(
     seed: Callable[[str], int],
     listener: StageListener = UNHEARD,
 ) -> TrainingResult:
-    """Train a block and the head.
+    """Train a block, 1 for the top one, and the head. The base model is restored at the end.
 
     Args:
-        model: the base model; restored at the end.
-        block: index of the trained block, 1 for the top block.
         frozen: trained blocks above, in the order of their training.
         start: initial block and head, from an earlier stage. Without it the block is drawn; the head is that of the
             last frozen block's stage, or drawn.
-        listener: hears of every step and epoch.
     """
     device = model.passes.device
     devices = [device] if device.type == "cuda" else []

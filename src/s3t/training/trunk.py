@@ -11,8 +11,9 @@ import os
 import tempfile
 import threading
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -26,8 +27,7 @@ from s3t.progress import Steps
 from s3t.training.examples import EncodedSlice, Name, SliceStates, cut
 
 
-@dataclass(kw_only=True)
-class _Held:
+class _Held(NamedTuple):
     digest: str
     states: SliceStates
     on_disk: bool
@@ -38,17 +38,12 @@ class _Held:
 
 
 class TrunkCache:
-    """States within a budget of memory and one of disk. What was used least recently moves to the disk, or goes.
-
-    Safe to share among threads.
-
-    Args:
-        folder: where files without a name are made.
+    """States within a budget of memory and one of disk. What was used least recently moves to the disk, in files of a
+    folder, or goes. Safe to share among threads.
     """
 
     def __init__(self, *, memory: int, disk: int, folder: Path) -> None:
-        self._memory = memory
-        self._disk = disk
+        self._budgets = {False: memory, True: disk}
         self._folder = folder
         self._changing = threading.RLock()
         self._held: dict[Name, _Held] = {}  # least recently used first
@@ -63,10 +58,8 @@ class TrunkCache:
             return entry.states
 
     def room(self, tokens: int, like: Tensor, *, needed: Collection[Name]) -> tuple[Tensor, bool]:
-        """Room for states that are about to be computed, and whether it is on the disk.
-
-        Args:
-            needed: what may not go, because the stage that is trained takes all of it at once.
+        """Room for states that are about to be computed, and whether it is on the disk. What is needed may not go,
+        because the stage that is trained takes all of it at once.
         """
         size = _size(tokens, like)
         with self._changing:
@@ -76,26 +69,26 @@ class TrunkCache:
             needed_bytes = sum(entry.size for name, entry in self._held.items() if name in needed)
         raise StorageError(
             f"the trunk cache has no room: this stage needs at least {_gib(needed_bytes + size)} at once, but "
-            f"training.cache_memory is {_gib(self._memory)} and training.cache_disk {_gib(self._disk)}. Raise one of "
-            "them in the run's recipe.yaml (they change no bits), or make a run with trunk_cache: false"
+            f"training.cache_memory is {_gib(self._budgets[False])} and training.cache_disk "
+            f"{_gib(self._budgets[True])}. Raise one of them in the run's recipe.yaml (they change no bits), or make a "
+            "run with trunk_cache: false"
         )
 
     def free_room(self, tokens: int, like: Tensor) -> tuple[Tensor, bool] | None:
         """Like `room`, but evicts nothing; None if there is no free space."""
         size = _size(tokens, like)
         with self._changing:
-            for on_disk, budget in ((False, self._memory), (True, self._disk)):
-                if self.used(on_disk=on_disk) + size <= budget:
+            for on_disk in (False, True):
+                if self.used(on_disk=on_disk) + size <= self._budgets[on_disk]:
                     return self._made(tokens, like, on_disk=on_disk), on_disk
         return None
 
     def put(self, name: Name, digest: str, states: SliceStates, *, on_disk: bool) -> None:
         """Hold states in the room that was made for them."""
         with self._changing:
-            self._held[name] = _Held(digest=digest, states=states, on_disk=on_disk)
+            self._held[name] = _Held(digest, states, on_disk)
 
     def forget(self, places: Collection[Place]) -> None:
-        """Let go of slices."""
         with self._changing:
             self._held = {name: entry for name, entry in self._held.items() if name[0] not in places}
 
@@ -117,7 +110,7 @@ class TrunkCache:
 
     def _make_room(self, size: int, *, on_disk: bool, needed: Collection[Name]) -> bool:
         """Move or evict what is not needed; True if there is room then."""
-        budget = self._disk if on_disk else self._memory
+        budget = self._budgets[on_disk]
         others = [name for name, entry in self._held.items() if entry.on_disk is on_disk and name not in needed]
         movable = sum(self._held[name].size for name in others)
         if size > budget - self.used(on_disk=on_disk) + movable:
@@ -127,14 +120,10 @@ class TrunkCache:
                 break
             entry = self._held.pop(name)
             if not on_disk and self._make_room(entry.size, on_disk=True, needed=needed):
-                self._held[name] = self._moved(entry)
+                mapped = self._made(len(entry.states.packed), entry.states.packed, on_disk=True)
+                states = replace(entry.states, packed=mapped.copy_(entry.states.packed))
+                self._held[name] = _Held(entry.digest, states, on_disk=True)
         return True
-
-    def _moved(self, entry: _Held) -> _Held:
-        mapped = self._made(len(entry.states.packed), entry.states.packed, on_disk=True)
-        mapped.copy_(entry.states.packed)
-        states = SliceStates(packed=mapped, starts=entry.states.starts, lengths=entry.states.lengths)
-        return _Held(digest=entry.digest, states=states, on_disk=True)
 
     def _made(self, tokens: int, like: Tensor, *, on_disk: bool) -> Tensor:
         shape, size = (tokens, like.shape[-1]), _size(tokens, like)
@@ -159,15 +148,10 @@ def fill_cache(
     needed: Collection[Name],
     steps: Steps,
 ) -> dict[int, SliceStates]:
-    """Compute a slice's states in one go through its records, and hold them.
+    """Compute a slice's states at some borders in one go through its records, and hold them.
 
-    Args:
-        passes: through the bare base model; within `exact_numerics`.
-        borders: where states are wanted. Those that no stage needs now are left out where there is no free room.
-        steps: hears of each pass; no records of a stage are through yet, so 0.
-
-    Returns:
-        The states at the borders for which there was room: at least at those that are needed.
+    Borders that no stage needs now are left out where there is no free room; the others' states are returned. Passes go
+    through the bare base model, within `exact_numerics`. Steps hear of each pass, with 0 records of a stage.
     """
     order = sorted(range(len(contents.records)), key=contents.lengths.__getitem__) if contents.lengths else None
     batches = cut(order or list(range(len(contents.records))), batch_size)
